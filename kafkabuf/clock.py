@@ -1,0 +1,84 @@
+"""Time, injected: everything that waits or expires asks a `Clock`, so that tests never sleep."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+
+class Lockable(Protocol):
+    """The part of `threading.Lock` that waiting needs."""
+
+    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+
+
+class Clock:
+    """What the producer and the broker know of time.
+
+    `monotonic` is in seconds and never goes back; `time_ms` is the wall clock in milliseconds since the epoch, as
+    record timestamps use it (Kafka's `Time`).
+    """
+
+    def monotonic(self) -> float:
+        raise NotImplementedError
+
+    def time_ms(self) -> int:
+        raise NotImplementedError
+
+    def wait(self, lock: Lockable, timeout: float | None) -> bool:
+        """Acquire `lock` within `timeout` seconds (None: for ever). True when it was acquired."""
+        raise NotImplementedError
+
+
+class SystemClock(Clock):
+    """The machine's clocks. Waiting can be interrupted by signals, as `threading.Lock.acquire` can."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def wait(self, lock: Lockable, timeout: float | None) -> bool:
+        if timeout is None:
+            return lock.acquire()
+        return lock.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+
+
+class ManualClock(Clock):
+    """A clock that moves only when told to (Kafka's `MockTime`).
+
+    With `auto_advance` a wait that cannot be satisfied at once jumps straight to its deadline: a single-threaded test
+    of a time-out takes no time. Without it, a waiting thread stays until the lock is released or `advance` passes its
+    deadline.
+    """
+
+    def __init__(self, start: float = 1_000.0, *, wall_ms: int = 1_600_000_000_000, auto_advance: bool = False) -> None:
+        self._condition = threading.Condition()
+        self._start = self._now = start
+        self._wall_ms = wall_ms
+        self._auto_advance = auto_advance
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def time_ms(self) -> int:
+        return self._wall_ms + round((self._now - self._start) * 1000)
+
+    def advance(self, seconds: float) -> None:
+        with self._condition:
+            self._now += seconds
+            self._condition.notify_all()
+
+    def wait(self, lock: Lockable, timeout: float | None) -> bool:
+        deadline = None if timeout is None else self._now + timeout
+        with self._condition:
+            while not lock.acquire(blocking=False):
+                if deadline is not None and self._auto_advance:
+                    self._now = max(self._now, deadline)
+                if deadline is not None and self._now >= deadline:
+                    return lock.acquire(blocking=False)
+                # The lock's owner does not know of this condition, so look again every millisecond of real time.
+                self._condition.wait(0.001)
+            return True
