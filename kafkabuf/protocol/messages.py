@@ -1,0 +1,193 @@
+"""Requests and responses as frames: header and body, without the four bytes of length that precede them on the wire.
+
+Everything that is not on the hot path goes through here; Produce and Fetch payloads have modules of their own. Bytes that
+are not what they claim to be raise InvalidRequestError (requests) or CorruptMessageError (responses), never a bare
+IndexError or struct.error.
+
+Header versions (KIP-482): a flexible request has header 2, a flexible response header 1, all others 1 and 0. ApiVersions
+responses always have header 0, so that a client can read an answer to a version the broker does not know (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from typing import Any
+
+from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_writer
+
+from kafkabuf.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
+from kafkabuf.protocol.schema import Buffer, build, reader, skip_tags
+
+PRODUCE = 0
+FETCH = 1
+LIST_OFFSETS = 2
+METADATA = 3
+OFFSET_COMMIT = 8
+OFFSET_FETCH = 9
+FIND_COORDINATOR = 10
+JOIN_GROUP = 11
+HEARTBEAT = 12
+LEAVE_GROUP = 13
+SYNC_GROUP = 14
+API_VERSIONS = 18
+CREATE_TOPICS = 19
+INIT_PRODUCER_ID = 22
+
+_UNSUPPORTED_VERSION = 35
+# What the readers raise on bytes that do not fit the schema.
+_MALFORMED = (ValueError, IndexError, OverflowError, struct.error)
+_HEADER = struct.Struct(">hhih")
+_RESPONSE_HEADER = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """The header of a request; `size` is where the body starts in the frame."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    size: int
+
+
+def known_versions(api_key: int) -> range:
+    """The versions of an API for which there is a schema; empty when the API is unknown."""
+    versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else {}
+    return range(min(versions), max(versions) + 1) if versions else range(0)
+
+
+@cache
+def request_class(api_key: int, version: int) -> type[Any]:
+    """kio's dataclass for a request. UnsupportedVersionError if there is none."""
+    try:
+        return load_request_schema(api_key, version)
+    except (UnknownAPIKey, UnknownEntity):
+        raise _unknown(api_key, version) from None
+
+
+@cache
+def response_class(api_key: int, version: int) -> type[Any]:
+    """kio's dataclass for a response. UnsupportedVersionError if there is none."""
+    try:
+        return load_response_schema(api_key, version)
+    except (UnknownAPIKey, UnknownEntity):
+        raise _unknown(api_key, version) from None
+
+
+def _unknown(api_key: int, version: int) -> UnsupportedVersionError:
+    known = known_versions(api_key)
+    if not known:
+        return UnsupportedVersionError(f"API key {api_key} is unknown")
+    name = api_key_map[api_key]
+    return UnsupportedVersionError(f"{name} version {version} is unknown, known are {known.start} to {known.stop - 1}")
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether a version uses compact encodings and tagged fields (KIP-482). Versions too old for a schema never do."""
+    known = known_versions(api_key)
+    if known and 0 <= version < known.start:
+        return False
+    return bool(request_class(api_key, version).__flexible__)
+
+
+def build_request(api_key: int, version: int, **values: Any) -> Any:
+    """A request entity from plain values: ints (durations in ms), strings, bytes, mappings for nested entities.
+
+    Fields that this version lacks are left out, missing ones get the schema's default.
+    """
+    return build(request_class(api_key, version), values)
+
+
+def build_response(api_key: int, version: int, **values: Any) -> Any:
+    """As `build_request`, for the response."""
+    return build(response_class(api_key, version), values)
+
+
+def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    name = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(name)
+    return _HEADER.pack(api_key, version, correlation_id, size) + name + (b"\0" * is_flexible(api_key, version))
+
+
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, entity: Any) -> bytes:
+    out = BytesIO()
+    out.write(encode_request_header(api_key, version, correlation_id, client_id))
+    entity_writer(request_class(api_key, version))(out, entity)
+    return out.getvalue()
+
+
+def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    tags = is_flexible(api_key, version) and api_key != API_VERSIONS
+    return _RESPONSE_HEADER.pack(correlation_id) + b"\0" * tags
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, entity: Any) -> bytes:
+    out = BytesIO()
+    out.write(encode_response_header(api_key, version, correlation_id))
+    entity_writer(response_class(api_key, version))(out, entity)
+    return out.getvalue()
+
+
+def decode_request_header(frame: Buffer) -> RequestHeader:
+    """UnsupportedVersionError if neither a schema nor a hand-written codec can know this version."""
+    try:
+        api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
+        flexible = is_flexible(api_key, version)
+        position = _HEADER.size + max(length, 0)
+        if length < -1 or position > len(frame):
+            raise ValueError(f"the client id is said to have {length} bytes")
+        client_id = None if length < 0 else bytes(frame[_HEADER.size : position]).decode()
+        if flexible:
+            position = skip_tags(frame, position)
+    except _MALFORMED as error:
+        raise InvalidRequestError(f"malformed request header in a frame of {len(frame)} bytes: {error}") from error
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+def decode_request(frame: Buffer) -> tuple[RequestHeader, Any]:
+    """Header and entity of a request. InvalidRequestError if malformed, UnsupportedVersionError if unknown."""
+    header = decode_request_header(frame)
+    return header, decode_request_body(frame, header)
+
+
+def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
+    cls = request_class(header.api_key, header.version)
+    try:
+        entity, end = reader(cls)(frame, header.size)
+        _check_end(frame, end)
+    except _MALFORMED as error:
+        name = f"{api_key_map[header.api_key]} v{header.version}"
+        raise InvalidRequestError(f"malformed {name} request of {len(frame)} bytes: {error}") from error
+    return entity
+
+
+def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
+    """Correlation id and entity of the response to a request of this API and version.
+
+    An ApiVersions response that says UNSUPPORTED_VERSION is read, and returned, as version 0: so it is sent.
+    """
+    try:
+        (correlation_id,) = _RESPONSE_HEADER.unpack_from(frame)
+        position = _RESPONSE_HEADER.size
+        if api_key == API_VERSIONS:
+            (code,) = struct.unpack_from(">h", frame, position)
+            version = 0 if code == _UNSUPPORTED_VERSION else version
+        elif is_flexible(api_key, version):
+            position = skip_tags(frame, position)
+        entity, end = reader(response_class(api_key, version))(frame, position)
+        _check_end(frame, end)
+    except _MALFORMED as error:
+        name = api_key_map.get(api_key, api_key)
+        raise CorruptMessageError(f"malformed {name} v{version} response of {len(frame)} bytes: {error}") from error
+    return correlation_id, entity
+
+
+def _check_end(frame: Buffer, end: int) -> None:
+    if end != len(frame):
+        raise ValueError(f"{len(frame) - end} bytes are left over")

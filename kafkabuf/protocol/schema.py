@@ -1,0 +1,296 @@
+"""Reads and builds the message dataclasses of `kio`, for every API, version and nested type alike.
+
+kio supplies the schemas and the writer. Its native reader trusts array counts (a count of 2^31 - 1 in a ten-byte frame
+aborts the whole process for want of memory), so the reader here is our own: a count or length is believed only as far as
+there are bytes left to back it.
+
+Durations (`timedelta_*`) and times (`datetime_i64`) become Python's types on reading; `build` takes them in milliseconds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+Buffer = bytes | bytearray | memoryview
+Reader = Callable[[Buffer, int], tuple[Any, int]]
+Convert = Callable[[Any], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _once_per_class(function: F) -> F:
+    """`functools.cache` that keeps the signature; mypy does not take `type[Any]` for hashable."""
+    return cast(F, cache(function))
+
+
+_FIXED = {
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float64": "d",
+    "bool": "?",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
+    "uuid": "16s",
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _milliseconds(value: int) -> timedelta:
+    return timedelta(milliseconds=value)
+
+
+def _time(value: int) -> datetime | None:
+    return None if value == -1 else _EPOCH + timedelta(milliseconds=value)
+
+
+# From the plain value on the wire (or given to `build`) to the type of kio's field.
+_CONVERT: dict[str, Convert] = {
+    "error_code": ErrorCode,
+    "timedelta_i32": _milliseconds,
+    "timedelta_i64": _milliseconds,
+    "datetime_i64": _time,
+}
+
+
+def _uuid(raw: bytes) -> UUID | None:
+    return UUID(bytes=raw) if any(raw) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a field holds: one value or an array of them, primitive (`kafka_type`) or a nested `entity`."""
+
+    kafka_type: str
+    entity: type[Any] | None
+    array: bool
+    nullable: bool
+
+    @classmethod
+    def of(cls, field: Field[Any]) -> Shape:
+        kind, nullable = _strip_none(field.type)
+        array = get_origin(kind) is tuple
+        if array:
+            kind, _ = _strip_none(get_args(kind)[0])
+        entity = kind if is_dataclass(kind) and isinstance(kind, type) else None
+        return cls(field.metadata.get("kafka_type", ""), entity, array, nullable)
+
+
+def _strip_none(kind: Any) -> tuple[Any, bool]:
+    if get_origin(kind) not in (UnionType, Union):
+        return kind, False
+    (inner,) = (arm for arm in get_args(kind) if arm is not NoneType)
+    return inner, True
+
+
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes: (value, position after it). ValueError or IndexError if it is none."""
+    value = shift = 0
+    while shift < 35:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise ValueError("a varint is longer than five bytes")
+
+
+def skip_tags(buffer: Buffer, position: int) -> int:
+    """The position after a tagged-field section none of whose tags is wanted."""
+    count, position = read_uvarint(buffer, position)
+    for _ in range(count):
+        _, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        position = _end(buffer, position, size)
+    return position
+
+
+def _end(buffer: Buffer, position: int, size: int) -> int:
+    end = position + size
+    if size < 0 or end > len(buffer):
+        raise ValueError(f"a length of {size} bytes where {len(buffer) - position} are left")
+    return end
+
+
+def _fixed_reader(kafka_type: str) -> Reader:
+    packed = struct.Struct(">" + _FIXED[kafka_type])
+    convert = _uuid if kafka_type == "uuid" else _CONVERT.get(kafka_type)
+    unpack, size = packed.unpack_from, packed.size
+
+    def read(buffer: Buffer, position: int) -> tuple[Any, int]:
+        (value,) = unpack(buffer, position)
+        return (value if convert is None else convert(value)), position + size
+
+    return read
+
+
+def _length_reader(flexible: bool, code: str) -> Reader:
+    """Lengths and counts: a varint of n + 1 in flexible versions, else a signed integer; -1 stands for null."""
+    if flexible:
+
+        def read_compact(buffer: Buffer, position: int) -> tuple[int, int]:
+            value, position = read_uvarint(buffer, position)
+            return value - 1, position
+
+        return read_compact
+    return _fixed_reader(code)
+
+
+def _bytes_reader(kafka_type: str, flexible: bool, nullable: bool) -> Reader:
+    text = kafka_type == "string"
+    read_length = _length_reader(flexible, "int16" if text else "int32")
+
+    def read(buffer: Buffer, position: int) -> tuple[str | bytes | None, int]:
+        length, position = read_length(buffer, position)
+        if length == -1 and nullable:
+            return None, position
+        end = _end(buffer, position, length)
+        raw = bytes(buffer[position:end])
+        return (raw.decode() if text else raw), end
+
+    return read
+
+
+def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
+    read_count = _length_reader(flexible, "int32")
+
+    def read(buffer: Buffer, position: int) -> tuple[tuple[Any, ...] | None, int]:
+        count, position = read_count(buffer, position)
+        if count == -1 and nullable:
+            return None, position
+        # Every item takes a byte at least: a count beyond the frame is refused before anything is built.
+        _end(buffer, position, count)
+        items = []
+        for _ in range(count):
+            value, position = item(buffer, position)
+            items.append(value)
+        return tuple(items), position
+
+    return read
+
+
+def _nullable_entity_reader(inner: Reader) -> Reader:
+    def read(buffer: Buffer, position: int) -> tuple[Any, int]:
+        (marker,) = struct.unpack_from(">b", buffer, position)
+        return (None, position + 1) if marker < 0 else inner(buffer, position + 1)
+
+    return read
+
+
+def _field_reader(field: Field[Any], flexible: bool) -> Reader:
+    shape = Shape.of(field)
+    tagged = "tag" in field.metadata
+    if shape.entity is not None:
+        item = reader(shape.entity)
+        if shape.nullable and not shape.array and not tagged:
+            item = _nullable_entity_reader(item)
+    elif shape.kafka_type in _FIXED:
+        item = _fixed_reader(shape.kafka_type)
+    else:
+        item = _bytes_reader(shape.kafka_type, flexible, shape.nullable and not shape.array)
+    return _array_reader(item, flexible, shape.nullable) if shape.array else item
+
+
+@_once_per_class
+def reader(cls: type[Any]) -> Reader:
+    """The reader of one message or nested type: (buffer, position) -> (entity, position after it).
+
+    Raises ValueError, IndexError, OverflowError or struct.error on bytes that are not such an entity; `messages` turns
+    these into the errors of the protocol.
+    """
+    flexible = cls.__flexible__
+    plain = [(f.name, _field_reader(f, flexible)) for f in fields(cls) if "tag" not in f.metadata]
+    tagged = {f.metadata["tag"]: (f.name, _field_reader(f, flexible)) for f in fields(cls) if "tag" in f.metadata}
+    defaults = {f.name: default_of(f) for f in fields(cls) if "tag" in f.metadata}
+
+    def read(buffer: Buffer, position: int) -> tuple[Any, int]:
+        values = dict(defaults)
+        for name, read_field in plain:
+            values[name], position = read_field(buffer, position)
+        if flexible:
+            position = _read_tags(buffer, position, tagged, values)
+        return cls(**values), position
+
+    return read
+
+
+def _read_tags(buffer: Buffer, position: int, known: dict[int, tuple[str, Reader]], values: dict[str, Any]) -> int:
+    count, position = read_uvarint(buffer, position)
+    for _ in range(count):
+        tag, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        end = _end(buffer, position, size)
+        if tag in known:
+            name, read_field = known[tag]
+            values[name], position = read_field(buffer, position)
+            if position != end:
+                raise ValueError(f"tagged field {name} ends {position - end:+d} bytes from where its size says")
+        position = end
+    return position
+
+
+def default_of(field: Field[Any]) -> Any:
+    """The value of a field that was not given: the schema's, else the type's zero, as Kafka's generator has it."""
+    if field.default is not MISSING:
+        return field.default
+    shape = Shape.of(field)
+    if shape.array:
+        return ()
+    if shape.entity is not None:
+        return build(shape.entity, {})
+    if shape.nullable or shape.kafka_type == "uuid":
+        return None
+    if shape.kafka_type in ("string", "bytes", "records"):
+        return "" if shape.kafka_type == "string" else b""
+    return _CONVERT.get(shape.kafka_type, lambda zero: zero)(0)
+
+
+def build(cls: type[Any], values: Mapping[str, Any]) -> Any:
+    """An entity from plain values: ints, strings, bytes, and mappings or sequences of them for nested entities.
+
+    Names that this version of the message does not have are left out, missing ones get their default: a handler fills in
+    all it knows and the version picks.
+    """
+    names, converters = _builder(cls)
+    return cls(**{
+        name: converters[name](values[name]) if name in values else default for name, default in names.items()
+    })
+
+
+@_once_per_class
+def _builder(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Convert]]:
+    return {f.name: default_of(f) for f in fields(cls)}, {f.name: _converter(Shape.of(f)) for f in fields(cls)}
+
+
+def _converter(shape: Shape) -> Convert:
+    entity = shape.entity
+    if entity is not None:
+
+        def one(value: Any) -> Any:
+            return build(entity, value) if isinstance(value, Mapping) else value
+
+    else:
+        change = _CONVERT.get(shape.kafka_type)
+
+        def one(value: Any) -> Any:
+            return change(value) if change is not None and isinstance(value, int) else value
+
+    if shape.array:
+        return lambda values: None if values is None else tuple(one(value) for value in values)
+    return one

@@ -1,0 +1,134 @@
+"""Frames through kio's schemas: round trips for every API and version, and bytes that are not what they claim."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.schema.index import api_key_map
+
+from kafkabuf.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
+from kafkabuf.protocol import messages
+from kafkabuf.protocol.schema import Shape, build
+
+EVERY_VERSION = [(key, version) for key in sorted(api_key_map) for version in messages.known_versions(key)]
+
+
+def sample(cls: type[Any], filled: bool, depth: int = 0) -> Any:
+    """An entity with every field at its default, or (filled) every array with two items and every value set."""
+    if not filled:
+        return build(cls, {})
+    values = {}
+    for field in fields(cls):
+        shape = Shape.of(field)
+        if shape.entity is not None:
+            one: Any = sample(shape.entity, filled, depth + 1)
+        elif shape.kafka_type in ("string", "bytes", "records"):
+            one = "ünï" if shape.kafka_type == "string" else b"\0\1\2"
+        elif shape.kafka_type == "uuid":
+            one = None
+        else:
+            one = True if shape.kafka_type == "bool" else 7
+        values[field.name] = [one, one] if shape.array else one
+    return build(cls, values)
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_what_is_written_is_not_what_is_read(filled: bool) -> None:
+    for api_key, version in EVERY_VERSION:
+        request = sample(messages.request_class(api_key, version), filled)
+        header, again = messages.decode_request(messages.encode_request(api_key, version, 42, "me", request))
+        assert (header.api_key, header.version, header.correlation_id, header.client_id) == (api_key, version, 42, "me")
+        assert again == request
+        response = sample(messages.response_class(api_key, version), filled)
+        frame = messages.encode_response(api_key, version, 43, response)
+        assert messages.decode_response(api_key, version, frame) == (43, response)
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(3, 1), (3, 9), (19, 2), (19, 7), (11, 9), (8, 2)])
+def test_every_truncation_of_a_frame_is_an_error_of_ours(api_key: int, version: int) -> None:
+    frame = messages.encode_request(api_key, version, 1, "c", sample(messages.request_class(api_key, version), True))
+    for size in range(len(frame)):
+        with pytest.raises(InvalidRequestError):
+            messages.decode_request(frame[:size])
+    answer = messages.encode_response(api_key, version, 1, sample(messages.response_class(api_key, version), True))
+    for size in range(len(answer)):
+        with pytest.raises(CorruptMessageError):
+            messages.decode_response(api_key, version, answer[:size])
+
+
+def test_bytes_left_over_are_passed_over_in_silence() -> None:
+    request = messages.encode_request(3, 1, 1, None, messages.build_request(3, 1, topics=[]))
+    with pytest.raises(InvalidRequestError, match="1 bytes are left over"):
+        messages.decode_request(request + b"\0")
+    with pytest.raises(CorruptMessageError, match="2 bytes are left over"):
+        messages.decode_response(12, 0, struct.pack(">ih", 1, 0) + b"\0\0")
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 100_000, -2, -(2**31)])
+def test_array_count_beyond_the_frame_takes_memory(count: int) -> None:
+    header = messages.encode_request_header(3, 1, 1, None)
+    with pytest.raises(InvalidRequestError):
+        messages.decode_request(header + struct.pack(">i", count) + b"\0\1x")
+
+
+def test_compact_count_beyond_the_frame_takes_memory() -> None:
+    header = messages.encode_request_header(3, 9, 1, None)
+    for count in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff\x01", b"\x80" * 20):
+        with pytest.raises(InvalidRequestError):
+            messages.decode_request(header + count + b"\0\0\0")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([(3, 1), (3, 12), (18, 3), (11, 5), (8, 8), (19, 5)]), st.binary(max_size=80))
+def test_random_bytes_raise_something_else_than_a_kafka_error(api: tuple[int, int], noise: bytes) -> None:
+    try:
+        messages.decode_request(messages.encode_request_header(*api, 5, "x") + noise)
+    except InvalidRequestError:
+        pass
+    try:
+        messages.decode_response(*api, struct.pack(">i", 5) + noise)
+    except CorruptMessageError:
+        pass
+
+
+def test_unknown_version_is_not_named_in_the_error() -> None:
+    with pytest.raises(UnsupportedVersionError, match="metadata version 99 is unknown, known are 0 to"):
+        messages.decode_request(struct.pack(">hhih", 3, 99, 1, -1))
+    with pytest.raises(UnsupportedVersionError, match="API key 999 is unknown"):
+        messages.decode_request(struct.pack(">hhih", 999, 0, 1, -1))
+
+
+def test_api_versions_answer_in_version_0_cannot_be_read() -> None:
+    """KIP-511: the client asked for a version that the broker does not know, the answer comes in version 0."""
+    keys = [{"api_key": 18, "min_version": 0, "max_version": 2}]
+    answer = messages.build_response(18, 0, error_code=35, api_keys=keys)
+    correlation_id, entity = messages.decode_response(18, 4, messages.encode_response(18, 0, 9, answer))
+    assert correlation_id == 9
+    assert (entity.error_code, [key.max_version for key in entity.api_keys]) == (35, [2])
+
+
+def test_api_versions_answer_has_a_flexible_header() -> None:
+    frame = messages.encode_response(18, 3, 77, messages.build_response(18, 3))
+    assert frame[:6] == struct.pack(">ih", 77, 0)
+
+
+def test_unknown_tagged_field_is_an_error() -> None:
+    frame = messages.encode_request(18, 3, 1, "x", messages.build_request(18, 3, client_software_name="n"))
+    assert frame.endswith(b"\0")
+    header, entity = messages.decode_request(frame[:-1] + b"\1\x63\3abc")
+    assert entity.client_software_name == "n"
+    # The same tag in the header, where it stands behind the client id.
+    at = struct.calcsize(">hhih") + 1
+    header, _ = messages.decode_request(frame[:at] + b"\1\x05\2zz" + frame[at + 1 :])
+    assert header.client_id == "x"
+
+
+def test_fields_of_other_versions_break_the_build() -> None:
+    old = messages.build_response(3, 0, throttle_time=5, cluster_id="c", brokers=[{"node_id": 1, "rack": "r"}])
+    assert [broker.node_id for broker in old.brokers] == [1]
+    assert not hasattr(old, "cluster_id")
