@@ -1,0 +1,130 @@
+# cython: language_level=3
+"""The record formats, written in place.
+
+Magic 1, one message a record (Kafka 0.10 to 3.x, Produce v2)::
+
+    offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64
+    | key size i32 | key | value size i32 | value
+    crc: CRC-32 from magic to the end; sizes of -1 mean null
+
+Magic 2, one batch of records (KIP-98)::
+
+    base offset i64 | batch length i32 | leader epoch i32 | magic i8 | crc u32 | attributes i16 | last offset delta i32
+    | base timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 | base sequence i32 | count i32
+    | records...
+    crc: CRC-32C from attributes to the end
+
+    record: length varint | attributes i8 | timestamp delta varlong | offset delta varint
+            | key size varint | key | value size varint | value | header count varint | headers...
+    header: key size varint | key | value size varint | value
+
+Capacity contract: `record_size` gives the exact bytes of the next record, `has_room` says whether they fit; the append
+functions write without looking. A builder belongs to one thread at a time, named in its Batch.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from kafkabuf._wire cimport uvarint_size, varint_size
+
+
+cdef enum:
+    # Magic 2 batch header: each field begins where the one before it ends.
+    BATCH_BASE_OFFSET = 0
+    BATCH_LENGTH = BATCH_BASE_OFFSET + 8
+    BATCH_LEADER_EPOCH = BATCH_LENGTH + 4
+    BATCH_MAGIC = BATCH_LEADER_EPOCH + 4
+    BATCH_CRC = BATCH_MAGIC + 1
+    BATCH_ATTRIBUTES = BATCH_CRC + 4
+    BATCH_LAST_OFFSET_DELTA = BATCH_ATTRIBUTES + 2
+    BATCH_BASE_TIMESTAMP = BATCH_LAST_OFFSET_DELTA + 4
+    BATCH_MAX_TIMESTAMP = BATCH_BASE_TIMESTAMP + 8
+    BATCH_PRODUCER_ID = BATCH_MAX_TIMESTAMP + 8
+    BATCH_PRODUCER_EPOCH = BATCH_PRODUCER_ID + 8
+    BATCH_BASE_SEQUENCE = BATCH_PRODUCER_EPOCH + 2
+    BATCH_COUNT = BATCH_BASE_SEQUENCE + 4
+    BATCH_RECORDS = BATCH_COUNT + 4
+    # Magic 1 message: what stands before the key's bytes, and the value size behind them.
+    MESSAGE_CRC = 12
+    MESSAGE_MAGIC = 16
+    MESSAGE_OVERHEAD = 34
+    # Most that a magic 2 record adds to key, value and headers: three 5-byte varints before the key size's own,
+    # a 10-byte varlong, the attributes, and the two counts behind.
+    RECORD_MAX_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
+
+
+cdef struct Field:
+    # Bytes of a key or value. `size` is -1 for null; then `data` is never read.
+    const uint8_t* data
+    int64_t size
+
+
+cdef struct Record:
+    int64_t timestamp
+    Field key
+    Field value
+    # The headers already encoded (without their count); an empty blob and 0 where there are none.
+    const uint8_t* headers
+    int64_t headers_size
+    int32_t header_count
+
+
+cdef struct RecordsBuilder:
+    # Set once by builder_init.
+    uint8_t* base
+    size_t capacity          # bytes that may be written at `base`
+    size_t write_limit       # a further record must end within this; the first only within capacity
+    int8_t magic
+    # Moved by every append.
+    size_t position          # bytes written, the batch header's room included
+    int32_t count
+    int64_t base_timestamp   # of the first record
+    int64_t max_timestamp
+
+
+cdef void builder_init(RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic) noexcept nogil
+cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil
+cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence) noexcept nogil
+# Encodes [(str, bytes | None), ...] behind each other into `out`, which grows as needed; returns the count.
+cdef int32_t encode_headers(object headers, bytearray out) except -1
+
+
+cdef inline int64_t payload(const Field* f) noexcept nogil:
+    return f.size if f.size > 0 else 0
+
+
+# A batch of one such record, whatever its place in the batch: what a fresh allocation must offer.
+cdef inline int64_t size_upper_bound(int8_t magic, const Record* r) noexcept nogil:
+    cdef int64_t variable = payload(&r.key) + payload(&r.value)
+    if magic < 2:
+        return MESSAGE_OVERHEAD + variable
+    return BATCH_RECORDS + RECORD_MAX_OVERHEAD + variable + r.headers_size
+
+
+# Bytes behind the length varint of a magic 2 record that becomes number b.count of this batch.
+cdef inline int64_t body_size(const RecordsBuilder* b, const Record* r) noexcept nogil:
+    cdef int64_t delta = r.timestamp - b.base_timestamp if b.count else 0
+    return (1 + varint_size(delta) + uvarint_size(<uint64_t>b.count << 1)
+            + varint_size(r.key.size) + payload(&r.key) + varint_size(r.value.size) + payload(&r.value)
+            + uvarint_size(<uint64_t>r.header_count << 1) + r.headers_size)
+
+
+cdef inline int64_t record_size(const RecordsBuilder* b, const Record* r) noexcept nogil:
+    cdef int64_t body
+    if b.magic < 2:
+        return MESSAGE_OVERHEAD + payload(&r.key) + payload(&r.value)
+    body = body_size(b, r)
+    return uvarint_size(<uint64_t>body << 1) + body
+
+
+# Kafka's hasRoomFor: the first record always fits, since the memory was taken for it.
+cdef inline bint has_room(const RecordsBuilder* b, int64_t size) noexcept nogil:
+    return b.position + <size_t>size <= (b.write_limit if b.count else b.capacity)
+
+
+cdef class MemoryRecordsBuilder:
+    cdef RecordsBuilder builder
+    cdef object memory       # the bytearray that builder.base points into
+    cdef bytearray headers   # scratch
+    cdef bint closed
+    cdef int _reserve(self, int magic, Py_ssize_t capacity, Py_ssize_t write_limit) except -1

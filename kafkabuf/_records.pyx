@@ -1,0 +1,247 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Encoding of records in place: size, reserve once, write, patch the header back. The layouts are in _records.pxd."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from kafkabuf._wire cimport (
+    kb_crc32, kb_crc32c, kb_crc32c_table, kb_crc_init, kb_crc_sliced, murmur2, put_bytes, put_i8, put_i16, put_i32,
+    put_i64, put_uvarint, put_varint, varint_size,
+)
+
+from kafkabuf.errors import ClosedError, RecordTooLargeError, SerializationError
+
+kb_crc_init()
+
+cdef int64_t INT32_MAX = 0x7FFFFFFF
+
+
+cdef void builder_init(RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic) noexcept nogil:
+    b.base = base
+    b.capacity = capacity
+    b.write_limit = write_limit
+    b.magic = magic
+    b.position = BATCH_RECORDS if magic >= 2 else 0
+    b.count = 0
+    b.base_timestamp = b.max_timestamp = -1
+
+
+cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil:
+    if b.count == 0:
+        b.base_timestamp = r.timestamp
+    if r.timestamp > b.max_timestamp:
+        b.max_timestamp = r.timestamp
+    if b.magic >= 2:
+        _append_v2(b, r)
+    else:
+        _append_v1(b, r)
+    b.count += 1
+
+
+cdef inline void _append_v2(RecordsBuilder* b, const Record* r) noexcept nogil:
+    cdef uint8_t* p = b.base + b.position
+    p = put_varint(p, body_size(b, r))
+    p = put_i8(p, 0)
+    p = put_varint(p, r.timestamp - b.base_timestamp)
+    p = put_varint(p, b.count)
+    p = put_varint(p, r.key.size)
+    if r.key.size > 0:
+        p = put_bytes(p, r.key.data, <size_t>r.key.size)
+    p = put_varint(p, r.value.size)
+    if r.value.size > 0:
+        p = put_bytes(p, r.value.data, <size_t>r.value.size)
+    p = put_varint(p, r.header_count)
+    if r.headers_size > 0:
+        p = put_bytes(p, r.headers, <size_t>r.headers_size)
+    b.position = <size_t>(p - b.base)
+
+
+cdef inline void _append_v1(RecordsBuilder* b, const Record* r) noexcept nogil:
+    cdef uint8_t* start = b.base + b.position
+    cdef uint8_t* p = start
+    p = put_i64(p, b.count)
+    p = put_i32(p, <int32_t>(record_size(b, r) - 12))
+    p += 4  # the CRC, known when all behind it is written
+    p = put_i8(p, 1)
+    p = put_i8(p, 0)
+    p = put_i64(p, r.timestamp)
+    p = put_i32(p, <int32_t>r.key.size)
+    if r.key.size > 0:
+        p = put_bytes(p, r.key.data, <size_t>r.key.size)
+    p = put_i32(p, <int32_t>r.value.size)
+    if r.value.size > 0:
+        p = put_bytes(p, r.value.data, <size_t>r.value.size)
+    put_i32(start + MESSAGE_CRC, <int32_t>kb_crc32(0, start + MESSAGE_MAGIC, <size_t>(p - start) - MESSAGE_MAGIC))
+    b.position = <size_t>(p - b.base)
+
+
+cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence) noexcept nogil:
+    """Patch the batch header. May run again with other producer fields, as a retry under a new epoch needs."""
+    cdef uint8_t* p = b.base
+    if b.magic < 2:
+        return  # each message is whole already
+    p = put_i64(p, 0)
+    p = put_i32(p, <int32_t>(b.position - BATCH_LEADER_EPOCH))
+    p = put_i32(p, -1)
+    p = put_i8(p, 2)
+    p += 4
+    p = put_i16(p, 0)
+    p = put_i32(p, b.count - 1)
+    p = put_i64(p, b.base_timestamp)
+    p = put_i64(p, b.max_timestamp)
+    p = put_i64(p, producer_id)
+    p = put_i16(p, epoch)
+    p = put_i32(p, base_sequence)
+    put_i32(p, b.count)
+    put_i32(b.base + BATCH_CRC,
+            <int32_t>kb_crc32c(0, b.base + BATCH_ATTRIBUTES, b.position - BATCH_ATTRIBUTES))
+
+
+# ---- headers ---------------------------------------------------------------------------------------------------------
+
+cdef int32_t encode_headers(object headers, bytearray out) except -1:
+    cdef int32_t count = 0
+    cdef Py_ssize_t name_size
+    cdef const char* name
+    out.clear()
+    for header in (headers.items() if isinstance(headers, dict) else headers):
+        try:
+            key, value = header
+            name = PyUnicode_AsUTF8AndSize(key, &name_size)
+        except (TypeError, ValueError):
+            raise SerializationError(f"a header is a pair (str, bytes or None), found {header!r}") from None
+        _extend(out, <const uint8_t*>name, name_size)
+        if value is None:
+            _extend(out, NULL, -1)
+        else:
+            _extend_buffer(out, value)
+        count += 1
+    return count
+
+
+cdef int _extend_buffer(bytearray out, object value) except -1:
+    cdef Py_buffer view
+    if isinstance(value, str):
+        raise SerializationError(f"a header's value is bytes or None, found the str {value!r}: encode it")
+    try:
+        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+    except (TypeError, BufferError):
+        raise SerializationError(f"a header's value is bytes or None, found {type(value).__name__}") from None
+    try:
+        _extend(out, <const uint8_t*>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return 0
+
+
+cdef int _extend(bytearray out, const uint8_t* data, Py_ssize_t size) except -1:
+    cdef uint8_t varint[10]
+    cdef Py_ssize_t n = put_varint(varint, size) - varint
+    out += PyBytes_FromStringAndSize(<char*>varint, n)
+    if size > 0:
+        out += PyBytes_FromStringAndSize(<const char*>data, size)
+    return 0
+
+
+# ---- the Python face -------------------------------------------------------------------------------------------------
+
+cdef class MemoryRecordsBuilder:
+    """Builds one magic 1 message set or one magic 2 record batch in memory of its own (Kafka's MemoryRecordsBuilder).
+
+    The producer does not come through here: it drives the same functions over slabs of the pool. This class is for
+    tools, tests and benches.
+
+    Args:
+        magic: 1 or 2.
+        write_limit: bytes that further records must not exceed; a first record may, as in Kafka's `hasRoomFor`.
+    """
+
+    def __init__(self, int magic=2, Py_ssize_t write_limit=16384):
+        if magic not in (1, 2):
+            raise ValueError(f"magic is 1 or 2, found {magic}")
+        if write_limit < 0:
+            raise ValueError(f"write_limit is a number of bytes, found {write_limit}")
+        self.headers = bytearray()
+        self._reserve(magic, max(write_limit, BATCH_RECORDS), write_limit)
+
+    cdef int _reserve(self, int magic, Py_ssize_t capacity, Py_ssize_t write_limit) except -1:
+        self.memory = bytearray(capacity)
+        builder_init(&self.builder, <uint8_t*><char*>self.memory, capacity, write_limit, magic)
+        return 0
+
+    def append(self, int64_t timestamp_ms, const uint8_t[::1] key, const uint8_t[::1] value, headers=()):
+        """Append a record; its offset within the batch, or None when the batch has no room for it.
+
+        `key` and `value` are bytes-like or None; `headers` pairs of (str, bytes or None), for magic 2 only.
+        Raises RecordTooLargeError past the format's 2^31 limits, ClosedError after `close`.
+        """
+        cdef Record r
+        cdef Py_ssize_t needed
+        if self.closed:
+            raise ClosedError("the batch is closed")
+        r.timestamp = timestamp_ms
+        r.key = _field(key)
+        r.value = _field(value)
+        r.header_count = encode_headers(headers, self.headers)
+        r.headers = <const uint8_t*><char*>self.headers
+        r.headers_size = len(self.headers)
+        if r.header_count and self.builder.magic < 2:
+            raise SerializationError("magic 1 has no headers: use magic 2")
+        needed = size_upper_bound(self.builder.magic, &r)
+        if needed > INT32_MAX:
+            raise RecordTooLargeError(f"a record of {needed} bytes is past the format's limit of 2^31 - 1")
+        if self.builder.count == 0 and needed > <Py_ssize_t>self.builder.capacity:
+            self._reserve(self.builder.magic, needed, self.builder.write_limit)
+        if not has_room(&self.builder, record_size(&self.builder, &r)):
+            return None
+        append(&self.builder, &r)
+        return self.builder.count - 1
+
+    def close(self, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1):
+        """Finish the batch and return its bytes. Called again, it returns the same records under the new producer."""
+        self.closed = True
+        finish(&self.builder, producer_id, producer_epoch, base_sequence)
+        return PyBytes_FromStringAndSize(<char*>self.builder.base, self.builder.position)
+
+    @property
+    def count(self):
+        return self.builder.count
+
+    @property
+    def size(self):
+        """Bytes written so far, the header's room included."""
+        return self.builder.position
+
+
+cdef Field _field(const uint8_t[::1] data):
+    cdef Field f
+    f.data = NULL
+    f.size = -1 if data is None else data.shape[0]
+    if f.size > 0:
+        f.data = &data[0]
+    return f
+
+
+# ---- leaves made visible, for tests and tools ------------------------------------------------------------------------
+
+def crc32c(const uint8_t[::1] data, uint32_t crc=0):
+    """CRC-32C (Castagnoli) of bytes, continuing from `crc`."""
+    return kb_crc32c(crc, &data[0], data.shape[0]) if data.shape[0] else crc
+
+
+def crc32c_portable(const uint8_t[::1] data, uint32_t crc=0):
+    """The same by table, as CPUs without the instruction compute it."""
+    return kb_crc_sliced(kb_crc32c_table, crc, &data[0], data.shape[0]) if data.shape[0] else crc
+
+
+def crc32(const uint8_t[::1] data, uint32_t crc=0):
+    """CRC-32 (IEEE) of bytes, continuing from `crc`."""
+    return kb_crc32(crc, &data[0], data.shape[0]) if data.shape[0] else crc
+
+
+def murmur2_hash(const uint8_t[::1] data):
+    """Java's `Utils.murmur2` of the bytes, as an unsigned 32-bit number."""
+    return murmur2(&data[0], data.shape[0]) if data.shape[0] else murmur2(NULL, 0)

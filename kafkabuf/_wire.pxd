@@ -1,0 +1,120 @@
+# cython: language_level=3
+"""Inline leaves of the hot path: big-endian stores, varints, CRCs, murmur2. Bodies are here so that the C compiler sees them.
+
+Capacity contract: no leaf checks bounds. Whoever calls has sized the record first and knows that it fits.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+
+cdef extern from "_crc.h" nogil:
+    # Once per module that computes CRCs, at import.
+    void kb_crc_init() noexcept
+    uint32_t kb_crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept
+    uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t n) noexcept
+    # The portable way, whatever the CPU: for the test that holds both against each other.
+    uint32_t kb_crc_sliced(uint32_t (*table)[256], uint32_t crc, const uint8_t* data, size_t n) noexcept
+    uint32_t (*kb_crc32c_table)[256]
+
+
+cdef extern from * nogil:
+    """
+    #include <stdint.h>
+    static inline uint16_t kb_bswap16(uint16_t v) { return __builtin_bswap16(v); }
+    static inline uint32_t kb_bswap32(uint32_t v) { return __builtin_bswap32(v); }
+    static inline uint64_t kb_bswap64(uint64_t v) { return __builtin_bswap64(v); }
+    /* Significant bits of v, at least one. */
+    static inline int kb_bits(uint64_t v) { return 64 - __builtin_clzll(v | 1); }
+    """
+    uint16_t kb_bswap16(uint16_t v) noexcept
+    uint32_t kb_bswap32(uint32_t v) noexcept
+    uint64_t kb_bswap64(uint64_t v) noexcept
+    int kb_bits(uint64_t v) noexcept
+
+
+# ---- big-endian stores; each returns the place behind what it wrote --------------------------------------------------
+
+cdef inline uint8_t* put_i8(uint8_t* p, int8_t v) noexcept nogil:
+    p[0] = <uint8_t>v
+    return p + 1
+
+
+cdef inline uint8_t* put_i16(uint8_t* p, int16_t v) noexcept nogil:
+    cdef uint16_t swapped = kb_bswap16(<uint16_t>v)
+    memcpy(p, &swapped, 2)
+    return p + 2
+
+
+cdef inline uint8_t* put_i32(uint8_t* p, int32_t v) noexcept nogil:
+    cdef uint32_t swapped = kb_bswap32(<uint32_t>v)
+    memcpy(p, &swapped, 4)
+    return p + 4
+
+
+cdef inline uint8_t* put_i64(uint8_t* p, int64_t v) noexcept nogil:
+    cdef uint64_t swapped = kb_bswap64(<uint64_t>v)
+    memcpy(p, &swapped, 8)
+    return p + 8
+
+
+cdef inline uint8_t* put_bytes(uint8_t* p, const void* data, size_t n) noexcept nogil:
+    memcpy(p, data, n)
+    return p + n
+
+
+# ---- varints (seven bits a byte, least significant first; signed ones zig-zag) ---------------------------------------
+
+cdef inline uint64_t zigzag(int64_t v) noexcept nogil:
+    return (<uint64_t>v << 1) ^ <uint64_t>(v >> 63)
+
+
+cdef inline int uvarint_size(uint64_t v) noexcept nogil:
+    return (kb_bits(v) + 6) // 7
+
+
+cdef inline int varint_size(int64_t v) noexcept nogil:
+    return uvarint_size(zigzag(v))
+
+
+cdef inline uint8_t* put_uvarint(uint8_t* p, uint64_t v) noexcept nogil:
+    while v >= 0x80:
+        p[0] = <uint8_t>(v | 0x80)
+        p += 1
+        v >>= 7
+    p[0] = <uint8_t>v
+    return p + 1
+
+
+cdef inline uint8_t* put_varint(uint8_t* p, int64_t v) noexcept nogil:
+    return put_uvarint(p, zigzag(v))
+
+
+# ---- murmur2 of a key, as Java's `Utils.murmur2`, and the partition it stands for ------------------------------------
+
+cdef inline uint32_t murmur2(const uint8_t* data, size_t n) noexcept nogil:
+    cdef uint32_t m = 0x5BD1E995
+    cdef uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>n
+    cdef uint32_t k
+    cdef const uint8_t* end = data + (n & ~<size_t>3)
+    while data < end:
+        memcpy(&k, data, 4)
+        k *= m
+        k ^= k >> 24
+        h = (h * m) ^ (k * m)
+        data += 4
+    n &= 3
+    if n == 3:
+        h ^= <uint32_t>data[2] << 16
+    if n >= 2:
+        h ^= <uint32_t>data[1] << 8
+    if n >= 1:
+        h = (h ^ data[0]) * m
+    h ^= h >> 13
+    h *= m
+    return h ^ (h >> 15)
+
+
+cdef inline int32_t partition_of_key(const uint8_t* data, size_t n, int32_t partitions) noexcept nogil:
+    return <int32_t>((murmur2(data, n) & 0x7FFFFFFF) % <uint32_t>partitions)
