@@ -1,0 +1,125 @@
+# cython: language_level=3
+"""The contract of the buffer pool: what other extensions may call without the GIL.
+
+Memory is named by *runs*: `n` adjacent slabs, called by the index of the first. Nothing inside the pool's critical
+section runs Python code or needs the GIL, so any thread may take it, holding the GIL or not, and a garbage collection
+can never re-enter it. Waiting threads sit in an intrusive queue under the same mutex; only waking one takes the GIL.
+"""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+
+
+cdef enum SlabState:
+    FREE            # in the free list; nobody may read or write it
+    OPEN            # records are being appended
+    CLOSED          # full or flushed, waits for the Sender
+    IN_FLIGHT       # a socket may still read it, whatever became of its batch
+    SCRATCH         # compression output and other work space
+
+
+cdef struct Slot:
+    # The free list is circular through slots[slab_count], its sentinel; both links mean something only while FREE.
+    int32_t next
+    int32_t prev
+    uint32_t generation     # bumped at every release: a name remembered from before no longer fits
+    uint8_t state           # a SlabState; slots of one run share it
+
+
+cdef struct Waiter:
+    # Lives on the waiting thread's C stack; linked in only while `slab` is -1.
+    Py_ssize_t n_slabs
+    Py_ssize_t slab         # -1 while queued; then the first slab handed over, or -2: the pool was closed
+    Waiter* next
+    Waiter* prev
+    PyObject* wake          # threading.Lock the thread is blocked on. The queue owns this reference: whoever unlinks
+    #                         the waiter must release the lock or drop the reference
+
+
+cdef class BufferPool:
+    # ---- fixed at construction
+    cdef readonly Py_ssize_t total          # bytes: slab_count * slab_size + loose
+    cdef readonly Py_ssize_t slab_size      # bytes
+    cdef readonly Py_ssize_t slab_count
+    cdef readonly Py_ssize_t loose          # bytes at the end that make no whole slab; never handed out
+    cdef readonly bint poison               # released memory is overwritten with 0xDD
+    cdef unsigned char[::1] arena           # keeps the NumPy array alive
+    cdef unsigned char* base                # its first byte
+    cdef object clock
+    cdef object on_wait
+
+    # ---- guarded by `mutex`
+    cdef pthread_mutex_t mutex
+    cdef Slot* slots                        # slab_count + 1
+    cdef uint64_t* free_bits                # bit i % 64 of word i / 64: slab i is FREE
+    cdef Py_ssize_t free_count              # slabs
+    cdef Waiter* first_waiter               # oldest; while there is one, nobody else is given memory
+    cdef Waiter* last_waiter
+    cdef readonly bint closed
+    cdef readonly Py_ssize_t waiting        # threads in the queue
+    cdef readonly Py_ssize_t waits_total    # allocations that had to wait, served or not
+    cdef readonly double wait_time_total    # seconds they waited
+    cdef readonly Py_ssize_t refused_total  # calls of release and set_state that returned -1: each is a bug of the caller
+
+    # ---- for other extensions; slab and n of a run the caller owns
+    cdef inline unsigned char* address(self, Py_ssize_t slab) noexcept nogil:
+        return self.base + slab * self.slab_size
+
+    # Slabs that hold nbytes: the ceiling, 0 for 0.
+    cdef Py_ssize_t slabs_for(self, Py_ssize_t nbytes) noexcept nogil
+    # First slab of a run in state OPEN; -1 when no such run is free, when threads wait (no barging), or after close.
+    cdef Py_ssize_t try_allocate(self, Py_ssize_t n_slabs) noexcept nogil
+    # As try_allocate, but waits its turn until deadline_s, a time of clock.monotonic() (None: for ever). Needs the GIL.
+    # Raises AllocationTooLargeError, BufferExhaustedError, ClosedError.
+    cdef Py_ssize_t wait_allocate(self, Py_ssize_t n_slabs, object deadline_s) except -1
+    # 0; or -1 and nothing done if a slab of the run is FREE or does not exist, or if FREE was asked for.
+    cdef int set_state(self, Py_ssize_t slab, Py_ssize_t n, SlabState state) noexcept nogil
+    # 0; or -1 and nothing done if a slab of the run is FREE already or does not exist. Part of a run may be released.
+    # Takes the GIL only if a waiter is to be woken: call it with no lock held that a thread with the GIL may want.
+    cdef int release(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil
+    # The number a run's owner remembers to know later whether the slab is still its own.
+    cdef uint32_t generation(self, Py_ssize_t slab) noexcept nogil
+    # True while a thread waits for memory: batches should go out without lingering.
+    cdef bint exhausted(self) noexcept nogil
+
+    # ---- inside the critical section
+    cdef bint owned(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil
+    cdef Py_ssize_t take(self, Py_ssize_t n) noexcept nogil
+    cdef void put(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil
+    cdef void push_free(self, Py_ssize_t slab) noexcept nogil
+    cdef Py_ssize_t find_run(self, Py_ssize_t n) noexcept nogil
+    cdef Py_ssize_t first_bit(self, Py_ssize_t begin, Py_ssize_t end, uint64_t flip) noexcept nogil
+    cdef void unlink(self, Waiter* waiter) noexcept nogil
+    cdef PyObject* serve(self) noexcept nogil
+    cdef const char* inconsistency(self, Py_ssize_t* slabs_by_state) noexcept nogil
+    cdef void count(self, Py_ssize_t* slabs_by_state) noexcept nogil
+
+    # ---- outside it
+    cdef void unlock_and_serve(self) noexcept nogil
+    cdef bint join(self, Waiter* me) noexcept
+    cdef void leave(self, Waiter* me) noexcept
+    cdef int wait_turn(self, Waiter* me, object wake, object timeout) except -1
+    cdef int require_possible(self, Py_ssize_t n_slabs) except -1
+    cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout)
+
+
+cdef class Slab:
+    # ---- fixed at construction
+    cdef readonly BufferPool pool
+    cdef readonly Py_ssize_t first          # slab index
+    cdef readonly Py_ssize_t count          # slabs
+    cdef readonly Py_ssize_t nbytes         # of the whole run
+    cdef readonly uint32_t generation
+    # ---- guarded by the pool's mutex
+    cdef Py_ssize_t exports                 # memoryviews that still read the run: it is not released before them
+    cdef bint held                          # release has not been called
+
+    cdef int give_back(self) noexcept nogil
+    cdef int validity(self) noexcept nogil
+    cdef int validity_locked(self) noexcept nogil
+    cdef int require(self, int validity) except -1

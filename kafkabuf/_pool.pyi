@@ -1,0 +1,69 @@
+"""The buffer pool's Python face; the C face that other extensions use is in _pool.pxd."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, final
+
+from kafkabuf.clock import Clock
+
+@final
+class BufferPool:
+    """`total` bytes in slabs of `slab_size`; safe from any thread. Source: Kafka's BufferPool."""
+
+    total: int
+    slab_size: int
+    slab_count: int
+    loose: int
+    poison: bool
+    closed: bool
+    waiting: int
+    waits_total: int
+    wait_time_total: float
+    refused_total: int
+
+    def __init__(
+        self,
+        total: int,
+        slab_size: int,
+        *,
+        clock: Clock | None = None,
+        poison: bool = False,
+        on_wait: Callable[[float], None] | None = None,
+    ) -> None: ...
+    def allocate(self, nbytes: int, timeout: float | None) -> Slab: ...
+    def close(self) -> None: ...
+    @property
+    def free_bytes(self) -> int: ...
+    def accounting(self) -> dict[str, int]: ...
+    def check(self) -> None: ...
+    def _release_run(self, first: int, count: int) -> None: ...
+    def _bench_pairs(self, pairs: int) -> float: ...
+
+@final
+class Slab:
+    """A run of slabs, released exactly once. A writable buffer of `nbytes` bytes; its memoryviews keep it from release."""
+
+    @property
+    def pool(self) -> BufferPool: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def buffer(self) -> memoryview: ...
+    @property
+    def state(self) -> str: ...
+    @state.setter
+    def state(self, name: str) -> None: ...
+    def release(self) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...

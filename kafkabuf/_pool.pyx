@@ -1,0 +1,560 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The memory of a producer: one arena of `buffer.memory` bytes, handed out in slabs of `batch.size` (Kafka's BufferPool).
+
+Where Kafka allocates a fresh buffer for a record larger than `batch.size`, this pool hands out a run of adjacent slabs:
+nothing is ever allocated after the constructor. Free slabs are reused last in, first out, so pages that are not needed
+are never touched. Accounting identity, at every instant: free + open + closed + in flight + scratch + loose = total.
+
+The rules of the critical section and the meaning of every field are in _pool.pxd.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_FORMAT
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+import threading
+import time
+
+import numpy
+
+from kafkabuf.clock import SystemClock
+from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ClosedError, ConfigError
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_init(pthread_mutex_t*, const void*)
+    int pthread_mutex_destroy(pthread_mutex_t*)
+    int pthread_mutex_lock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+
+cdef extern from * nogil:
+    int __builtin_ctzll(unsigned long long) noexcept
+    int __builtin_popcountll(unsigned long long) noexcept
+
+cdef enum:
+    STATES = 5
+    QUEUED = -1         # Waiter.slab: nothing handed over yet
+    SHUT = -2           # Waiter.slab: the pool was closed
+    POISON = 0xDD
+
+cdef enum Validity:
+    VALID
+    RELEASED
+    STALE
+    PINNED
+
+_STATE_NAMES = ("free", "open", "closed", "in_flight", "scratch")       # in the order of SlabState
+
+
+def _new_arena(total):
+    return numpy.empty(total, dtype=numpy.uint8)
+
+
+@cython.final
+cdef class BufferPool:
+    """`total` bytes cut into slabs of `slab_size`; any thread may allocate and release.
+
+    `on_wait(seconds)` is called by each allocation that had to wait, after its wait (Kafka's bufferpool-wait-time); if
+    it raises, the allocation raises that and keeps no memory. `poison` overwrites released memory, to show up readers
+    that hold on to it. Raises ConfigError for sizes that make no slab, MemoryError when the machine refuses the arena.
+    """
+
+    def __cinit__(self, Py_ssize_t total, Py_ssize_t slab_size, *, clock=None, bint poison=False, on_wait=None):
+        pthread_mutex_init(&self.mutex, NULL)
+        if slab_size < 1 or total < slab_size:
+            raise ConfigError(f"buffer.memory is {total} and batch.size {slab_size} bytes: batch.size must be at least 1 "
+                              f"and buffer.memory at least batch.size")
+        self.total = total
+        self.slab_size = slab_size
+        self.slab_count = total // slab_size
+        self.loose = total % slab_size
+        if self.slab_count >= 0x7FFFFFFF:
+            raise ConfigError(f"buffer.memory of {total} bytes makes {self.slab_count} slabs of batch.size {slab_size}: "
+                              f"at most 2147483646 are allowed; raise batch.size")
+        self.poison = poison
+        self.clock = SystemClock() if clock is None else clock
+        self.on_wait = on_wait
+        self.arena = _new_arena(total)
+        self.base = &self.arena[0]
+        self.slots = <Slot*> calloc(self.slab_count + 1, sizeof(Slot))
+        self.free_bits = <uint64_t*> calloc((self.slab_count >> 6) + 1, sizeof(uint64_t))
+        if self.slots == NULL or self.free_bits == NULL:
+            raise MemoryError(f"no memory for the bookkeeping of {self.slab_count} slabs")
+        self.slots[self.slab_count].next = self.slots[self.slab_count].prev = <int32_t> self.slab_count
+        cdef Py_ssize_t slab
+        for slab in range(self.slab_count - 1, -1, -1):     # slab 0 goes out first
+            self.push_free(slab)
+
+    def __dealloc__(self):
+        # A waiting thread and every Slab hold a reference: nobody can be inside any more.
+        free(self.slots)
+        free(self.free_bits)
+        pthread_mutex_destroy(&self.mutex)
+
+    # ---- for other extensions
+
+    cdef Py_ssize_t slabs_for(self, Py_ssize_t nbytes) noexcept nogil:
+        return nbytes // self.slab_size + (nbytes % self.slab_size != 0)
+
+    cdef Py_ssize_t try_allocate(self, Py_ssize_t n_slabs) noexcept nogil:
+        cdef Py_ssize_t slab = -1
+        pthread_mutex_lock(&self.mutex)
+        if self.first_waiter == NULL and not self.closed:
+            slab = self.take(n_slabs)
+        pthread_mutex_unlock(&self.mutex)
+        return slab
+
+    cdef Py_ssize_t wait_allocate(self, Py_ssize_t n_slabs, object deadline_s) except -1:
+        cdef Waiter me
+        self.require_possible(n_slabs)
+        wake = threading.Lock()
+        wake.acquire()
+        timeout = None if deadline_s is None else deadline_s - self.clock.monotonic()
+        me.n_slabs = n_slabs
+        me.wake = <PyObject*> wake
+        if self.join(&me):
+            self.wait_turn(&me, wake, timeout)
+        if me.slab == QUEUED:
+            raise self.exhausted_error(n_slabs, timeout)
+        if me.slab == SHUT:
+            raise ClosedError("the buffer pool was closed; no memory is handed out any more")
+        return me.slab
+
+    cdef int set_state(self, Py_ssize_t slab, Py_ssize_t n, SlabState state) noexcept nogil:
+        cdef int result = -1
+        cdef Py_ssize_t i
+        pthread_mutex_lock(&self.mutex)
+        if state != FREE and self.owned(slab, n):
+            for i in range(slab, slab + n):
+                self.slots[i].state = state
+            result = 0
+        else:
+            self.refused_total += 1
+        pthread_mutex_unlock(&self.mutex)
+        return result
+
+    cdef int release(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
+        cdef int result = -1
+        pthread_mutex_lock(&self.mutex)
+        if self.owned(slab, n):
+            self.put(slab, n)
+            result = 0
+        else:
+            self.refused_total += 1
+        self.unlock_and_serve()
+        return result
+
+    cdef uint32_t generation(self, Py_ssize_t slab) noexcept nogil:
+        pthread_mutex_lock(&self.mutex)
+        cdef uint32_t generation = self.slots[slab].generation
+        pthread_mutex_unlock(&self.mutex)
+        return generation
+
+    cdef bint exhausted(self) noexcept nogil:
+        pthread_mutex_lock(&self.mutex)
+        cdef bint exhausted = self.first_waiter != NULL
+        pthread_mutex_unlock(&self.mutex)
+        return exhausted
+
+    # ---- inside the critical section
+
+    cdef bint owned(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
+        """Whether the run exists and none of its slabs is FREE."""
+        cdef Py_ssize_t i
+        if slab < 0 or n < 1 or n > self.slab_count - slab:
+            return False
+        for i in range(slab, slab + n):
+            if self.slots[i].state == FREE:
+                return False
+        return True
+
+    cdef Py_ssize_t take(self, Py_ssize_t n) noexcept nogil:
+        cdef Py_ssize_t slab, i
+        cdef Slot* slot
+        if n < 1 or n > self.free_count:
+            return -1
+        slab = self.slots[self.slab_count].next if n == 1 else self.find_run(n)
+        if slab < 0:
+            return -1
+        for i in range(slab, slab + n):
+            slot = &self.slots[i]
+            slot.state = OPEN
+            self.slots[slot.prev].next = slot.next
+            self.slots[slot.next].prev = slot.prev
+            self.free_bits[i >> 6] &= ~(<uint64_t> 1 << (i & 63))
+        self.free_count -= n
+        return slab
+
+    cdef void put(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
+        cdef Py_ssize_t i
+        if self.poison:
+            memset(self.address(slab), POISON, n * self.slab_size)
+        for i in range(slab + n - 1, slab - 1, -1):     # the run's first slab is on top afterwards
+            self.slots[i].generation += 1
+            self.push_free(i)
+
+    cdef void push_free(self, Py_ssize_t slab) noexcept nogil:
+        cdef Slot* slot = &self.slots[slab]
+        cdef Slot* sentinel = &self.slots[self.slab_count]
+        slot.state = FREE
+        slot.next = sentinel.next
+        slot.prev = <int32_t> self.slab_count
+        self.slots[sentinel.next].prev = <int32_t> slab
+        sentinel.next = <int32_t> slab
+        self.free_bits[slab >> 6] |= <uint64_t> 1 << (slab & 63)
+        self.free_count += 1
+
+    cdef Py_ssize_t find_run(self, Py_ssize_t n) noexcept nogil:
+        """The lowest n adjacent free slabs, or -1. Low first: the arena's end stays untouched and whole."""
+        cdef Py_ssize_t begin = 0
+        cdef Py_ssize_t last = self.slab_count - n
+        cdef Py_ssize_t end
+        while True:
+            begin = self.first_bit(begin, self.slab_count, 0)
+            if begin > last:
+                return -1
+            end = self.first_bit(begin, begin + n, ~(<uint64_t> 0))
+            if end == begin + n:
+                return begin
+            begin = end
+
+    cdef Py_ssize_t first_bit(self, Py_ssize_t begin, Py_ssize_t end, uint64_t flip) noexcept nogil:
+        """The first free slab (flip: all ones: the first taken slab) in [begin, end), or `end`."""
+        cdef Py_ssize_t word = begin >> 6
+        cdef uint64_t bits
+        if begin >= end:
+            return end
+        bits = (self.free_bits[word] ^ flip) & (~(<uint64_t> 0) << (begin & 63))
+        while bits == 0:
+            word += 1
+            if word << 6 >= end:
+                return end
+            bits = self.free_bits[word] ^ flip
+        return min(end, (word << 6) + __builtin_ctzll(bits))
+
+    cdef void unlink(self, Waiter* waiter) noexcept nogil:
+        if waiter.prev == NULL:
+            self.first_waiter = waiter.next
+        else:
+            waiter.prev.next = waiter.next
+        if waiter.next == NULL:
+            self.last_waiter = waiter.prev
+        else:
+            waiter.next.prev = waiter.prev
+        self.waiting -= 1
+
+    cdef PyObject* serve(self) noexcept nogil:
+        """Hand the oldest waiter its run (or the news that the pool is closed); its lock, or NULL if it must wait on."""
+        cdef Waiter* head = self.first_waiter
+        if head == NULL:
+            return NULL
+        head.slab = SHUT if self.closed else self.take(head.n_slabs)
+        if head.slab == QUEUED:
+            return NULL
+        self.unlink(head)
+        return head.wake        # after the unlock `head` may be gone: its thread needs no wake-up to time out
+
+    cdef void count(self, Py_ssize_t* slabs_by_state) noexcept nogil:
+        cdef Py_ssize_t i
+        memset(slabs_by_state, 0, STATES * sizeof(Py_ssize_t))
+        for i in range(self.slab_count):
+            slabs_by_state[self.slots[i].state] += 1
+
+    cdef const char* inconsistency(self, Py_ssize_t* slabs_by_state) noexcept nogil:
+        cdef Py_ssize_t i, listed = 0, marked = 0, waiters = 0
+        cdef int32_t at = self.slots[self.slab_count].next
+        cdef int32_t before = <int32_t> self.slab_count
+        cdef Waiter* waiter = self.first_waiter
+        for i in range(self.slab_count):
+            if self.slots[i].state >= STATES:
+                return "a slab is in no known state"
+            if (self.free_bits[i >> 6] >> (i & 63) & 1) != (self.slots[i].state == FREE):
+                return "the bitmap of free slabs contradicts their states"
+        for i in range((self.slab_count >> 6) + 1):
+            marked += __builtin_popcountll(self.free_bits[i])
+        while at != self.slab_count and listed <= self.slab_count:
+            if self.slots[at].state != FREE or self.slots[at].prev != before:
+                return "the free list holds a slab in use, or is torn"
+            listed += 1
+            before = at
+            at = self.slots[at].next
+        while waiter != NULL and waiters <= self.waiting:
+            waiters += 1
+            waiter = waiter.next
+        self.count(slabs_by_state)
+        if not (listed == marked == self.free_count == slabs_by_state[<int> FREE]):
+            return "free list, bitmap, states and count disagree on how many slabs are free"
+        if waiters != self.waiting:
+            return "the queue of waiters is torn"
+        return NULL
+
+    # ---- outside the critical section
+
+    cdef void unlock_and_serve(self) noexcept nogil:
+        """Leave the critical section, and serve waiters in order as far as memory goes.
+
+        One waiter per turn, because a served waiter's frame may be gone as soon as the mutex is free. Between turns
+        nobody overtakes: a queue that is not empty makes try_allocate refuse.
+        """
+        cdef PyObject* wake = self.serve()
+        pthread_mutex_unlock(&self.mutex)
+        while wake != NULL:
+            wake_up(wake)
+            pthread_mutex_lock(&self.mutex)
+            wake = self.serve()
+            pthread_mutex_unlock(&self.mutex)
+
+    cdef bint join(self, Waiter* me) noexcept:
+        """Take the run, or be refused, or stand at the end of the queue: true in the last case only."""
+        me.slab = QUEUED
+        pthread_mutex_lock(&self.mutex)
+        if self.closed:
+            me.slab = SHUT
+        elif self.first_waiter == NULL:
+            me.slab = self.take(me.n_slabs)
+        if me.slab == QUEUED:
+            Py_INCREF(<object> me.wake)
+            me.next = NULL
+            me.prev = self.last_waiter
+            if self.last_waiter == NULL:
+                self.first_waiter = me
+            else:
+                self.last_waiter.next = me
+            self.last_waiter = me
+            self.waiting += 1
+            self.waits_total += 1
+        pthread_mutex_unlock(&self.mutex)
+        return me.slab == QUEUED
+
+    cdef void leave(self, Waiter* me) noexcept:
+        """Stand in the queue no longer, served or not; those behind may have waited for this one only."""
+        pthread_mutex_lock(&self.mutex)
+        if me.slab == QUEUED:
+            self.unlink(me)
+            Py_DECREF(<object> me.wake)     # never the last reference: the waiting thread has its own
+        self.unlock_and_serve()
+
+    cdef int wait_turn(self, Waiter* me, object wake, object timeout) except -1:
+        cdef double seconds
+        try:
+            started = self.clock.monotonic()
+            self.clock.wait(wake, timeout)
+            seconds = self.clock.monotonic() - started
+            pthread_mutex_lock(&self.mutex)
+            self.wait_time_total += seconds
+            pthread_mutex_unlock(&self.mutex)
+            if self.on_wait is not None:
+                self.on_wait(seconds)
+        except BaseException:
+            self.leave(me)
+            if me.slab >= 0:
+                self.release(me.slab, me.n_slabs)
+            raise
+        self.leave(me)
+        return 0
+
+    cdef int require_possible(self, Py_ssize_t n_slabs) except -1:
+        if n_slabs < 1:
+            raise ValueError(f"asked for {n_slabs} slabs; at least one is needed")
+        if n_slabs > self.slab_count:
+            raise AllocationTooLargeError(
+                f"{n_slabs} slabs ({n_slabs * self.slab_size} bytes) are more than the whole pool: {self.slab_count} slabs "
+                f"of {self.slab_size} bytes; raise buffer.memory (now {self.total}) or send smaller records")
+        return 0
+
+    cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout):
+        return BufferExhaustedError(
+            f"no {n_slabs * self.slab_size} bytes ({n_slabs} slabs in a row) could be had within "
+            f"{max(0, round(timeout * 1000))} ms: {self.free_bytes} of {self.total} bytes are free and "
+            f"{self.waiting} threads wait; raise buffer.memory, or max.block.ms to wait longer, or send more slowly")
+
+    # ---- the Python face
+
+    def allocate(self, nbytes, timeout):
+        """A run of at least `nbytes`, as a Slab; waits up to `timeout` seconds (None: for ever), first come, first served.
+
+        Raises AllocationTooLargeError at once if the whole pool is too small, BufferExhaustedError when the time is
+        over, ClosedError once the pool is closed, ValueError for less than one byte.
+        """
+        if nbytes < 1:
+            raise ValueError(f"asked for {nbytes} bytes; at least one is needed")
+        if nbytes > self.total:
+            raise AllocationTooLargeError(f"{nbytes} bytes are more than the whole pool of {self.total}; raise "
+                                          f"buffer.memory or send smaller records")
+        cdef Py_ssize_t n = self.slabs_for(nbytes)
+        cdef Slab handle = Slab.__new__(Slab)       # before the memory is: nothing may fail between taking and holding it
+        cdef Py_ssize_t first = self.try_allocate(n)
+        if first < 0:
+            first = self.wait_allocate(n, None if timeout is None else self.clock.monotonic() + timeout)
+        handle.pool = self
+        handle.first = first
+        handle.count = n
+        handle.nbytes = n * self.slab_size
+        handle.generation = self.generation(first)
+        handle.held = True
+        return handle
+
+    def close(self):
+        """Hand out nothing any more: all waiters raise ClosedError, and so does allocate. Releasing goes on working."""
+        pthread_mutex_lock(&self.mutex)
+        self.closed = True
+        self.unlock_and_serve()
+
+    @property
+    def free_bytes(self):
+        """Bytes in free slabs."""
+        return self.free_count * self.slab_size
+
+    def accounting(self):
+        """Bytes by state, recounted slab by slab: free, open, closed, in_flight, scratch, loose. Their sum is `total`."""
+        cdef Py_ssize_t[STATES] counts
+        pthread_mutex_lock(&self.mutex)
+        self.count(counts)
+        pthread_mutex_unlock(&self.mutex)
+        found = {name: counts[i] * self.slab_size for i, name in enumerate(_STATE_NAMES)}
+        found["loose"] = self.loose
+        return found
+
+    def check(self):
+        """Raise AssertionError unless states, free list, bitmap, counts and the accounting identity all agree."""
+        cdef Py_ssize_t[STATES] counts
+        cdef const char* wrong
+        pthread_mutex_lock(&self.mutex)
+        wrong = self.inconsistency(counts)
+        pthread_mutex_unlock(&self.mutex)
+        if wrong != NULL:
+            raise AssertionError(wrong.decode())
+        if sum(counts) * self.slab_size + self.loose != self.total:
+            raise AssertionError(f"slabs by state {list(counts)} and {self.loose} loose bytes do not make {self.total} bytes")
+
+    def _release_run(self, Py_ssize_t first, Py_ssize_t count):
+        """The release of the C face, for tests of callers that name runs by number; ValueError where that refuses."""
+        if self.release(first, count) < 0:
+            raise ValueError(f"slabs {first} to {first + count - 1} are not all in use: released twice, or never allocated")
+
+    def _bench_pairs(self, Py_ssize_t pairs):
+        """Seconds for `pairs` allocations and releases of one slab without the GIL (called by bench/)."""
+        cdef Py_ssize_t i
+        started = time.perf_counter()
+        with nogil:
+            for i in range(pairs):
+                self.release(self.try_allocate(1), 1)
+        return time.perf_counter() - started
+
+
+cdef void wake_up(PyObject* wake) noexcept with gil:
+    """Consume the queue's reference to a waiter's lock."""
+    (<object> wake).release()
+    Py_DECREF(<object> wake)
+
+
+@cython.final
+cdef class Slab:
+    """A run of slabs held from Python, released exactly once: by `release`, by leaving `with`, or when forgotten.
+
+    It exports its memory as a writable buffer. While such a memoryview lives, release raises BufferError.
+    """
+
+    def __init__(self):
+        raise TypeError("a Slab comes from BufferPool.allocate")
+
+    def __del__(self):
+        if self.held:
+            self.give_back()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, exc_type, exc, traceback):
+        if self.held:
+            self.release()
+
+    def release(self):
+        """Return the run. BufferError while memoryviews read it; ValueError if it is not this handle's any more."""
+        self.require(self.give_back())
+
+    @property
+    def address(self):
+        """Where the run's first byte is in this process."""
+        self.require(self.validity())
+        return <size_t> self.pool.address(self.first)
+
+    @property
+    def buffer(self):
+        """A writable memoryview of the whole run; the run cannot be released before it."""
+        return memoryview(self)
+
+    @property
+    def state(self):
+        """open, closed, in_flight or scratch; setting it moves the run's bytes in `accounting`."""
+        self.require(self.validity())
+        return _STATE_NAMES[self.pool.slots[self.first].state]
+
+    @state.setter
+    def state(self, name):
+        self.require(self.validity())
+        if name not in _STATE_NAMES or self.pool.set_state(self.first, self.count, _STATE_NAMES.index(name)) < 0:
+            raise ValueError(f"state {name!r} cannot be set; use one of {', '.join(_STATE_NAMES[1:])}, or release()")
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        pthread_mutex_lock(&self.pool.mutex)
+        cdef int validity = self.validity_locked()
+        if validity == VALID:
+            self.exports += 1
+        pthread_mutex_unlock(&self.pool.mutex)
+        self.require(validity)
+        view.obj = self
+        view.buf = self.pool.address(self.first)
+        view.len = self.nbytes
+        view.itemsize = 1
+        view.readonly = False
+        view.ndim = 1
+        view.format = NULL
+        if flags & PyBUF_FORMAT:
+            view.format = b"B"
+        view.shape = &self.nbytes
+        view.strides = &view.itemsize
+        view.suboffsets = NULL
+        view.internal = NULL
+
+    def __releasebuffer__(self, Py_buffer* view):
+        pthread_mutex_lock(&self.pool.mutex)
+        self.exports -= 1
+        pthread_mutex_unlock(&self.pool.mutex)
+
+    cdef int validity(self) noexcept nogil:
+        pthread_mutex_lock(&self.pool.mutex)
+        cdef int validity = self.validity_locked()
+        pthread_mutex_unlock(&self.pool.mutex)
+        return validity
+
+    cdef int validity_locked(self) noexcept nogil:
+        if not self.held:
+            return RELEASED
+        if self.pool.slots[self.first].generation != self.generation:
+            return STALE
+        return VALID
+
+    cdef int give_back(self) noexcept nogil:
+        """One of several racing releases gets VALID; a stale handle must not free what is another owner's now."""
+        pthread_mutex_lock(&self.pool.mutex)
+        cdef int validity = self.validity_locked()
+        if validity == VALID and self.exports > 0:
+            validity = PINNED
+        else:
+            self.held = False
+        if validity == VALID:
+            self.pool.put(self.first, self.count)
+        self.pool.unlock_and_serve()
+        return validity
+
+    cdef int require(self, int validity) except -1:
+        if validity == RELEASED:
+            raise ValueError(f"slab {self.first} was released through this handle already")
+        if validity == STALE:
+            raise ValueError(f"slab {self.first} was released behind this handle's back: it is generation "
+                             f"{self.pool.generation(self.first)} now, the handle is of {self.generation}")
+        if validity == PINNED:
+            raise BufferError(f"slab {self.first} is still read by {self.exports} memoryviews; release them first")
+        return 0
