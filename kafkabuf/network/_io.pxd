@@ -1,0 +1,60 @@
+# cython: language_level=3
+from libc.stdint cimport uint32_t
+
+from kafkabuf.network._socket cimport Spans, Wire
+
+
+cdef class Frame:
+    """One request as a list of spans, in wire order, its 4-byte length included.
+
+    Spans are not copied: whoever adds one keeps it alive and unchanged until the frame is `written` or its connection
+    is closed. `own` ties the lifetime of an object to the frame.
+    """
+    cdef Spans spans
+    cdef list owners
+    cdef bint queued                # handed to a connection: no more spans, no second connection
+    cdef readonly Py_ssize_t nbytes
+
+    cdef int add(self, const void* data, size_t nbytes) except -1
+    cpdef int add_bytes(self, bytes data) except -1
+    cpdef int own(self, object owner) except -1
+
+
+cdef class Connection:
+    """A non-blocking stream socket with its output queue and input buffer. Thread: the Poller's owner."""
+    cdef Wire wire
+    cdef Poller poller              # None once closed
+    cdef object sock
+    cdef object queue               # deque of the Frames behind wire.head, plus written ones not yet dropped
+    cdef list received              # frames cut from wire.data, waiting for take_frames
+    cdef readonly str peer          # "host:port", for messages
+    cdef readonly object context    # whatever the owner gave register()
+    cdef readonly object error      # NetworkError, set when the Poller closed the connection
+    cdef readonly bint connected
+
+    cpdef int send(self, Frame frame) except -1
+    cdef int forget_written(self) except -1
+    cdef int cut_frames(self) except -1
+
+
+cdef class Poller:
+    """One epoll set and its connections; `poll` writes, waits and reads in a single stretch without the GIL."""
+    cdef int epoll_fd
+    cdef int event_fd
+    cdef int pid                    # of the process that made it: a forked child must not touch the shared epoll set
+    cdef set connections            # strong references: a Wire in the epoll set never outlives its Connection
+    cdef Wire* listed               # connections with output not yet tried
+    cdef Wire* news                 # connections poll is about to report
+    cdef int failed                 # errno of epoll_wait
+    # Shared with waking threads; atomic accesses only.
+    cdef uint32_t sleeping          # the owner waits or is about to
+    cdef uint32_t woken             # a wake-up since the last poll returned
+
+    cdef void wake(self) noexcept nogil
+    cdef void turn(self, int timeout_ms) noexcept nogil
+    cdef void write_out(self, Wire* wire) noexcept nogil
+    cdef void finish_connect(self, Wire* wire) noexcept nogil
+    cdef void report(self, Wire* wire, int news, int error) noexcept nogil
+    cdef void read_in(self, Wire* wire) noexcept nogil
+    cdef void watch(self, Wire* wire, bint output) noexcept nogil
+    cdef int remove(self, Connection connection) except -1

@@ -1,0 +1,84 @@
+import socket
+from collections.abc import Callable
+
+from kafkabuf.errors import NetworkError
+
+class Frame:
+    """One request as a list of spans, in wire order, its 4-byte length included.
+
+    Spans are not copied: whoever adds one keeps it alive and unchanged until the frame is `written` or its connection
+    is closed; `own` and `add_bytes` tie an object's lifetime to the frame's.
+    """
+
+    notify: bool
+    """Report the connection from `Poller.poll` when the last byte has gone out (for acks=0)."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def written(self) -> bool:
+        """The kernel has taken every byte; no span is read again."""
+
+    def add_bytes(self, data: bytes) -> int: ...
+    def own(self, owner: object) -> int: ...
+    def to_bytes(self) -> bytes:
+        """A copy of all spans. Raises ValueError once the frame was handed to a connection."""
+
+class Connection:
+    """A non-blocking stream socket, made by `Poller.register`. Thread: the Poller's owner."""
+
+    @property
+    def peer(self) -> str: ...
+    @property
+    def context(self) -> object: ...
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def error(self) -> NetworkError | None:
+        """Why the Poller closed the connection; None while open and after `close()`."""
+
+    @property
+    def queued(self) -> int:
+        """Frames not written entirely."""
+
+    def send(self, frame: Frame) -> int:
+        """Queue a frame; the next `poll` writes it.
+
+        Raises NetworkError when the connection is closed, ValueError for a frame that is empty or was sent before.
+        """
+
+    def take_frames(self) -> list[bytes]:
+        """Whole frames received since the last call, without their 4-byte lengths, oldest first."""
+
+    def close(self) -> None:
+        """Close the socket and drop its queue: after this no span of a queued frame is read. Idempotent."""
+
+class Poller:
+    """An epoll set with its connections. Thread: one owner, except `wakeup`.
+
+    A child made by fork must drop its copy without calling anything: the epoll set is shared with the parent.
+    """
+
+    def __init__(self) -> None: ...
+    def register(
+        self, sock: socket.socket, peer: str, context: object = None, *, max_frame: int = 100_000_000
+    ) -> Connection:
+        """Take over a connecting or connected stream socket.
+
+        `peer` names it in messages; a received frame that says to be longer than `max_frame` bytes fails the connection.
+        """
+
+    def poll(self, timeout: float | None = None) -> list[Connection]:
+        """Write what is queued, wait up to `timeout` seconds (None: for ever) for news, read what came.
+
+        Returns the connections that became connected, have frames, finished a frame with `notify`, or failed; a failed
+        one is already closed and its `error` set. An empty list: time-out, wake-up, or part of a frame.
+        """
+
+    def wakeup(self) -> None:
+        """Any thread: end the current or the next `poll`. Costs a system call only while the owner waits."""
+
+    def close(self) -> None:
+        """Close every connection."""

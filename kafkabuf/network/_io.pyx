@@ -1,0 +1,455 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Frames, connections and the poll call: the part of the network that runs without the GIL.
+
+One `Poller.poll` per turn of the Sender: it writes what is queued, straight from the spans, waits, reads what came, and
+only then takes the GIL again (see Kafka's `Selector`, which does the same steps one channel at a time).
+"""
+
+from collections import deque
+from os import strerror
+from socket import SHUT_RDWR
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
+from libc.math cimport ceil
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove, memset
+from posix.uio cimport iovec
+from posix.unistd cimport close, getpid, read, write
+
+from kafkabuf.errors import NetworkError
+
+from kafkabuf.network._socket cimport (
+    EFD_CLOEXEC,
+    EFD_NONBLOCK,
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
+    EPOLLERR,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    ERROR_END_OF_STREAM,
+    ERROR_FRAME_LENGTH,
+    FIRST_ROOM,
+    LENGTH_PREFIX,
+    LONGEST_WAIT_MS,
+    MOST_EVENTS,
+    MOST_SPANS,
+    MSG_DONTWAIT,
+    MSG_NOSIGNAL,
+    NEWS_CONNECTED,
+    NEWS_FAILED,
+    NEWS_FRAMES,
+    NEWS_WRITTEN,
+    SMALLEST_FRAME,
+    SO_ERROR,
+    SOL_SOCKET,
+    Spans,
+    Wire,
+    advance,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+    eventfd,
+    gather,
+    getsockopt,
+    kb_big_endian,
+    kb_exchange,
+    kb_load,
+    make_room,
+    msghdr,
+    recv,
+    sendmsg,
+    socklen_t,
+    worth_cutting,
+)
+
+
+cdef class Frame:
+    """One request as a list of spans, in wire order; see the .pxd for who keeps them alive."""
+
+    def __cinit__(self):
+        memset(&self.spans, 0, sizeof(Spans))
+        self.owners = []
+
+    def __dealloc__(self):
+        free(self.spans.items)
+
+    cdef int add(self, const void* data, size_t nbytes) except -1:
+        cdef Spans* spans = &self.spans
+        cdef Py_ssize_t room
+        cdef iovec* items
+        if self.queued:
+            raise ValueError("the frame is being sent and takes no more spans")
+        if nbytes == 0:
+            return 0
+        if spans.count == spans.room:
+            room = 2 * spans.room if spans.room else 8
+            items = <iovec*> realloc(spans.items, room * sizeof(iovec))
+            if items == NULL:
+                raise MemoryError(f"{room} spans of a request")
+            spans.items = items
+            spans.room = room
+        spans.items[spans.count].iov_base = <void*> data
+        spans.items[spans.count].iov_len = nbytes
+        spans.count += 1
+        self.nbytes += <Py_ssize_t> nbytes
+        return 0
+
+    cpdef int add_bytes(self, bytes data) except -1:
+        self.owners.append(data)
+        return self.add(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+    cpdef int own(self, object owner) except -1:
+        self.owners.append(owner)
+        return 0
+
+    @property
+    def notify(self):
+        return self.spans.notify
+
+    @notify.setter
+    def notify(self, bint value):
+        self.spans.notify = value
+
+    @property
+    def written(self):
+        return self.queued and self.spans.done == self.spans.count
+
+    def to_bytes(self):
+        cdef Py_ssize_t i, at = 0
+        cdef bytes copy
+        cdef char* target
+        if self.queued:
+            raise ValueError("the frame is being sent: its spans have moved on")
+        copy = PyBytes_FromStringAndSize(NULL, self.nbytes)
+        target = PyBytes_AS_STRING(copy)
+        for i in range(self.spans.count):
+            memcpy(target + at, self.spans.items[i].iov_base, self.spans.items[i].iov_len)
+            at += <Py_ssize_t> self.spans.items[i].iov_len
+        return copy
+
+
+cdef class Connection:
+    """A non-blocking stream socket with its output queue and input buffer. Thread: the Poller's owner."""
+
+    def __cinit__(self):
+        memset(&self.wire, 0, sizeof(Wire))
+        self.wire.fd = -1
+        self.wire.need = LENGTH_PREFIX
+        self.queue = deque()
+        self.received = []
+
+    def __dealloc__(self):
+        free(self.wire.data)
+
+    @property
+    def closed(self):
+        return self.poller is None
+
+    @property
+    def queued(self):
+        self.forget_written()
+        return len(self.queue)
+
+    cpdef int send(self, Frame frame) except -1:
+        cdef Wire* wire = &self.wire
+        if self.poller is None:
+            raise self.error or NetworkError(f"the connection to {self.peer} is closed")
+        if frame.queued or frame.spans.count == 0:
+            raise ValueError("a frame is sent once, and not empty")
+        self.forget_written()
+        self.queue.append(frame)
+        frame.queued = True
+        if wire.head == NULL:
+            wire.head = &frame.spans
+        else:
+            wire.tail.following = &frame.spans
+        wire.tail = &frame.spans
+        # An armed socket is full or not yet open: epoll says when trying makes sense.
+        if not wire.armed and not wire.listed:
+            wire.listed = True
+            wire.next_listed = self.poller.listed
+            self.poller.listed = wire
+        return 0
+
+    def take_frames(self):
+        taken, self.received = self.received, []
+        return taken
+
+    def close(self):
+        if self.poller is not None:
+            self.poller.remove(self)
+
+    cdef int forget_written(self) except -1:
+        # wire.head never points at a frame that is done, so dropping these leaves no dangling span.
+        cdef Frame oldest
+        while self.queue:
+            oldest = <Frame> self.queue[0]
+            if oldest.spans.done < oldest.spans.count:
+                break
+            self.queue.popleft()
+        return 0
+
+    cdef int cut_frames(self) except -1:
+        cdef Wire* wire = &self.wire
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t size
+        cdef unsigned char* smaller
+        while wire.length - at >= LENGTH_PREFIX:
+            size = <Py_ssize_t> <int> kb_big_endian(wire.data + at)
+            if size < SMALLEST_FRAME or size > wire.max_frame:
+                if wire.error == 0:
+                    wire.error = ERROR_FRAME_LENGTH
+                break
+            if wire.length - at < LENGTH_PREFIX + size:
+                break
+            self.received.append(PyBytes_FromStringAndSize(<char*> wire.data + at + LENGTH_PREFIX, size))
+            at += LENGTH_PREFIX + size
+        wire.length -= at
+        memmove(wire.data, wire.data + at, wire.length)
+        wire.need = LENGTH_PREFIX
+        if wire.length >= LENGTH_PREFIX:
+            wire.need += <Py_ssize_t> <int> kb_big_endian(wire.data)
+        if wire.room > FIRST_ROOM and wire.length <= FIRST_ROOM:
+            smaller = <unsigned char*> realloc(wire.data, FIRST_ROOM)
+            if smaller != NULL:
+                wire.data = smaller
+                wire.room = FIRST_ROOM
+        return 0
+
+
+cdef class Poller:
+    """One epoll set and its connections; `poll` writes, waits and reads in a single stretch without the GIL."""
+
+    def __cinit__(self):
+        cdef epoll_event event
+        self.event_fd = -1
+        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll_fd < 0:
+            raise OSError(errno, strerror(errno))
+        self.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        event.events = EPOLLIN
+        event.data.ptr = NULL
+        if self.event_fd < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, self.event_fd, &event) < 0:
+            raise OSError(errno, strerror(errno))
+        self.pid = getpid()
+        self.connections = set()
+
+    def __dealloc__(self):
+        # Not before: a thread in wake() may still hold the event_fd.
+        if self.event_fd >= 0:
+            close(self.event_fd)
+        if self.epoll_fd >= 0:
+            close(self.epoll_fd)
+
+    def register(self, sock, str peer, object context=None, *, Py_ssize_t max_frame=100_000_000):
+        cdef Connection connection = Connection.__new__(Connection)
+        cdef Wire* wire = &connection.wire
+        cdef epoll_event event
+        sock.setblocking(False)
+        connection.sock = sock
+        connection.peer = peer
+        connection.context = context
+        wire.fd = sock.fileno()
+        wire.connection = <void*> connection
+        wire.max_frame = max_frame
+        wire.connecting = True
+        wire.armed = True
+        event.events = EPOLLIN | EPOLLOUT
+        event.data.ptr = wire
+        if epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, wire.fd, &event) < 0:
+            raise OSError(errno, strerror(errno))
+        connection.poller = self
+        self.connections.add(connection)
+        return connection
+
+    def poll(self, timeout=None):
+        cdef int timeout_ms = -1
+        cdef double wanted
+        cdef list news = []
+        cdef Connection connection
+        cdef Wire* wire
+        cdef int what
+        if timeout is not None:
+            # Rounded up: waking before the deadline would only spin until it.
+            wanted = ceil(timeout * 1000.0)
+            timeout_ms = <int> min(max(wanted, 0.0), <double> LONGEST_WAIT_MS)
+        with nogil:
+            self.turn(timeout_ms)
+        if self.failed:
+            raise OSError(self.failed, strerror(self.failed))
+        wire = self.news
+        self.news = NULL
+        while wire != NULL:
+            connection = <Connection> wire.connection
+            what = wire.news
+            wire.news = 0
+            wire = wire.next_news
+            if what & NEWS_CONNECTED:
+                connection.connected = True
+            if what & NEWS_FRAMES:
+                connection.cut_frames()
+            connection.forget_written()
+            if connection.wire.error:
+                connection.error = NetworkError(f"connection to {connection.peer} failed: {reason(&connection.wire)}")
+                self.remove(connection)
+            news.append(connection)
+        return news
+
+    def wakeup(self):
+        self.wake()
+
+    cdef void wake(self) noexcept nogil:
+        cdef uint64_t one = 1
+        kb_exchange(&self.woken, 1)
+        # Pairs with turn(): it stores `sleeping`, then looks at `woken`; here the other way round, so one of the two
+        # sees the other. Whoever takes `sleeping` down writes: a burst of wake-ups costs one system call.
+        if kb_load(&self.sleeping) and kb_exchange(&self.sleeping, 0):
+            if write(self.event_fd, &one, sizeof(one)) < 0:
+                # The counter is full, hence readable: the owner wakes all the same.
+                pass
+
+    def close(self):
+        for connection in list(self.connections):
+            connection.close()
+
+    cdef int remove(self, Connection connection) except -1:
+        # After this no span of the connection's frames is read again: completions and slabs rely on it.
+        cdef Wire* wire = &connection.wire
+        cdef Wire** link = &self.listed
+        cdef epoll_event event
+        self.connections.discard(connection)
+        connection.poller = None
+        connection.queue.clear()
+        wire.head = NULL
+        wire.tail = NULL
+        while link[0] != NULL:
+            if link[0] == wire:
+                link[0] = wire.next_listed
+                break
+            link = &link[0].next_listed
+        if self.pid == getpid():
+            # A dup in a forked child would keep the entry in the epoll set and the stream open: close() is not enough.
+            # The other way round, a child that did this would break its parent's connection.
+            epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, wire.fd, &event)
+            try:
+                connection.sock.shutdown(SHUT_RDWR)
+            except OSError:
+                pass  # never connected, or the peer was faster
+        connection.sock.close()
+        wire.fd = -1
+        return 0
+
+    # ---- without the GIL -------------------------------------------------------------------------------------------
+
+    cdef void turn(self, int timeout_ms) noexcept nogil:
+        cdef epoll_event events[MOST_EVENTS]
+        cdef uint64_t counter
+        cdef Wire* wire = self.listed
+        cdef Wire* following
+        cdef int i, count
+        self.listed = NULL
+        while wire != NULL:
+            following = wire.next_listed
+            wire.listed = False
+            self.write_out(wire)
+            wire = following
+        kb_exchange(&self.sleeping, 1)
+        if self.news != NULL or kb_load(&self.woken):
+            timeout_ms = 0
+        count = epoll_wait(self.epoll_fd, events, MOST_EVENTS, timeout_ms)
+        self.failed = errno if count < 0 and errno != EINTR else 0
+        kb_exchange(&self.sleeping, 0)
+        kb_exchange(&self.woken, 0)
+        for i in range(count):
+            wire = <Wire*> events[i].data.ptr
+            if wire == NULL:
+                if read(self.event_fd, &counter, sizeof(counter)) < 0:
+                    pass  # a wake-up that was taken down between epoll_wait and here
+                continue
+            if wire.connecting:
+                self.finish_connect(wire)
+            elif events[i].events & EPOLLOUT:
+                self.write_out(wire)
+            if not wire.connecting and events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP):
+                # Also after a failed write: answers that came before it still count.
+                self.read_in(wire)
+
+    cdef void finish_connect(self, Wire* wire) noexcept nogil:
+        cdef int failure = 0
+        cdef socklen_t length = sizeof(failure)
+        if getsockopt(wire.fd, SOL_SOCKET, SO_ERROR, &failure, &length) < 0:
+            failure = errno
+        if failure:
+            self.report(wire, NEWS_FAILED, failure)
+            return
+        wire.connecting = False
+        self.report(wire, NEWS_CONNECTED, 0)
+        self.write_out(wire)
+
+    cdef void write_out(self, Wire* wire) noexcept nogil:
+        cdef iovec vector[MOST_SPANS]
+        cdef msghdr message
+        cdef ssize_t sent
+        memset(&message, 0, sizeof(message))
+        message.msg_iov = vector
+        while wire.head != NULL:
+            message.msg_iovlen = gather(wire.head, vector)
+            sent = sendmsg(wire.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
+            if sent >= 0:
+                if advance(wire, sent):
+                    self.report(wire, NEWS_WRITTEN, 0)
+            elif errno == EAGAIN:
+                break
+            elif errno != EINTR:
+                self.report(wire, NEWS_FAILED, errno)
+                return
+        self.watch(wire, wire.head != NULL)
+
+    cdef void watch(self, Wire* wire, bint output) noexcept nogil:
+        cdef epoll_event event
+        if wire.armed == output:
+            return
+        event.events = EPOLLIN | EPOLLOUT if output else EPOLLIN
+        event.data.ptr = wire
+        if epoll_ctl(self.epoll_fd, EPOLL_CTL_MOD, wire.fd, &event) < 0:
+            self.report(wire, NEWS_FAILED, errno)
+            return
+        wire.armed = output
+
+    cdef void read_in(self, Wire* wire) noexcept nogil:
+        cdef ssize_t got
+        if wire.length == wire.room and not make_room(wire):
+            self.report(wire, NEWS_FAILED, ENOMEM)
+            return
+        got = recv(wire.fd, wire.data + wire.length, wire.room - wire.length, MSG_DONTWAIT)
+        if got > 0:
+            wire.length += got
+            if worth_cutting(wire):
+                self.report(wire, NEWS_FRAMES, 0)
+        elif got == 0:
+            self.report(wire, NEWS_FAILED, ERROR_END_OF_STREAM)
+        elif errno != EAGAIN and errno != EINTR:
+            self.report(wire, NEWS_FAILED, errno)
+
+    cdef void report(self, Wire* wire, int news, int error) noexcept nogil:
+        if wire.news == 0:
+            wire.next_news = self.news
+            self.news = wire
+        wire.news |= news
+        if wire.error == 0:
+            wire.error = error
+
+
+cdef str reason(Wire* wire):
+    if wire.error == ERROR_END_OF_STREAM:
+        return "the peer closed it"
+    if wire.error == ERROR_FRAME_LENGTH:
+        return (f"the peer announced a frame of {<int> kb_big_endian(wire.data)} bytes, allowed are {SMALLEST_FRAME} "
+                f"to {wire.max_frame}; is this a Kafka listener, and not one that speaks TLS or HTTP?")
+    return strerror(wire.error)

@@ -1,0 +1,173 @@
+# cython: language_level=3
+"""The part of the network that knows no Python object: system calls, the two structs of a connection, their leaves."""
+
+from libc.errno cimport errno
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport realloc
+from posix.uio cimport iovec
+
+
+cdef extern from "<sys/socket.h>" nogil:
+    cdef enum:
+        MSG_NOSIGNAL
+        MSG_DONTWAIT
+        SOL_SOCKET
+        SO_ERROR
+    ctypedef unsigned int socklen_t
+    struct msghdr:
+        iovec* msg_iov
+        size_t msg_iovlen
+    ssize_t sendmsg(int fd, const msghdr* message, int flags)
+    ssize_t recv(int fd, void* buffer, size_t length, int flags)
+    int getsockopt(int fd, int level, int name, void* value, socklen_t* length)
+
+cdef extern from "<sys/epoll.h>" nogil:
+    cdef enum:
+        EPOLL_CLOEXEC
+        EPOLL_CTL_ADD
+        EPOLL_CTL_MOD
+        EPOLL_CTL_DEL
+        EPOLLIN
+        EPOLLOUT
+        EPOLLERR
+        EPOLLHUP
+    union epoll_data:
+        void* ptr
+    struct epoll_event:
+        uint32_t events
+        epoll_data data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event* event)
+    int epoll_wait(int epoll_fd, epoll_event* events, int most, int timeout_ms)
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    cdef enum:
+        EFD_CLOEXEC
+        EFD_NONBLOCK
+    int eventfd(unsigned int value, int flags)
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    static inline uint32_t kb_exchange(uint32_t *flag, uint32_t value) {
+        return __atomic_exchange_n(flag, value, __ATOMIC_SEQ_CST);
+    }
+    static inline uint32_t kb_load(uint32_t *flag) { return __atomic_load_n(flag, __ATOMIC_SEQ_CST); }
+    static inline uint32_t kb_big_endian(const unsigned char *p) {
+        return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+    }
+    """
+    uint32_t kb_exchange(uint32_t* flag, uint32_t value) noexcept nogil
+    uint32_t kb_load(uint32_t* flag) noexcept nogil
+    uint32_t kb_big_endian(const unsigned char* p) noexcept nogil
+
+cdef enum:
+    MOST_SPANS = 1024           # Linux's IOV_MAX
+    MOST_EVENTS = 64            # per turn; epoll is level-triggered, the rest comes with the next
+    FIRST_ROOM = 16384          # of an input buffer
+    GROWTH = 1048576            # the most an input buffer grows by before the bytes are there
+    LENGTH_PREFIX = 4
+    SMALLEST_FRAME = 4          # a correlation id
+    LONGEST_WAIT_MS = 2147483647
+
+    # Bits of Wire.news
+    NEWS_CONNECTED = 1
+    NEWS_FRAMES = 2
+    NEWS_WRITTEN = 4
+    NEWS_FAILED = 8
+
+    # Values of Wire.error beside errno
+    ERROR_END_OF_STREAM = -1
+    ERROR_FRAME_LENGTH = -2
+
+
+cdef struct Spans:
+    # The bytes of one Frame as the socket sees them. Read without the GIL by the poll call, written only by the thread
+    # that owns the Poller.
+    iovec* items
+    Py_ssize_t count
+    Py_ssize_t room
+    Py_ssize_t done         # items written entirely; a partly written item has been moved past its written bytes
+    bint notify             # the last byte going out is news of its own (acks=0: no response will tell)
+    Spans* following        # the next frame of the same connection
+
+
+cdef struct Wire:
+    # What the poll call needs of one Connection, free of Python objects. Owned by the Poller's thread.
+    int fd
+    void* connection        # borrowed: the Poller holds a reference to every open Connection
+    bint connecting         # connect() has not finished
+    bint armed              # epoll watches for room to write: while connecting, or output is left
+    bint listed             # in the Poller's chain of connections with fresh output
+    Spans* head             # frames not written entirely, oldest first
+    Spans* tail
+    unsigned char* data     # received bytes not yet cut into frames
+    Py_ssize_t length       # of these, how many there are
+    Py_ssize_t room         # and how many fit
+    Py_ssize_t need         # bytes until the first frame is complete; 4 while its length is unknown
+    Py_ssize_t max_frame    # longer announced lengths fail the connection
+    int news                # bits of NEWS_*, zero when not in the chain of news
+    int error               # errno, or a negative ERROR_*; zero while healthy
+    Wire* next_listed
+    Wire* next_news
+
+
+cdef inline size_t gather(Spans* spans, iovec* vector) noexcept nogil:
+    """Spans not yet written, of as many frames as fit into one system call."""
+    cdef size_t count = 0
+    cdef Py_ssize_t i
+    while spans != NULL:
+        for i in range(spans.done, spans.count):
+            if count == MOST_SPANS:
+                return count
+            vector[count] = spans.items[i]
+            count += 1
+        spans = spans.following
+    return count
+
+
+cdef inline bint advance(Wire* wire, size_t sent) noexcept nogil:
+    """Take `sent` bytes off the queue. True when that finished a frame whose end is news."""
+    cdef bint notify = False
+    cdef Spans* spans
+    cdef iovec* item
+    while wire.head != NULL:
+        spans = wire.head
+        while spans.done < spans.count:
+            item = &spans.items[spans.done]
+            if sent < item.iov_len:
+                item.iov_base = <char*> item.iov_base + sent
+                item.iov_len -= sent
+                return notify
+            sent -= item.iov_len
+            spans.done += 1
+        notify = notify or spans.notify
+        wire.head = spans.following
+    wire.tail = NULL
+    return notify
+
+
+cdef inline bint make_room(Wire* wire) noexcept nogil:
+    # The announced length is a claim: grow towards it only as fast as bytes arrive.
+    cdef Py_ssize_t more = FIRST_ROOM
+    cdef unsigned char* data
+    if wire.room:
+        more = min(wire.room, <Py_ssize_t> GROWTH)
+        if wire.need > wire.length:
+            more = min(more, wire.need - wire.length)
+    data = <unsigned char*> realloc(wire.data, wire.room + more)
+    if data == NULL:
+        return False
+    wire.data = data
+    wire.room += more
+    return True
+
+
+cdef inline bint worth_cutting(Wire* wire) noexcept nogil:
+    """Whether the input holds a whole frame, or a length that cannot be one."""
+    cdef int size
+    if wire.length < LENGTH_PREFIX:
+        return False
+    size = <int> kb_big_endian(wire.data)
+    wire.need = LENGTH_PREFIX + <Py_ssize_t> size
+    return size < SMALLEST_FRAME or size > wire.max_frame or wire.length >= wire.need
