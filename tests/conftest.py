@@ -1,0 +1,43 @@
+"""Fixtures that more than one test file needs: real Kafka servers, one of each version for the whole run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from _pytest.capture import CaptureManager
+from hypothesis import settings
+
+from tests.jars import resolve_kafka
+from tests.real_kafka import KAFKA_3_9, KAFKA_4, RealKafka
+
+# Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+# Examples are counted, not timed: the machine may be busy with two Kafka servers and Spark.
+settings.register_profile("kafkabuf", deadline=None, print_blob=True)
+settings.load_profile("kafkabuf")
+
+
+def _running(version: str, request: pytest.FixtureRequest) -> Iterator[RealKafka]:
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    assert isinstance(capture, CaptureManager)
+    with capture.global_and_fixture_disabled():  # the first run downloads for a minute: let its progress be seen
+        resolve_kafka(version)
+    with RealKafka(version) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def kafka_4(request: pytest.FixtureRequest) -> Iterator[RealKafka]:
+    """Apache Kafka 4.1.2: magic 2 only."""
+    yield from _running(KAFKA_4, request)
+
+
+@pytest.fixture(scope="session")
+def kafka_3_9(request: pytest.FixtureRequest) -> Iterator[RealKafka]:
+    """Apache Kafka 3.9.2: checks magic 1, then stores it as magic 2."""
+    yield from _running(KAFKA_3_9, request)

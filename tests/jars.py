@@ -1,0 +1,185 @@
+"""Jars for the tests (Apache Kafka itself, Spark's Kafka source), fetched once into a user cache by the Ivy that pyspark ships.
+
+Cache: $XDG_CACHE_HOME/kafkabuf, else ~/.cache/kafkabuf; one folder per set of jars. A folder is renamed into place only
+when it is complete, under one file lock, so any number of processes may ask at the same time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ATTEMPTS = 3  # a public repository drops a connection now and then; Ivy keeps what it already has
+
+
+class JarsUnavailableError(RuntimeError):
+    """Jars or the Java to run them cannot be had. The message says what to do; tests fail on it and never skip."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Maven coordinate, with or without all that it depends on."""
+
+    organisation: str
+    name: str
+    revision: str
+    transitive: bool = True
+
+    def as_ivy(self) -> str:
+        return (
+            f'<dependency org="{self.organisation}" name="{self.name}" rev="{self.revision}"'
+            f' conf="default" transitive="{str(self.transitive).lower()}"/>'
+        )
+
+
+def kafka_modules(version: str) -> list[Module]:
+    """A whole broker with its tools. slf4j-simple: the plainest log there is, standard error."""
+    return [Module("org.apache.kafka", "kafka_2.13", version), Module("org.slf4j", "slf4j-simple", "1.7.36")]
+
+
+# What `format("kafka")` needs beside Spark's own jars, pinned one by one.
+SPARK_KAFKA_MODULES = [
+    Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", transitive=False),
+    Module("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", transitive=False),
+    Module("org.apache.kafka", "kafka-clients", "3.9.1", transitive=False),
+    Module("org.apache.commons", "commons-pool2", "2.12.0", transitive=False),
+]
+
+
+def cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "kafkabuf"
+
+
+def resolve_kafka(version: str) -> Path:
+    """The folder of jars of one Apache Kafka release."""
+    return resolve(f"kafka-{version}", kafka_modules(version))
+
+
+def resolve_spark_kafka_jars() -> list[str]:
+    """Paths for `spark.jars`: Spark's own Kafka source and sink, to compare with and to read back through."""
+    return [str(jar) for jar in sorted(resolve("spark-kafka-4.2.0", SPARK_KAFKA_MODULES).glob("*.jar"))]
+
+
+def resolve(name: str, modules: list[Module]) -> Path:
+    """The cached folder `name` with the jars of `modules`, fetched if it is not there yet."""
+    folder = cache_dir() / name
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.parent / ".lock"):
+        if not folder.is_dir():  # another process may have fetched it while this one waited
+            _fetch(folder, modules)
+    return folder
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(folder: Path, modules: list[Module]) -> None:
+    """Holds: the cache's file lock."""
+    for abandoned in folder.parent.glob(".part-*"):  # by a process that was killed: nobody else can be writing now
+        shutil.rmtree(abandoned, ignore_errors=True)
+    part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
+    try:
+        started = time.monotonic()
+        for attempt in range(1, ATTEMPTS + 1):
+            output = _run_ivy(folder.name, modules, part)
+            if output is None:
+                break
+            _progress(f"fetching {folder.name}: attempt {attempt} of {ATTEMPTS} failed", end="\n")
+        else:
+            raise JarsUnavailableError(_advice(folder, modules, output))
+        (part / "ivy.xml").unlink()
+        part.chmod(0o755)
+        part.rename(folder)
+        jars = list(folder.glob("*.jar"))
+        megabytes = sum(jar.stat().st_size for jar in jars) / 1e6
+        seconds = time.monotonic() - started
+        _progress(f"fetched {folder.name}: {len(jars)} jars, {megabytes:.0f} MB, {seconds:.0f} s, into {folder}", end="\n")
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
+    """Resolve and copy `modules` into `target`. None when all came, else the last lines Ivy printed."""
+    description = target / "ivy.xml"
+    description.write_text(
+        f'<ivy-module version="2.0"><info organisation="kafkabuf" module="{name}"/>'
+        f'<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(module.as_ivy() for module in modules)}</dependencies></ivy-module>"
+    )
+    # Java takes user.home from the password file; say it, so that HOME decides where Ivy's own cache lies.
+    command = [java(), f"-Divy.default.ivy.user.dir={Path.home() / '.ivy2'}", "-jar", str(_ivy_jar())]
+    if settings := os.environ.get("KAFKABUF_IVY_SETTINGS"):
+        command += ["-settings", settings]
+    command += ["-ivy", str(description), "-confs", "default"]
+    command += ["-retrieve", f"{target}/[artifact]-[revision].[ext]"]
+    lines: list[str] = []
+    fetched = 0
+    _progress(f"fetching {name} (once, into {cache_dir()}) ...", end="\n" if not sys.stderr.isatty() else "")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        assert ivy.stdout is not None
+        for line in ivy.stdout:
+            lines = [*lines[-39:], line]
+            if "[SUCCESSFUL" in line:
+                fetched += 1
+            if sys.stderr.isatty():
+                _progress(f"fetching {name}: {fetched} jars downloaded ...")
+    complete = ivy.returncode == 0 and all((target / f"{m.name}-{m.revision}.jar").is_file() for m in modules)
+    return None if complete else "".join(lines)
+
+
+def _advice(folder: Path, modules: list[Module], output: str) -> str:
+    wanted = ", ".join(f"{m.organisation}:{m.name}:{m.revision}" for m in modules)
+    return (
+        f"Cannot fetch {wanted} (Ivy's last lines are below). Tests against real Apache Kafka need these jars once: give"
+        f" this machine access to Maven Central, or set KAFKABUF_IVY_SETTINGS to an ivysettings.xml that names a"
+        f" mirror, or copy the jars by hand into {folder}.\n{output}"
+    )
+
+
+def _progress(text: str, end: str = "") -> None:
+    start, clear = ("\r", "\x1b[K") if sys.stderr.isatty() else ("", "")
+    print(f"{start}kafkabuf: {text}{clear}", end=end, file=sys.stderr, flush=True)
+
+
+def java() -> str:
+    """The java to run: $JAVA_HOME/bin/java, else the one on the PATH; 17 or newer, which Kafka 4 and Spark 4 need."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if command is None or not os.access(command, os.X_OK):
+        raise JarsUnavailableError(
+            f"No Java found (looked at {command or 'java on the PATH'}). Install a Java runtime, version 17 or newer"
+            " (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or point JAVA_HOME at one."
+        )
+    banner = subprocess.run([command, "-version"], capture_output=True, text=True, check=True).stderr
+    version = re.search(r'version "(\d+)', banner)
+    if version is None or int(version[1]) < 17:
+        raise JarsUnavailableError(f"{command} is too old: version 17 or newer is needed, this is\n{banner}")
+    return command
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarsUnavailableError("pyspark, whose Ivy fetches the jars, is not installed. Run `make build`.")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
+    if not found:
+        raise JarsUnavailableError(f"pyspark in {Path(spec.origin).parent} has no jars/ivy-*.jar. Reinstall it.")
+    return found[-1]
