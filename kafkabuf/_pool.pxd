@@ -7,7 +7,10 @@ can never re-enter it. Waiting threads sit in an intrusive queue under the same 
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t
+
+# SlabState and its members FREE, OPEN, CLOSED, IN_FLIGHT, SCRATCH are for every user of the pool.
+from kafkabuf._slabs cimport CLOSED, FREE, IN_FLIGHT, OPEN, SCRATCH, SlabState, SlabTable
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -15,28 +18,11 @@ cdef extern from "<pthread.h>" nogil:
         pass
 
 
-cdef enum SlabState:
-    FREE            # in the free list; nobody may read or write it
-    OPEN            # records are being appended
-    CLOSED          # full or flushed, waits for the Sender
-    IN_FLIGHT       # a socket may still read it, whatever became of its batch
-    SCRATCH         # compression output and other work space
-
-
-cdef struct Slot:
-    # The free list is circular through slots[slab_count], its sentinel; both links mean something only while FREE.
-    int32_t next
-    int32_t prev
-    uint32_t generation     # bumped at every release: a name remembered from before no longer fits
-    uint8_t state           # a SlabState; slots of one run share it
-
-
 cdef struct Waiter:
-    # Lives on the waiting thread's C stack; linked in only while `slab` is -1.
+    # Lives on the waiting thread's C stack; in the queue exactly while `slab` is -1. Guarded by the pool's mutex.
     Py_ssize_t n_slabs
-    Py_ssize_t slab         # -1 while queued; then the first slab handed over, or -2: the pool was closed
+    Py_ssize_t slab         # -1: queued; >= 0: the run handed over; -2: the pool was closed; -3: left unserved
     Waiter* next
-    Waiter* prev
     PyObject* wake          # threading.Lock the thread is blocked on. The queue owns this reference: whoever unlinks
     #                         the waiter must release the lock or drop the reference
 
@@ -55,16 +41,13 @@ cdef class BufferPool:
 
     # ---- guarded by `mutex`
     cdef pthread_mutex_t mutex
-    cdef Slot* slots                        # slab_count + 1
-    cdef uint64_t* free_bits                # bit i % 64 of word i / 64: slab i is FREE
-    cdef Py_ssize_t free_count              # slabs
+    cdef SlabTable table
     cdef Waiter* first_waiter               # oldest; while there is one, nobody else is given memory
-    cdef Waiter* last_waiter
     cdef readonly bint closed
     cdef readonly Py_ssize_t waiting        # threads in the queue
     cdef readonly Py_ssize_t waits_total    # allocations that had to wait, served or not
     cdef readonly double wait_time_total    # seconds they waited
-    cdef readonly Py_ssize_t refused_total  # calls of release and set_state that returned -1: each is a bug of the caller
+    cdef readonly Py_ssize_t refused_total  # calls of release and set_state that returned -1: a bug of the caller each
 
     # ---- for other extensions; slab and n of a run the caller owns
     cdef inline unsigned char* address(self, Py_ssize_t slab) noexcept nogil:
@@ -88,16 +71,9 @@ cdef class BufferPool:
     cdef bint exhausted(self) noexcept nogil
 
     # ---- inside the critical section
-    cdef bint owned(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil
-    cdef Py_ssize_t take(self, Py_ssize_t n) noexcept nogil
-    cdef void put(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil
-    cdef void push_free(self, Py_ssize_t slab) noexcept nogil
-    cdef Py_ssize_t find_run(self, Py_ssize_t n) noexcept nogil
-    cdef Py_ssize_t first_bit(self, Py_ssize_t begin, Py_ssize_t end, uint64_t flip) noexcept nogil
+    cdef void put_run(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil
     cdef void unlink(self, Waiter* waiter) noexcept nogil
     cdef PyObject* serve(self) noexcept nogil
-    cdef const char* inconsistency(self, Py_ssize_t* slabs_by_state) noexcept nogil
-    cdef void count(self, Py_ssize_t* slabs_by_state) noexcept nogil
 
     # ---- outside it
     cdef void unlock_and_serve(self) noexcept nogil

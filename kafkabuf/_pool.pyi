@@ -10,17 +10,6 @@ from kafkabuf.clock import Clock
 class BufferPool:
     """`total` bytes in slabs of `slab_size`; safe from any thread. Source: Kafka's BufferPool."""
 
-    total: int
-    slab_size: int
-    slab_count: int
-    loose: int
-    poison: bool
-    closed: bool
-    waiting: int
-    waits_total: int
-    wait_time_total: float
-    refused_total: int
-
     def __init__(
         self,
         total: int,
@@ -30,6 +19,26 @@ class BufferPool:
         poison: bool = False,
         on_wait: Callable[[float], None] | None = None,
     ) -> None: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def slab_size(self) -> int: ...
+    @property
+    def slab_count(self) -> int: ...
+    @property
+    def loose(self) -> int: ...
+    @property
+    def poison(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def waits_total(self) -> int: ...
+    @property
+    def wait_time_total(self) -> float: ...
+    @property
+    def refused_total(self) -> int: ...
     def allocate(self, nbytes: int, timeout: float | None) -> Slab: ...
     def close(self) -> None: ...
     @property
@@ -43,6 +52,7 @@ class BufferPool:
 class Slab:
     """A run of slabs, released exactly once. A writable buffer of `nbytes` bytes; its memoryviews keep it from release."""
 
+    def __init__(self, pool: BufferPool) -> None: ...
     @property
     def pool(self) -> BufferPool: ...
     @property

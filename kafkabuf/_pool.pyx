@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The memory of a producer: one arena of `buffer.memory` bytes, handed out in slabs of `batch.size` (Kafka's BufferPool).
+"""A producer's memory: an arena of `buffer.memory` bytes, handed out in slabs of `batch.size` (Kafka's BufferPool).
 
 Where Kafka allocates a fresh buffer for a record larger than `batch.size`, this pool hands out a run of adjacent slabs:
 nothing is ever allocated after the constructor. Free slabs are reused last in, first out, so pages that are not needed
@@ -11,7 +11,6 @@ The rules of the critical section and the meaning of every field are in _pool.px
 cimport cython
 from cpython.buffer cimport PyBUF_FORMAT
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 import threading
@@ -19,6 +18,9 @@ import time
 
 import numpy
 
+from kafkabuf._slabs cimport (
+    FREE, MAX_SLABS, STATES, SlabState, count_states, in_use, inconsistency, put, set_up, take, tear_down,
+)
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ClosedError, ConfigError
 
@@ -28,14 +30,10 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t*)
     int pthread_mutex_unlock(pthread_mutex_t*)
 
-cdef extern from * nogil:
-    int __builtin_ctzll(unsigned long long) noexcept
-    int __builtin_popcountll(unsigned long long) noexcept
-
 cdef enum:
-    STATES = 5
     QUEUED = -1         # Waiter.slab: nothing handed over yet
     SHUT = -2           # Waiter.slab: the pool was closed
+    LEFT = -3           # Waiter.slab: no longer in the queue, nothing was handed over
     POISON = 0xDD
 
 cdef enum Validity:
@@ -52,6 +50,7 @@ def _new_arena(total):
 
 
 @cython.final
+@cython.no_gc_clear     # its arena must outlive every slab; a cycle is broken at its other members
 cdef class BufferPool:
     """`total` bytes cut into slabs of `slab_size`; any thread may allocate and release.
 
@@ -63,33 +62,26 @@ cdef class BufferPool:
     def __cinit__(self, Py_ssize_t total, Py_ssize_t slab_size, *, clock=None, bint poison=False, on_wait=None):
         pthread_mutex_init(&self.mutex, NULL)
         if slab_size < 1 or total < slab_size:
-            raise ConfigError(f"buffer.memory is {total} and batch.size {slab_size} bytes: batch.size must be at least 1 "
-                              f"and buffer.memory at least batch.size")
+            raise ConfigError(f"buffer.memory is {total} and batch.size {slab_size} bytes: batch.size must be at least "
+                              f"1 and buffer.memory at least batch.size")
         self.total = total
         self.slab_size = slab_size
         self.slab_count = total // slab_size
         self.loose = total % slab_size
-        if self.slab_count >= 0x7FFFFFFF:
-            raise ConfigError(f"buffer.memory of {total} bytes makes {self.slab_count} slabs of batch.size {slab_size}: "
-                              f"at most 2147483646 are allowed; raise batch.size")
+        if self.slab_count > MAX_SLABS:
+            raise ConfigError(f"buffer.memory of {total} bytes makes {self.slab_count} slabs of batch.size {slab_size} "
+                              f"bytes: at most {MAX_SLABS} are allowed; raise batch.size")
         self.poison = poison
         self.clock = SystemClock() if clock is None else clock
         self.on_wait = on_wait
         self.arena = _new_arena(total)
         self.base = &self.arena[0]
-        self.slots = <Slot*> calloc(self.slab_count + 1, sizeof(Slot))
-        self.free_bits = <uint64_t*> calloc((self.slab_count >> 6) + 1, sizeof(uint64_t))
-        if self.slots == NULL or self.free_bits == NULL:
+        if set_up(&self.table, self.slab_count) < 0:
             raise MemoryError(f"no memory for the bookkeeping of {self.slab_count} slabs")
-        self.slots[self.slab_count].next = self.slots[self.slab_count].prev = <int32_t> self.slab_count
-        cdef Py_ssize_t slab
-        for slab in range(self.slab_count - 1, -1, -1):     # slab 0 goes out first
-            self.push_free(slab)
 
     def __dealloc__(self):
         # A waiting thread and every Slab hold a reference: nobody can be inside any more.
-        free(self.slots)
-        free(self.free_bits)
+        tear_down(&self.table)
         pthread_mutex_destroy(&self.mutex)
 
     # ---- for other extensions
@@ -101,7 +93,7 @@ cdef class BufferPool:
         cdef Py_ssize_t slab = -1
         pthread_mutex_lock(&self.mutex)
         if self.first_waiter == NULL and not self.closed:
-            slab = self.take(n_slabs)
+            slab = take(&self.table, n_slabs)
         pthread_mutex_unlock(&self.mutex)
         return slab
 
@@ -115,7 +107,7 @@ cdef class BufferPool:
         me.wake = <PyObject*> wake
         if self.join(&me):
             self.wait_turn(&me, wake, timeout)
-        if me.slab == QUEUED:
+        if me.slab == LEFT:
             raise self.exhausted_error(n_slabs, timeout)
         if me.slab == SHUT:
             raise ClosedError("the buffer pool was closed; no memory is handed out any more")
@@ -125,9 +117,9 @@ cdef class BufferPool:
         cdef int result = -1
         cdef Py_ssize_t i
         pthread_mutex_lock(&self.mutex)
-        if state != FREE and self.owned(slab, n):
+        if state != FREE and in_use(&self.table, slab, n):
             for i in range(slab, slab + n):
-                self.slots[i].state = state
+                self.table.slots[i].state = state
             result = 0
         else:
             self.refused_total += 1
@@ -137,8 +129,8 @@ cdef class BufferPool:
     cdef int release(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
         cdef int result = -1
         pthread_mutex_lock(&self.mutex)
-        if self.owned(slab, n):
-            self.put(slab, n)
+        if in_use(&self.table, slab, n):
+            self.put_run(slab, n)
             result = 0
         else:
             self.refused_total += 1
@@ -147,7 +139,7 @@ cdef class BufferPool:
 
     cdef uint32_t generation(self, Py_ssize_t slab) noexcept nogil:
         pthread_mutex_lock(&self.mutex)
-        cdef uint32_t generation = self.slots[slab].generation
+        cdef uint32_t generation = self.table.slots[slab].generation
         pthread_mutex_unlock(&self.mutex)
         return generation
 
@@ -159,135 +151,28 @@ cdef class BufferPool:
 
     # ---- inside the critical section
 
-    cdef bint owned(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
-        """Whether the run exists and none of its slabs is FREE."""
-        cdef Py_ssize_t i
-        if slab < 0 or n < 1 or n > self.slab_count - slab:
-            return False
-        for i in range(slab, slab + n):
-            if self.slots[i].state == FREE:
-                return False
-        return True
-
-    cdef Py_ssize_t take(self, Py_ssize_t n) noexcept nogil:
-        cdef Py_ssize_t slab, i
-        cdef Slot* slot
-        if n < 1 or n > self.free_count:
-            return -1
-        slab = self.slots[self.slab_count].next if n == 1 else self.find_run(n)
-        if slab < 0:
-            return -1
-        for i in range(slab, slab + n):
-            slot = &self.slots[i]
-            slot.state = OPEN
-            self.slots[slot.prev].next = slot.next
-            self.slots[slot.next].prev = slot.prev
-            self.free_bits[i >> 6] &= ~(<uint64_t> 1 << (i & 63))
-        self.free_count -= n
-        return slab
-
-    cdef void put(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
-        cdef Py_ssize_t i
+    cdef void put_run(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
         if self.poison:
             memset(self.address(slab), POISON, n * self.slab_size)
-        for i in range(slab + n - 1, slab - 1, -1):     # the run's first slab is on top afterwards
-            self.slots[i].generation += 1
-            self.push_free(i)
-
-    cdef void push_free(self, Py_ssize_t slab) noexcept nogil:
-        cdef Slot* slot = &self.slots[slab]
-        cdef Slot* sentinel = &self.slots[self.slab_count]
-        slot.state = FREE
-        slot.next = sentinel.next
-        slot.prev = <int32_t> self.slab_count
-        self.slots[sentinel.next].prev = <int32_t> slab
-        sentinel.next = <int32_t> slab
-        self.free_bits[slab >> 6] |= <uint64_t> 1 << (slab & 63)
-        self.free_count += 1
-
-    cdef Py_ssize_t find_run(self, Py_ssize_t n) noexcept nogil:
-        """The lowest n adjacent free slabs, or -1. Low first: the arena's end stays untouched and whole."""
-        cdef Py_ssize_t begin = 0
-        cdef Py_ssize_t last = self.slab_count - n
-        cdef Py_ssize_t end
-        while True:
-            begin = self.first_bit(begin, self.slab_count, 0)
-            if begin > last:
-                return -1
-            end = self.first_bit(begin, begin + n, ~(<uint64_t> 0))
-            if end == begin + n:
-                return begin
-            begin = end
-
-    cdef Py_ssize_t first_bit(self, Py_ssize_t begin, Py_ssize_t end, uint64_t flip) noexcept nogil:
-        """The first free slab (flip: all ones: the first taken slab) in [begin, end), or `end`."""
-        cdef Py_ssize_t word = begin >> 6
-        cdef uint64_t bits
-        if begin >= end:
-            return end
-        bits = (self.free_bits[word] ^ flip) & (~(<uint64_t> 0) << (begin & 63))
-        while bits == 0:
-            word += 1
-            if word << 6 >= end:
-                return end
-            bits = self.free_bits[word] ^ flip
-        return min(end, (word << 6) + __builtin_ctzll(bits))
+        put(&self.table, slab, n)
 
     cdef void unlink(self, Waiter* waiter) noexcept nogil:
-        if waiter.prev == NULL:
-            self.first_waiter = waiter.next
-        else:
-            waiter.prev.next = waiter.next
-        if waiter.next == NULL:
-            self.last_waiter = waiter.prev
-        else:
-            waiter.next.prev = waiter.prev
+        cdef Waiter** link = &self.first_waiter
+        while link[0] != waiter:
+            link = &link[0].next
+        link[0] = waiter.next
         self.waiting -= 1
 
     cdef PyObject* serve(self) noexcept nogil:
-        """Hand the oldest waiter its run (or the news that the pool is closed); its lock, or NULL if it must wait on."""
+        """Hand the oldest waiter its run, or tell it that the pool is closed; its lock, or NULL if it must wait on."""
         cdef Waiter* head = self.first_waiter
         if head == NULL:
             return NULL
-        head.slab = SHUT if self.closed else self.take(head.n_slabs)
+        head.slab = SHUT if self.closed else take(&self.table, head.n_slabs)
         if head.slab == QUEUED:
             return NULL
         self.unlink(head)
         return head.wake        # after the unlock `head` may be gone: its thread needs no wake-up to time out
-
-    cdef void count(self, Py_ssize_t* slabs_by_state) noexcept nogil:
-        cdef Py_ssize_t i
-        memset(slabs_by_state, 0, STATES * sizeof(Py_ssize_t))
-        for i in range(self.slab_count):
-            slabs_by_state[self.slots[i].state] += 1
-
-    cdef const char* inconsistency(self, Py_ssize_t* slabs_by_state) noexcept nogil:
-        cdef Py_ssize_t i, listed = 0, marked = 0, waiters = 0
-        cdef int32_t at = self.slots[self.slab_count].next
-        cdef int32_t before = <int32_t> self.slab_count
-        cdef Waiter* waiter = self.first_waiter
-        for i in range(self.slab_count):
-            if self.slots[i].state >= STATES:
-                return "a slab is in no known state"
-            if (self.free_bits[i >> 6] >> (i & 63) & 1) != (self.slots[i].state == FREE):
-                return "the bitmap of free slabs contradicts their states"
-        for i in range((self.slab_count >> 6) + 1):
-            marked += __builtin_popcountll(self.free_bits[i])
-        while at != self.slab_count and listed <= self.slab_count:
-            if self.slots[at].state != FREE or self.slots[at].prev != before:
-                return "the free list holds a slab in use, or is torn"
-            listed += 1
-            before = at
-            at = self.slots[at].next
-        while waiter != NULL and waiters <= self.waiting:
-            waiters += 1
-            waiter = waiter.next
-        self.count(slabs_by_state)
-        if not (listed == marked == self.free_count == slabs_by_state[<int> FREE]):
-            return "free list, bitmap, states and count disagree on how many slabs are free"
-        if waiters != self.waiting:
-            return "the queue of waiters is torn"
-        return NULL
 
     # ---- outside the critical section
 
@@ -307,31 +192,31 @@ cdef class BufferPool:
 
     cdef bint join(self, Waiter* me) noexcept:
         """Take the run, or be refused, or stand at the end of the queue: true in the last case only."""
-        me.slab = QUEUED
+        cdef Waiter** link = &self.first_waiter
         pthread_mutex_lock(&self.mutex)
+        me.slab = QUEUED
         if self.closed:
             me.slab = SHUT
         elif self.first_waiter == NULL:
-            me.slab = self.take(me.n_slabs)
-        if me.slab == QUEUED:
-            Py_INCREF(<object> me.wake)
+            me.slab = take(&self.table, me.n_slabs)
+        cdef bint queued = me.slab == QUEUED
+        if queued:
+            while link[0] != NULL:
+                link = &link[0].next
+            link[0] = me
             me.next = NULL
-            me.prev = self.last_waiter
-            if self.last_waiter == NULL:
-                self.first_waiter = me
-            else:
-                self.last_waiter.next = me
-            self.last_waiter = me
+            Py_INCREF(<object> me.wake)
             self.waiting += 1
             self.waits_total += 1
         pthread_mutex_unlock(&self.mutex)
-        return me.slab == QUEUED
+        return queued
 
     cdef void leave(self, Waiter* me) noexcept:
         """Stand in the queue no longer, served or not; those behind may have waited for this one only."""
         pthread_mutex_lock(&self.mutex)
         if me.slab == QUEUED:
             self.unlink(me)
+            me.slab = LEFT
             Py_DECREF(<object> me.wake)     # never the last reference: the waiting thread has its own
         self.unlock_and_serve()
 
@@ -340,18 +225,18 @@ cdef class BufferPool:
         try:
             started = self.clock.monotonic()
             self.clock.wait(wake, timeout)
+            self.leave(me)
             seconds = self.clock.monotonic() - started
             pthread_mutex_lock(&self.mutex)
             self.wait_time_total += seconds
             pthread_mutex_unlock(&self.mutex)
             if self.on_wait is not None:
                 self.on_wait(seconds)
-        except BaseException:
+        except BaseException:       # KeyboardInterrupt while waiting, or a metric that fails
             self.leave(me)
             if me.slab >= 0:
                 self.release(me.slab, me.n_slabs)
             raise
-        self.leave(me)
         return 0
 
     cdef int require_possible(self, Py_ssize_t n_slabs) except -1:
@@ -359,8 +244,8 @@ cdef class BufferPool:
             raise ValueError(f"asked for {n_slabs} slabs; at least one is needed")
         if n_slabs > self.slab_count:
             raise AllocationTooLargeError(
-                f"{n_slabs} slabs ({n_slabs * self.slab_size} bytes) are more than the whole pool: {self.slab_count} slabs "
-                f"of {self.slab_size} bytes; raise buffer.memory (now {self.total}) or send smaller records")
+                f"{n_slabs * self.slab_size} bytes ({n_slabs} slabs of {self.slab_size}) are more than the whole pool "
+                f"of {self.total} bytes ({self.slab_count} slabs); raise buffer.memory or send smaller records")
         return 0
 
     cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout):
@@ -372,26 +257,25 @@ cdef class BufferPool:
     # ---- the Python face
 
     def allocate(self, nbytes, timeout):
-        """A run of at least `nbytes`, as a Slab; waits up to `timeout` seconds (None: for ever), first come, first served.
+        """A run of at least `nbytes`, as a Slab; waits up to `timeout` seconds (None: for ever).
 
-        Raises AllocationTooLargeError at once if the whole pool is too small, BufferExhaustedError when the time is
-        over, ClosedError once the pool is closed, ValueError for less than one byte.
+        First come, first served, whatever the size: nobody overtakes a waiting thread. Raises
+        AllocationTooLargeError at once if the whole pool is too small, BufferExhaustedError when the time is over,
+        ClosedError once the pool is closed, ValueError for less than one byte.
         """
         if nbytes < 1:
             raise ValueError(f"asked for {nbytes} bytes; at least one is needed")
         if nbytes > self.total:
             raise AllocationTooLargeError(f"{nbytes} bytes are more than the whole pool of {self.total}; raise "
                                           f"buffer.memory or send smaller records")
-        cdef Py_ssize_t n = self.slabs_for(nbytes)
-        cdef Slab handle = Slab.__new__(Slab)       # before the memory is: nothing may fail between taking and holding it
-        cdef Py_ssize_t first = self.try_allocate(n)
-        if first < 0:
-            first = self.wait_allocate(n, None if timeout is None else self.clock.monotonic() + timeout)
-        handle.pool = self
-        handle.first = first
-        handle.count = n
-        handle.nbytes = n * self.slab_size
-        handle.generation = self.generation(first)
+        cdef Slab handle = Slab(self)       # made first: nothing may fail between taking memory and holding it
+        handle.count = self.slabs_for(nbytes)
+        handle.nbytes = handle.count * self.slab_size
+        handle.first = self.try_allocate(handle.count)
+        if handle.first < 0:
+            deadline_s = None if timeout is None else self.clock.monotonic() + timeout
+            handle.first = self.wait_allocate(handle.count, deadline_s)
+        handle.generation = self.generation(handle.first)
         handle.held = True
         return handle
 
@@ -404,13 +288,13 @@ cdef class BufferPool:
     @property
     def free_bytes(self):
         """Bytes in free slabs."""
-        return self.free_count * self.slab_size
+        return self.table.free_count * self.slab_size
 
     def accounting(self):
-        """Bytes by state, recounted slab by slab: free, open, closed, in_flight, scratch, loose. Their sum is `total`."""
+        """Bytes by state, recounted: free, open, closed, in_flight, scratch, loose. Their sum is `total`."""
         cdef Py_ssize_t[STATES] counts
         pthread_mutex_lock(&self.mutex)
-        self.count(counts)
+        count_states(&self.table, counts)
         pthread_mutex_unlock(&self.mutex)
         found = {name: counts[i] * self.slab_size for i, name in enumerate(_STATE_NAMES)}
         found["loose"] = self.loose
@@ -418,28 +302,29 @@ cdef class BufferPool:
 
     def check(self):
         """Raise AssertionError unless states, free list, bitmap, counts and the accounting identity all agree."""
-        cdef Py_ssize_t[STATES] counts
-        cdef const char* wrong
         pthread_mutex_lock(&self.mutex)
-        wrong = self.inconsistency(counts)
+        cdef const char* wrong = inconsistency(&self.table)
         pthread_mutex_unlock(&self.mutex)
         if wrong != NULL:
             raise AssertionError(wrong.decode())
-        if sum(counts) * self.slab_size + self.loose != self.total:
-            raise AssertionError(f"slabs by state {list(counts)} and {self.loose} loose bytes do not make {self.total} bytes")
+        found = self.accounting()
+        if sum(found.values()) != self.total:
+            raise AssertionError(f"{found} does not make {self.total} bytes")
 
     def _release_run(self, Py_ssize_t first, Py_ssize_t count):
-        """The release of the C face, for tests of callers that name runs by number; ValueError where that refuses."""
+        """The C face's release, for tests: ValueError where that returns -1."""
         if self.release(first, count) < 0:
-            raise ValueError(f"slabs {first} to {first + count - 1} are not all in use: released twice, or never allocated")
+            raise ValueError(f"slabs {first} to {first + count - 1} are not all in use: released or never taken")
 
     def _bench_pairs(self, Py_ssize_t pairs):
-        """Seconds for `pairs` allocations and releases of one slab without the GIL (called by bench/)."""
-        cdef Py_ssize_t i
+        """Seconds for `pairs` allocations and releases of one slab without the GIL, for bench/ and for stress tests."""
+        cdef Py_ssize_t _i, slab
         started = time.perf_counter()
         with nogil:
-            for i in range(pairs):
-                self.release(self.try_allocate(1), 1)
+            for _i in range(pairs):
+                slab = self.try_allocate(1)
+                if slab >= 0:
+                    self.release(slab, 1)
         return time.perf_counter() - started
 
 
@@ -450,14 +335,16 @@ cdef void wake_up(PyObject* wake) noexcept with gil:
 
 
 @cython.final
+@cython.no_gc_clear     # `__del__` and racing releases need the pool to the last
 cdef class Slab:
     """A run of slabs held from Python, released exactly once: by `release`, by leaving `with`, or when forgotten.
 
-    It exports its memory as a writable buffer. While such a memoryview lives, release raises BufferError.
+    Slab(pool) itself makes a handle that holds nothing; BufferPool.allocate makes those that do. Its memory is exported
+    as a writable buffer. While such a memoryview lives, release raises BufferError.
     """
 
-    def __init__(self):
-        raise TypeError("a Slab comes from BufferPool.allocate")
+    def __cinit__(self, BufferPool pool not None):
+        self.pool = pool
 
     def __del__(self):
         if self.held:
@@ -489,7 +376,7 @@ cdef class Slab:
     def state(self):
         """open, closed, in_flight or scratch; setting it moves the run's bytes in `accounting`."""
         self.require(self.validity())
-        return _STATE_NAMES[self.pool.slots[self.first].state]
+        return _STATE_NAMES[self.pool.table.slots[self.first].state]
 
     @state.setter
     def state(self, name):
@@ -532,7 +419,7 @@ cdef class Slab:
     cdef int validity_locked(self) noexcept nogil:
         if not self.held:
             return RELEASED
-        if self.pool.slots[self.first].generation != self.generation:
+        if self.pool.table.slots[self.first].generation != self.generation:
             return STALE
         return VALID
 
@@ -545,7 +432,7 @@ cdef class Slab:
         else:
             self.held = False
         if validity == VALID:
-            self.pool.put(self.first, self.count)
+            self.pool.put_run(self.first, self.count)
         self.pool.unlock_and_serve()
         return validity
 
