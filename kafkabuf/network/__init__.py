@@ -1,1 +1,1 @@
-"""Connections to brokers: framing, in-flight requests, time-outs, reconnects. All of it belongs to the Sender thread."""
+"""Connections to brokers: framing, requests in flight, time-outs, reconnects. All of it is the Sender thread's."""

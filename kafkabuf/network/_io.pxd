@@ -24,7 +24,6 @@ cdef class Connection:
     """A non-blocking stream socket with its output queue and input buffer. Thread: the Poller's owner."""
     cdef Wire wire
     cdef Poller poller              # None once closed
-    cdef object sock
     cdef object queue               # deque of the Frames behind wire.head, plus written ones not yet dropped
     cdef list received              # frames cut from wire.data, waiting for take_frames
     cdef readonly str peer          # "host:port", for messages

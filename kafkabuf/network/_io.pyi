@@ -1,5 +1,4 @@
 import socket
-from collections.abc import Callable
 
 from kafkabuf.errors import NetworkError
 
@@ -65,7 +64,7 @@ class Poller:
     def register(
         self, sock: socket.socket, peer: str, context: object = None, *, max_frame: int = 100_000_000
     ) -> Connection:
-        """Take over a connecting or connected stream socket.
+        """Take over a connecting or connected stream socket: `sock` is detached and of no further use.
 
         `peer` names it in messages; a received frame that says to be longer than `max_frame` bytes fails the connection.
         """

@@ -7,7 +7,6 @@ only then takes the GIL again (see Kafka's `Selector`, which does the same steps
 
 from collections import deque
 from os import strerror
-from socket import SHUT_RDWR
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
@@ -46,6 +45,7 @@ from kafkabuf.network._socket cimport (
     NEWS_WRITTEN,
     SMALLEST_FRAME,
     SO_ERROR,
+    SHUT_RDWR,
     SOL_SOCKET,
     Spans,
     Wire,
@@ -64,6 +64,7 @@ from kafkabuf.network._socket cimport (
     msghdr,
     recv,
     sendmsg,
+    shutdown,
     socklen_t,
     worth_cutting,
 )
@@ -146,6 +147,9 @@ cdef class Connection:
 
     def __dealloc__(self):
         free(self.wire.data)
+        # Still open only where nobody called close(): in a forked child, which has no say over the connection.
+        if self.wire.fd >= 0:
+            close(self.wire.fd)
 
     @property
     def closed(self):
@@ -252,10 +256,9 @@ cdef class Poller:
         cdef Wire* wire = &connection.wire
         cdef epoll_event event
         sock.setblocking(False)
-        connection.sock = sock
         connection.peer = peer
         connection.context = context
-        wire.fd = sock.fileno()
+        wire.fd = sock.detach()
         wire.connection = <void*> connection
         wire.max_frame = max_frame
         wire.connecting = True
@@ -337,11 +340,8 @@ cdef class Poller:
             # A dup in a forked child would keep the entry in the epoll set and the stream open: close() is not enough.
             # The other way round, a child that did this would break its parent's connection.
             epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, wire.fd, &event)
-            try:
-                connection.sock.shutdown(SHUT_RDWR)
-            except OSError:
-                pass  # never connected, or the peer was faster
-        connection.sock.close()
+            shutdown(wire.fd, SHUT_RDWR)
+        close(wire.fd)
         wire.fd = -1
         return 0
 

@@ -11,6 +11,7 @@ cdef extern from "<sys/socket.h>" nogil:
     cdef enum:
         MSG_NOSIGNAL
         MSG_DONTWAIT
+        SHUT_RDWR
         SOL_SOCKET
         SO_ERROR
     ctypedef unsigned int socklen_t
@@ -19,6 +20,7 @@ cdef extern from "<sys/socket.h>" nogil:
         size_t msg_iovlen
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
     ssize_t recv(int fd, void* buffer, size_t length, int flags)
+    int shutdown(int fd, int how)
     int getsockopt(int fd, int level, int name, void* value, socklen_t* length)
 
 cdef extern from "<sys/epoll.h>" nogil:

@@ -1,0 +1,306 @@
+"""What the client knows of the cluster: brokers, topics, partition leaders. Kafka's ProducerMetadata.
+
+User threads ask for topics and wait; the Sender thread carries the requests (network/metadata_updater.py) and brings
+the answers. What is known is an immutable `Cluster`, replaced whole, so that readers need no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import random as _random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import UUID
+
+from kafkabuf.clock import Clock
+from kafkabuf.errors import (
+    ClosedError,
+    KafkaError,
+    LeaderNotAvailableError,
+    NetworkError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
+from kafkabuf.network.backoff import ExponentialBackoff
+
+log = logging.getLogger("kafkabuf.network")
+
+NO_LEADER = -1
+UNKNOWN_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker and where it listens."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """`leader` is a broker id or NO_LEADER; `leader_epoch` is UNKNOWN_EPOCH where the broker is too old to tell."""
+
+    partition: int
+    leader: int
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic. `partitions[p].partition == p` always; empty while `error` says why nothing is known."""
+
+    name: str
+    topic_id: UUID | None
+    error: KafkaError | None
+    partitions: tuple[PartitionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One picture of the cluster. `version` counts the answers received; 0 is before the first."""
+
+    brokers: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    controller: int = -1
+    version: int = 0
+
+
+class MetadataConfig(Protocol):
+    """The settings that metadata needs, in milliseconds."""
+
+    @property
+    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
+    @property
+    def metadata_max_age_ms(self) -> int: ...
+    @property
+    def metadata_max_idle_ms(self) -> int: ...
+    @property
+    def retry_backoff_ms(self) -> int: ...
+    @property
+    def retry_backoff_max_ms(self) -> int: ...
+
+
+class Metadata:
+    """Interest in topics, the newest `Cluster`, and when to ask again. Any thread, except where the Sender is named."""
+
+    def __init__(self, config: MetadataConfig, clock: Clock, *, random: Callable[[], float] = _random.random) -> None:
+        self._config = config
+        self._clock = clock
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self.listeners: list[Callable[[Cluster], None]] = []  # called in the Sender thread, after each update
+        self.on_update_requested: Callable[[], None] = _nothing  # the network client puts its wakeup() here
+        self._cluster = Cluster()  # replaced by the Sender only
+        self._lock = threading.Lock()  # guards everything below
+        self._topics: dict[str, float] = {}  # interest: when each was last asked for
+        self._waiters: list[threading.Lock] = []  # held locks, released on any news
+        self._closed = False
+        self._requested = 1  # updates asked for so far; a new client wants its first
+        self._answered = 0  # the value of _requested that the newest answer covers
+        self._asking = 0  # and that the request under way will cover; 0: none is
+        self._asked: frozenset[str] = frozenset()  # topics in that request
+        self._failures = 0  # in a row, counting answers that leave something unknown
+        self._not_before = 0.0
+        self._last_success = float("-inf")
+        self._last_error: KafkaError | None = None  # since the last answer
+
+    @property
+    def snapshot(self) -> Cluster:
+        return self._cluster
+
+    # ---- interest ------------------------------------------------------------------------------------------------
+
+    def add_topic(self, name: str) -> None:
+        """Keep `name` up to date until nobody asks for it for `metadata.max.idle.ms`; a new name is fetched at once."""
+        now = self._clock.monotonic()
+        with self._lock:
+            new = name not in self._topics
+            self._topics[name] = now
+            if new:
+                self._requested += 1
+                self._not_before = now
+            wake = new and not self._asking
+        if wake:
+            self.on_update_requested()
+
+    def request_update(self) -> None:
+        """What is known proved stale: fetch anew as soon as the back-off allows."""
+        with self._lock:
+            # While an update is under way or backs off the Sender comes back by itself; waking it would make it spin.
+            wake = self._answered == self._requested
+            self._requested += 1
+        if wake:
+            self.on_update_requested()
+
+    def await_topic(self, name: str, timeout: float | None) -> TopicInfo:
+        """The topic's partitions, fetched if need be, waiting up to `timeout` seconds (None: for ever).
+
+        Raises InvalidTopicError, TopicAuthorizationError and the like as soon as a broker says so; after the time-out
+        UnknownTopicOrPartitionError if the cluster answered that there is no such topic, else TimeoutError.
+        """
+        start = self._clock.monotonic()
+        known_before = self._cluster.version
+        self.add_topic(name)
+        while True:
+            waiter = threading.Lock()
+            waiter.acquire()
+            with self._lock:
+                if self._closed:
+                    raise ClosedError(f"the producer was closed while waiting for topic {name!r}")
+                cluster = self._cluster
+                info = cluster.topics.get(name)
+                if info is not None and info.partitions:
+                    return info
+                # A refusal from before this call may have been lifted: only a newer one counts.
+                if info is not None and info.error and not info.error.retriable and cluster.version > known_before:
+                    raise info.error
+                if self._last_error is not None and not self._last_error.retriable:
+                    raise self._last_error
+                self._waiters.append(waiter)
+            self.request_update()
+            elapsed = self._clock.monotonic() - start
+            try:
+                if not self._clock.wait(waiter, None if timeout is None else timeout - elapsed):
+                    raise self._missing(name, timeout or 0.0)
+            finally:
+                with self._lock:
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
+            self.add_topic(name)
+
+    def close(self) -> None:
+        """Wake every waiter with ClosedError; later calls of `await_topic` raise it at once."""
+        with self._lock:
+            self._closed = True
+            self._wake()
+
+    def _missing(self, name: str, timeout: float) -> KafkaError:
+        info = self._cluster.topics.get(name)
+        text = f"topic {name!r} not present in metadata after {round(timeout * 1000)} ms"
+        text += "; bootstrap servers: " + ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        last = self._last_error or (info.error if info is not None else None)
+        if last is not None:
+            text += f"; last error: {last}"
+        if info is not None and isinstance(info.error, UnknownTopicOrPartitionError):
+            return UnknownTopicOrPartitionError(text)
+        return TimeoutError(text)
+
+    # ---- for the Sender --------------------------------------------------------------------------------------------
+
+    def update_due(self, now: float) -> bool:
+        return self.time_to_update(now) <= 0
+
+    def time_to_update(self, now: float) -> float:
+        """Seconds until a Metadata request is wanted; infinite while one is under way."""
+        with self._lock:
+            if self._asking:
+                return float("inf")
+            due = self._not_before
+            if self._answered == self._requested:
+                due = max(due, self._last_success + self._config.metadata_max_age_ms / 1000)
+            return max(due - now, 0.0)
+
+    def begin_update(self, now: float) -> tuple[str, ...]:
+        """Sender: a request goes out now; which topics it must name. `on_response` or `on_failure` ends it."""
+        with self._lock:
+            idle_since = now - self._config.metadata_max_idle_ms / 1000
+            self._topics = {name: used for name, used in self._topics.items() if used > idle_since}
+            self._asking = self._requested
+            self._asked = frozenset(self._topics)
+            return tuple(self._topics)
+
+    def on_response(self, response: Any) -> None:
+        """Sender: a MetadataResponse (kio entity, any version from 1)."""
+        if not response.brokers:
+            self.on_failure(NetworkError("a broker answered with metadata that names no broker: it is still starting"))
+            return
+        answers = [_topic_info(topic, self._cluster.topics.get(topic.name)) for topic in response.topics]
+        incomplete = any(info.error is not None and info.error.retriable for info in answers)
+        incomplete = incomplete or any(p.leader == NO_LEADER for info in answers for p in info.partitions)
+        now = self._clock.monotonic()
+        with self._lock:
+            # A topic that was added while the request was under way has no answer in it: what was known stays.
+            kept = {n: i for n, i in self._cluster.topics.items() if n in self._topics and n not in self._asked}
+            self._cluster = cluster = Cluster(
+                brokers={b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
+                topics=kept | {info.name: info for info in answers if info.name in self._topics},
+                controller=response.controller_id,
+                version=self._cluster.version + 1,
+            )
+            self._last_success = now
+            self._last_error = None
+            self._answered = 0 if incomplete else self._asking
+            self._finish(now, self._failures + 1 if incomplete else 0)
+        for listener in self.listeners:
+            listener(cluster)
+
+    def on_failure(self, error: KafkaError) -> None:
+        """Sender: no answer came. Asked again after the back-off; an error that is not retriable also fails the waiters."""
+        now = self._clock.monotonic()
+        with self._lock:
+            if self._asking:
+                self._last_error = error
+                self._answered = 0
+                self._finish(now, self._failures + 1)
+            elif self._answered != self._requested:
+                # Not even asked yet, for want of a connection.
+                self._last_error = error
+                if not error.retriable:
+                    self._wake()
+
+    def _finish(self, now: float, failures: int) -> None:
+        # Under the lock. Topics added meanwhile need not wait for a back-off that is meant for repeated questions.
+        repeated = failures > 0 or self._asked.issuperset(self._topics)
+        self._not_before = now + (self._backoff.delay(max(failures - 1, 0)) if repeated else 0.0)
+        self._failures = failures
+        self._asking = 0
+        self._wake()
+
+    def _wake(self) -> None:
+        # Under the lock: a released waiter removes itself only after this.
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.release()
+
+
+def _nothing() -> None:
+    """The wake-up of a client that has no network yet."""
+
+
+def _topic_info(topic: Any, known: TopicInfo | None) -> TopicInfo:
+    """The new picture of one topic, in which no leader epoch is older than in the known one."""
+    topic_id: UUID | None = getattr(topic, "topic_id", None)
+    if topic.error_code:
+        error = error_for_code(int(topic.error_code))
+        error = type(error)(f"topic {topic.name!r}: {error}")
+        if known is None or type(known.error) is not type(error):
+            log.log(logging.INFO if error.retriable else logging.WARNING, "metadata: %s", error)
+        # A broker that has just started knows less than we do; one that says there is no such topic is believed.
+        keep = known is not None and error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
+        return TopicInfo(topic.name, topic_id, error, known.partitions if known is not None and keep else ())
+    same = known is not None and known.topic_id == topic_id
+    old = {p.partition: p for p in known.partitions} if known is not None and same else {}
+    partitions = tuple(
+        _newer(old.get(p.partition_index), _partition_info(p))
+        for p in sorted(topic.partitions, key=lambda p: int(p.partition_index))
+    )
+    if not partitions or any(index != p.partition for index, p in enumerate(partitions)):
+        text = f"topic {topic.name!r}: the broker does not know all of its partitions yet"
+        return TopicInfo(topic.name, topic_id, LeaderNotAvailableError(text), known.partitions if known else ())
+    return TopicInfo(topic.name, topic_id, None, partitions)
+
+
+def _partition_info(partition: Any) -> PartitionInfo:
+    epoch = getattr(partition, "leader_epoch", UNKNOWN_EPOCH)
+    return PartitionInfo(int(partition.partition_index), int(partition.leader_id), int(epoch))
+
+
+def _newer(known: PartitionInfo | None, found: PartitionInfo) -> PartitionInfo:
+    # A broker that lags behind may still name a leader that was voted out; going back to it would only fail.
+    stale = known is not None and UNKNOWN_EPOCH != found.leader_epoch < known.leader_epoch
+    return known if stale and known is not None else found

@@ -1,0 +1,27 @@
+"""Waiting longer after each failure, with jitter so that clients that failed together do not return together."""
+
+from __future__ import annotations
+
+import random as _random
+from collections.abc import Callable
+
+JITTER = 0.2
+
+
+class ExponentialBackoff:
+    """Delays of `initial_ms` * 2^failures, at most `max_ms`, each moved by up to 20 % (KIP-580).
+
+    Kafka's class of this name. `random` gives numbers in [0, 1) and is replaced in tests.
+    """
+
+    def __init__(self, initial_ms: int, max_ms: int, random: Callable[[], float] = _random.random) -> None:
+        self._initial = initial_ms / 1000
+        # As in Java: a first delay above the maximum is meant, and stays as it is.
+        self._max = max(initial_ms, max_ms) / 1000
+        self._random = random
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after `failures` + 1 failures in a row."""
+        # 2^32 of any unit is past every maximum; the cap keeps the power a number.
+        exponential = self._initial * 2.0 ** min(failures, 32)
+        return min(exponential * (1 - JITTER + 2 * JITTER * self._random()), self._max)

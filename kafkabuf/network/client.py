@@ -1,0 +1,342 @@
+"""The network client: connections to brokers, their handshake, requests in flight, time-outs. Kafka's NetworkClient."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import random as _random
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, Protocol
+
+from kafkabuf.clock import Clock
+from kafkabuf.errors import ClosedError, KafkaError, NetworkError, error_for_code
+from kafkabuf.network import resolve
+from kafkabuf.network._io import Connection, Frame, Poller
+from kafkabuf.network.backoff import ExponentialBackoff
+from kafkabuf.network.connection_state import NodeConnection, State
+from kafkabuf.network.inflight import Completion, InFlight, Request
+from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
+from kafkabuf.network.resolve import Connector, Resolver
+from kafkabuf.protocol import messages
+
+log = logging.getLogger("kafkabuf.network")
+
+SOFTWARE_NAME = "kafkabuf"
+NEWEST_API_VERSIONS = 3
+UNSUPPORTED_VERSION = 35
+
+
+class NetworkConfig(Protocol):
+    """The settings that the network needs; times in milliseconds, sizes in bytes."""
+
+    @property
+    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def client_dns_lookup(self) -> str: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def max_in_flight_requests_per_connection(self) -> int: ...
+    @property
+    def reconnect_backoff_ms(self) -> int: ...
+    @property
+    def reconnect_backoff_max_ms(self) -> int: ...
+    @property
+    def socket_connection_setup_timeout_ms(self) -> int: ...
+    @property
+    def socket_connection_setup_timeout_max_ms(self) -> int: ...
+    @property
+    def connections_max_idle_ms(self) -> int: ...
+    @property
+    def send_buffer_bytes(self) -> int: ...
+    @property
+    def receive_buffer_bytes(self) -> int: ...
+
+
+class NetworkClient:
+    """Requests to brokers by node id. Thread: the Sender's, except `wakeup`.
+
+    Bootstrap servers are nodes -1, -2, ... Raises ConfigError if no bootstrap server resolves. `connector` and
+    `resolver` replace TCP and DNS in tests. A forked child drops its copy without calling anything.
+    """
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        clock: Clock,
+        metadata: MetadataSource,
+        poller: Poller | None = None,
+        *,
+        connector: Connector | None = None,
+        resolver: Resolver = resolve.resolve,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        hosts = resolve.bootstrap_hosts(config.bootstrap_servers, config.client_dns_lookup, resolver)
+        self._config = config
+        self._clock = clock
+        self._metadata = metadata
+        self._poller = poller or Poller()
+        self._resolver = resolver
+        self._connector: Connector = connector or partial(
+            resolve.connect, send_buffer=config.send_buffer_bytes, receive_buffer=config.receive_buffer_bytes
+        )
+        self._reconnect = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random)
+        self._setup = ExponentialBackoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, random
+        )
+        self._bootstrap = [NodeConnection(-1 - i, host, port) for i, (host, port) in enumerate(hosts)]
+        self._nodes = {node.node_id: node for node in self._bootstrap}
+        self._updater = MetadataUpdater(metadata, self, random)
+        self._completions: list[Completion] = []  # the next poll returns them
+        self._next_check = float("inf")  # no time-out of any kind is due earlier
+        self._correlation_id = 0
+        metadata.on_update_requested = self.wakeup
+
+    # ---- nodes -----------------------------------------------------------------------------------------------------
+
+    def ready(self, node_id: int) -> bool:
+        """Whether `send` may be called: connected, greeted, room in flight. Starts a connection where there is none."""
+        node = self._node(node_id)
+        if node is None:
+            self._metadata.request_update()
+            return False
+        now = self._clock.monotonic()
+        if node.can_connect(now):
+            self.connect(node, now)
+        return node.state is State.READY and len(node.in_flight) < self._config.max_in_flight_requests_per_connection
+
+    def connection_delay(self, node_id: int) -> float:
+        """Seconds until `ready` may say otherwise: the back-off; infinite where only news from `poll` can change it."""
+        node = self._node(node_id)
+        if node is not None and node.state is State.DISCONNECTED:
+            return max(node.not_before - self._clock.monotonic(), 0.0)
+        return float("inf")
+
+    def api_version(self, node_id: int, api_key: int, supported: range | tuple[int, int]) -> int:
+        """The highest version of an API that the node and `supported` (range, or lowest and highest) share.
+
+        Raises UnsupportedVersionError if there is none, NetworkError if the node is not connected.
+        """
+        return self._connected(node_id).api_version(api_key, supported)
+
+    def in_flight(self, node_id: int) -> int:
+        """Requests sent to the node and not complete."""
+        node = self._nodes.get(node_id)
+        return 0 if node is None else len(node.in_flight)
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def send(self, node_id: int, request: Request) -> None:
+        """Queue a request for a node that is `ready`; `poll` writes it. Raises NetworkError if not connected."""
+        self._send(self._connected(node_id), request, self._completions.append)
+
+    def send_entity(self, node_id: int, entity: Any, context: Any = None, *, timeout: float | None = None) -> None:
+        """As `send`, for a kio request entity, whose class says API and version."""
+        self._send(self._connected(node_id), self._request(entity, context, timeout), self._completions.append)
+
+    def poll(self, timeout: float | None = None) -> list[Completion]:
+        """Write, wait up to `timeout` seconds (None: until there is news), read; keep metadata and connections in order.
+
+        Completions of one node come in the order its requests were sent. May return early with none.
+        """
+        now = self._clock.monotonic()
+        wait = min(self._updater.run(now), self._next_check - now)
+        if timeout is not None:
+            wait = min(wait, timeout)
+        for connection in self._poller.poll(wait):
+            self._on_news(connection, self._clock.monotonic())
+        now = self._clock.monotonic()
+        if now >= self._next_check:
+            self._check_time_outs(now)
+        return self._take_completions()
+
+    def wakeup(self) -> None:
+        """Any thread: end the `poll` under way, or the next."""
+        self._poller.wakeup()
+
+    def close(self) -> list[Completion]:
+        """Close every connection. Returns what was in flight, completed with ClosedError."""
+        error = ClosedError("the producer was closed before the response came")
+        for node in self._nodes.values():
+            node.disconnected(self._clock.monotonic(), None)
+            self._fail_in_flight(node, error)
+        self._poller.close()
+        return self._take_completions()
+
+    # ---- for the metadata updater ----------------------------------------------------------------------------------
+
+    def known_nodes(self) -> list[NodeConnection]:
+        return [node for node_id in self._metadata.snapshot.brokers if (node := self._node(node_id)) is not None]
+
+    def bootstrap_nodes(self) -> list[NodeConnection]:
+        return self._bootstrap
+
+    def connect(self, node: NodeConnection, now: float) -> None:
+        """Start a connection to the node's next address; it may have failed by the time this returns."""
+        try:
+            address = node.next_address(self._resolver)
+            sock = self._connector(address)
+        except (KafkaError, OSError, OverflowError) as error:
+            self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
+            return
+        log.debug("connecting to %s, address %s", node, address.sockaddr)
+        connection = self._poller.register(sock, str(node), node)
+        node.connecting(connection, now + self._setup.delay(node.slow_setups))
+        self._next_check = min(self._next_check, node.setup_deadline)
+
+    def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None:
+        """Send one of the client's own requests. They do not count against max.in.flight: they must not starve."""
+        self._send(node, self._request(entity), deliver)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _node(self, node_id: int) -> NodeConnection | None:
+        """The node's state, at the address that metadata names now. None: metadata does not know the node."""
+        broker = self._metadata.snapshot.brokers.get(node_id)
+        node = self._nodes.get(node_id)
+        if broker is None:
+            return node
+        if node is None:
+            node = self._nodes[node_id] = NodeConnection(node_id, broker.host, broker.port)
+        node.moved_to(broker.host, broker.port)
+        return node
+
+    def _connected(self, node_id: int) -> NodeConnection:
+        node = self._nodes.get(node_id)
+        if node is None or node.state is not State.READY:
+            raise NetworkError(f"{node or f'broker {node_id}'} is not connected")
+        return node
+
+    def _request(self, entity: Any, context: Any = None, timeout: float | None = None) -> Request:
+        return Request(entity.__api_key__, entity.__version__, partial(self._frame, entity), context, True, timeout)
+
+    def _frame(self, entity: Any, correlation_id: int) -> Frame:
+        body = messages.encode_request(
+            entity.__api_key__, entity.__version__, correlation_id, self._config.client_id, entity
+        )
+        frame = Frame()
+        frame.add_bytes(len(body).to_bytes(4, "big") + body)
+        return frame
+
+    def _send(self, node: NodeConnection, request: Request, deliver: Callable[[Completion], None]) -> None:
+        assert node.connection is not None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        frame = request.build(self._correlation_id)
+        frame.notify = not request.expects_response
+        node.connection.send(frame)
+        now = node.last_used = self._clock.monotonic()
+        deadline = now + (self._config.request_timeout_ms / 1000 if request.timeout is None else request.timeout)
+        node.in_flight.append(InFlight(request, self._correlation_id, frame, now, deadline, deliver))
+        self._next_check = min(self._next_check, deadline)
+
+    def _take_completions(self) -> list[Completion]:
+        taken = self._completions.copy()
+        self._completions.clear()  # the list itself stays: requests in flight hold its append
+        return taken
+
+    def _on_news(self, connection: Connection, now: float) -> None:
+        node = connection.context
+        assert isinstance(node, NodeConnection)
+        try:
+            if node.state is State.CONNECTING and connection.connected:
+                self._greet(node, NEWEST_API_VERSIONS)
+            for entry in node.take_written():
+                self._complete(node, entry, None, now)
+            for frame in connection.take_frames():
+                self._on_frame(node, frame, now)
+        except KafkaError as error:
+            # What the broker sent makes no sense: with its place in the stream lost, only a new connection helps.
+            self._disconnect(node, connection.error or error, now)
+            return
+        if connection.error is not None:
+            self._disconnect(node, connection.error, now)
+        self._next_check = min(self._next_check, self._deadline(node))
+
+    def _on_frame(self, node: NodeConnection, frame: bytes, now: float) -> None:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if not node.in_flight or node.in_flight[0].correlation_id != correlation_id:
+            expected = node.in_flight[0].correlation_id if node.in_flight else "none"
+            raise NetworkError(f"{node} sent a response with correlation id {correlation_id}, expected {expected}")
+        if not node.in_flight[0].frame.written:
+            # A completion says that no socket reads the request's spans any more.
+            raise NetworkError(f"{node} answered request {correlation_id} before it was sent in full")
+        self._complete(node, node.in_flight.popleft(), frame, now)
+
+    def _complete(self, node: NodeConnection, entry: InFlight, response: bytes | None, now: float) -> None:
+        node.last_used = now
+        entry.deliver(Completion(entry.request, node.node_id, response, None, now - entry.sent_at))
+
+    def _greet(self, node: NodeConnection, version: int) -> None:
+        node.state = State.HANDSHAKING
+        entity = messages.build_request(
+            messages.API_VERSIONS, version, client_software_name=SOFTWARE_NAME, client_software_version=_version()
+        )
+        self.submit(node, entity, partial(self._greeted, node))
+
+    def _greeted(self, node: NodeConnection, completion: Completion) -> None:
+        if completion.error is not None:
+            return  # the connection is gone already
+        response = completion.decode()
+        if response.error_code == UNSUPPORTED_VERSION and completion.request.version > 0:
+            self._greet(node, 0)
+            return
+        if response.error_code:
+            raise error_for_code(int(response.error_code), f"{node} refused the handshake: {response.error_code!r}")
+        node.ready({int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys})
+        log.debug("%s is ready", node)
+
+    def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
+        """The connection failed: close it, then tell everyone who waits for it, oldest request first."""
+        lost = len(node.in_flight)
+        level = logging.WARNING if lost or node.state is not State.READY else logging.INFO
+        log.log(level, "%s (%d requests in flight)", error, lost)
+        node.disconnected(now, self._reconnect)
+        self._fail_in_flight(node, error)
+        self._updater.connection_failed(error)
+        if node.node_id >= 0:
+            self._metadata.request_update()
+
+    def _fail_in_flight(self, node: NodeConnection, error: KafkaError) -> None:
+        # The connection is closed and its frames dropped: only now may the requests complete.
+        now = self._clock.monotonic()
+        for entry in node.take_in_flight():
+            entry.deliver(Completion(entry.request, node.node_id, None, error, now - entry.sent_at))
+
+    def _check_time_outs(self, now: float) -> None:
+        self._next_check = float("inf")
+        idle = self._config.connections_max_idle_ms / 1000
+        for node in self._nodes.values():
+            if node.state is State.CONNECTING and now >= node.setup_deadline:
+                node.slow_setups += 1
+                self._disconnect(node, NetworkError(f"connection to {node} was not established in time"), now)
+            late = next((entry for entry in node.in_flight if now >= entry.deadline), None)
+            if late is not None:
+                waited = round((now - late.sent_at) * 1000)
+                name = f"request {late.correlation_id} (API {late.request.api_key})"
+                error = NetworkError(f"no response to {name} from {node} within {waited} ms; the connection is closed")
+                self._disconnect(node, error, now)
+            if node.state is State.READY and not node.in_flight and 0 <= idle <= now - node.last_used:
+                log.debug("closing the connection to %s, unused for %d s", node, idle)
+                node.disconnected(now, None)
+            self._next_check = min(self._next_check, self._deadline(node))
+
+    def _deadline(self, node: NodeConnection) -> float:
+        """When the node needs a look at the latest."""
+        if node.state is State.CONNECTING:
+            return node.setup_deadline
+        if node.in_flight:
+            return min(entry.deadline for entry in node.in_flight)
+        idle = self._config.connections_max_idle_ms / 1000
+        return node.last_used + idle if node.state is State.READY and idle >= 0 else float("inf")
+
+
+@cache
+def _version() -> str:
+    """kafkabuf's version as brokers may see it (KIP-511 allows letters, digits, '-' and '.')."""
+    try:
+        return importlib.metadata.version("kafkabuf").replace("+", "-")
+    except importlib.metadata.PackageNotFoundError:
+        return "source"

@@ -1,0 +1,111 @@
+"""One broker as the client sees it: which state the connection is in, when it may be tried again, what is under way.
+
+Kafka's ClusterConnectionStates and InFlightRequests, per node. All of it belongs to the Sender thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+
+from kafkabuf.errors import UnsupportedVersionError
+from kafkabuf.network._io import Connection
+from kafkabuf.network.backoff import ExponentialBackoff
+from kafkabuf.network.inflight import InFlight
+from kafkabuf.network.resolve import Address, Resolver
+
+
+class State(Enum):
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"  # TCP
+    HANDSHAKING = "handshaking"  # ApiVersions
+    READY = "ready"
+
+
+class NodeConnection:
+    """State and in-flight table of one node. `connection` is None exactly while DISCONNECTED."""
+
+    def __init__(self, node_id: int, host: str, port: int) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.state = State.DISCONNECTED
+        self.connection: Connection | None = None
+        self.in_flight: deque[InFlight] = deque()  # in the order sent, which is the order of the responses
+        self.versions: dict[int, tuple[int, int]] = {}  # API key: lowest and highest version the broker speaks
+        self.failures = 0  # attempts in a row that did not reach READY, over all addresses
+        self.slow_setups = 0  # how many of them ran out of time
+        self.not_before = 0.0  # no attempt earlier than this
+        self.setup_deadline = 0.0
+        self.last_used = 0.0
+        self._untried: deque[Address] = deque()
+
+    def __str__(self) -> str:
+        kind = f"broker {self.node_id} at" if self.node_id >= 0 else "bootstrap server"
+        return f"{kind} {self.host}:{self.port}"
+
+    def moved_to(self, host: str, port: int) -> None:
+        """Metadata names another address; it counts from the next connection on."""
+        if self.connection is None and (host, port) != (self.host, self.port):
+            self.host, self.port = host, port
+            self.failures, self.not_before = 0, 0.0
+            self._untried.clear()
+
+    def can_connect(self, now: float) -> bool:
+        return self.state is State.DISCONNECTED and now >= self.not_before
+
+    def next_address(self, resolver: Resolver) -> Address:
+        """The address to try now. Each is tried once before the name is resolved anew. Raises NetworkError."""
+        if not self._untried:
+            self._untried.extend(resolver(self.host, self.port))
+        return self._untried.popleft()
+
+    def connecting(self, connection: Connection, setup_deadline: float) -> None:
+        self.connection = connection
+        self.state = State.CONNECTING
+        self.setup_deadline = setup_deadline
+
+    def ready(self, versions: dict[int, tuple[int, int]]) -> None:
+        self.versions = versions
+        self.state = State.READY
+        self.failures = self.slow_setups = 0
+        self._untried.clear()
+
+    def disconnected(self, now: float, backoff: ExponentialBackoff | None) -> None:
+        """Close the connection. No `backoff`: it was closed on purpose and may be opened again at once.
+
+        While a host has untried addresses there is no wait either: only when all have failed did the host fail.
+        """
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
+        self.state = State.DISCONNECTED
+        if backoff is None or self._untried:
+            return
+        self.not_before = now + backoff.delay(self.failures)
+        self.failures += 1
+
+    def take_in_flight(self) -> Iterator[InFlight]:
+        """Every request under way, oldest first; none is afterwards."""
+        taken, self.in_flight = self.in_flight, deque()
+        return iter(taken)
+
+    def take_written(self) -> list[InFlight]:
+        """The requests that end with their last byte written, because no response will come."""
+        done = [entry for entry in self.in_flight if not entry.request.expects_response and entry.frame.written]
+        if done:
+            self.in_flight = deque(entry for entry in self.in_flight if entry not in done)
+        return done
+
+    def api_version(self, api_key: int, supported: range | tuple[int, int]) -> int:
+        """The highest version both sides speak. `supported`: a range, or lowest and highest."""
+        low, high = (supported.start, supported.stop - 1) if isinstance(supported, range) else supported
+        if api_key not in self.versions:
+            raise UnsupportedVersionError(f"{self} does not offer API {api_key}")
+        lowest, highest = self.versions[api_key]
+        if max(low, lowest) > min(high, highest):
+            raise UnsupportedVersionError(
+                f"{self} speaks versions {lowest} to {highest} of API {api_key}, kafkabuf {low} to {high}"
+            )
+        return min(high, highest)

@@ -1,0 +1,133 @@
+"""Asking for metadata: which broker, which version, and what to do when none can be asked (Kafka's MetadataUpdater)."""
+
+from __future__ import annotations
+
+import random as _random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from kafkabuf.errors import KafkaError
+from kafkabuf.network.connection_state import NodeConnection, State
+from kafkabuf.network.inflight import Completion
+from kafkabuf.protocol import messages
+
+# 1 is the oldest that can ask for no topic at all; a broker without it is older than Kafka 0.10.
+METADATA_VERSIONS = range(1, 13)
+
+
+class NodeAddress(Protocol):
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
+class ClusterView(Protocol):
+    @property
+    def brokers(self) -> Mapping[int, NodeAddress]: ...
+
+
+class MetadataSource(Protocol):
+    """What the network needs of `kafkabuf.metadata.Metadata`, which lies above it."""
+
+    on_update_requested: Callable[[], None]
+
+    @property
+    def snapshot(self) -> ClusterView: ...
+    def time_to_update(self, now: float) -> float: ...
+    def begin_update(self, now: float) -> tuple[str, ...]: ...
+    def on_response(self, response: Any) -> None: ...
+    def on_failure(self, error: KafkaError) -> None: ...
+    def request_update(self) -> None: ...
+
+
+class Network(Protocol):
+    """The part of NetworkClient that carries metadata requests."""
+
+    def known_nodes(self) -> list[NodeConnection]: ...
+    def bootstrap_nodes(self) -> list[NodeConnection]: ...
+    def connect(self, node: NodeConnection, now: float) -> None: ...
+    def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None: ...
+
+
+class MetadataUpdater:
+    """Keeps `metadata` up to date over `network`. Sender thread."""
+
+    def __init__(
+        self, metadata: MetadataSource, network: Network, random: Callable[[], float] = _random.random
+    ) -> None:
+        self._metadata = metadata
+        self._network = network
+        self._random = random
+        self._under_way = False
+
+    def run(self, now: float) -> float:
+        """Do what can be done now; returns the seconds until there may be more to do (infinite: after some news)."""
+        wait = self._metadata.time_to_update(now)
+        if wait > 0:
+            return wait
+        node = self._choose(now)
+        if node is None:
+            known = self._network.known_nodes() + self._network.bootstrap_nodes()
+            return max(min(node.not_before for node in known) - now, 0.0)
+        if node.state is State.READY:
+            self._ask(node, now)
+        elif node.state is State.DISCONNECTED:
+            self._network.connect(node, now)
+            if node.state is State.DISCONNECTED:
+                return 0.0  # failed on the spot: come back for the next node
+        return float("inf")
+
+    def connection_failed(self, error: KafkaError) -> None:
+        """No request is lost with this connection, but it may be why none can be sent: worth telling who waits."""
+        if not self._under_way:
+            self._metadata.on_failure(error)
+
+    def _choose(self, now: float) -> NodeConnection | None:
+        """The least loaded node that is ready, else one being connected, else one that may be; None: all back off."""
+        known, bootstrap = self._network.known_nodes(), self._network.bootstrap_nodes()
+        ready = [node for node in known + bootstrap if node.state is State.READY]
+        if ready:
+            return min(ready, key=lambda node: (len(node.in_flight), self._random()))
+        # The bootstrap servers again only when no broker is left to try: the cluster may have moved (KIP-899).
+        return self._openable(known, now) or self._openable(bootstrap, now)
+
+    def _openable(self, nodes: Iterable[NodeConnection], now: float) -> NodeConnection | None:
+        nodes = list(nodes)
+        for node in nodes:
+            if node.state in (State.CONNECTING, State.HANDSHAKING):
+                return node
+        free = [node for node in nodes if node.can_connect(now)]
+        return min(free, key=lambda node: (node.failures, self._random())) if free else None
+
+    def _ask(self, node: NodeConnection, now: float) -> None:
+        topics = self._metadata.begin_update(now)
+        self._under_way = True
+        try:
+            version = node.api_version(messages.METADATA, METADATA_VERSIONS)
+        except KafkaError as error:
+            self._failed(error)
+            return
+        entity = messages.build_request(
+            messages.METADATA,
+            version,
+            topics=[{"name": name} for name in topics],
+            allow_auto_topic_creation=True,
+        )
+        self._network.submit(node, entity, self._answered)
+
+    def _answered(self, completion: Completion) -> None:
+        if completion.error is not None:
+            self._failed(completion.error)
+            return
+        try:
+            response = completion.decode()
+        except KafkaError as error:
+            self._failed(error)
+            raise
+        self._under_way = False
+        self._metadata.on_response(response)
+
+    def _failed(self, error: KafkaError) -> None:
+        self._under_way = False
+        self._metadata.on_failure(error)

@@ -1,0 +1,84 @@
+"""From host names to addresses, and from addresses to connecting sockets."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafkabuf.errors import ConfigError, NetworkError
+
+log = logging.getLogger("kafkabuf.network")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One way to reach a host: an address family and what `socket.connect` takes for it."""
+
+    family: int
+    sockaddr: Any
+
+
+Resolver = Callable[[str, int], Sequence[Address]]
+Connector = Callable[[Address], socket.socket]
+
+
+def resolve(host: str, port: int) -> list[Address]:
+    """Every TCP address of `host`, in the resolver's order. Raises NetworkError. Blocks while DNS answers."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise NetworkError(f"host name {host!r} cannot be resolved: {error}") from error
+    return [Address(family, sockaddr) for family, _, _, _, sockaddr in found]
+
+
+def bootstrap_hosts(
+    servers: Sequence[tuple[str, int]], dns_lookup: str = "use_all_dns_ips", resolver: Resolver = resolve
+) -> list[tuple[str, int]]:
+    """The hosts to ask first: those entries of `bootstrap.servers` that resolve.
+
+    With `resolve_canonical_bootstrap_servers_only` each address of an entry becomes a host of its own, under its
+    canonical name. Raises ConfigError naming every entry when none of them resolves.
+    """
+    if not servers:
+        raise ConfigError("bootstrap.servers is empty: give at least one host:port of the cluster")
+    hosts: list[tuple[str, int]] = []
+    failures: list[str] = []
+    for host, port in servers:
+        try:
+            addresses = resolver(host, port)
+        except NetworkError as error:
+            log.warning("bootstrap server %s:%d is left out: %s", host, port, error)
+            failures.append(f"{host}:{port} ({error})")
+            continue
+        if dns_lookup == "resolve_canonical_bootstrap_servers_only":
+            hosts += [(socket.getfqdn(address.sockaddr[0]), port) for address in addresses]
+        else:
+            hosts.append((host, port))
+    if not hosts:
+        raise ConfigError(f"bootstrap.servers: no entry can be resolved: {', '.join(failures)}")
+    return hosts
+
+
+def connect(address: Address, send_buffer: int = -1, receive_buffer: int = -1) -> socket.socket:
+    """A non-blocking TCP socket whose connection is under way. Buffers in bytes, -1: the system's. Raises OSError."""
+    sock = socket.socket(address.family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        # A request is written whole: waiting for more bytes to fill a packet only delays it.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
+            if size >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+        code = sock.connect_ex(address.sockaddr)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
