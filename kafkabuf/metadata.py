@@ -11,7 +11,7 @@ import random as _random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from kafkabuf.clock import Clock
@@ -27,6 +27,8 @@ from kafkabuf.errors import (
 from kafkabuf.network.backoff import ExponentialBackoff
 
 log = logging.getLogger("kafkabuf.network")
+
+T = TypeVar("T")
 
 NO_LEADER = -1
 UNKNOWN_EPOCH = -1
@@ -143,52 +145,80 @@ class Metadata:
         Raises InvalidTopicError, TopicAuthorizationError and the like as soon as a broker says so; after the time-out
         UnknownTopicOrPartitionError if the cluster answered that there is no such topic, else TimeoutError.
         """
-        start = self._clock.monotonic()
         known_before = self._cluster.version
-        self.add_topic(name)
-        while True:
-            waiter = threading.Lock()
-            waiter.acquire()
-            with self._lock:
-                if self._closed:
-                    raise ClosedError(f"the producer was closed while waiting for topic {name!r}")
-                cluster = self._cluster
-                info = cluster.topics.get(name)
-                if info is not None and info.partitions:
-                    return info
-                # A refusal from before this call may have been lifted: only a newer one counts.
-                if info is not None and info.error and not info.error.retriable and cluster.version > known_before:
-                    raise info.error
-                if self._last_error is not None and not self._last_error.retriable:
-                    raise self._last_error
-                self._waiters.append(waiter)
-            self.request_update()
-            elapsed = self._clock.monotonic() - start
-            try:
-                if not self._clock.wait(waiter, None if timeout is None else timeout - elapsed):
-                    raise self._missing(name, timeout or 0.0)
-            finally:
-                with self._lock:
-                    if waiter in self._waiters:
-                        self._waiters.remove(waiter)
+
+        def found() -> TopicInfo | None:
             self.add_topic(name)
+            cluster = self._cluster
+            info = cluster.topics.get(name)
+            if info is None or info.partitions:
+                return info
+            # A refusal from before this call may have been lifted: only a newer one counts.
+            if info.error and not info.error.retriable and cluster.version > known_before:
+                raise info.error
+            self.request_update()
+            return None
+
+        topic = self._await(found, timeout)
+        if topic is None:
+            raise self._missing(name, timeout or 0.0)
+        return topic
+
+    def await_update(self, timeout: float | None) -> Cluster:
+        """The answer to a request sent after this call. Raises TimeoutError after `timeout` seconds."""
+        with self._lock:
+            target = self._requested + 1
+        self.request_update()
+        cluster = self._await(lambda: self._cluster if self._answered >= target else None, timeout)
+        if cluster is None:
+            raise TimeoutError(f"no fresh metadata after {round((timeout or 0.0) * 1000)} ms{self._circumstances()}")
+        return cluster
 
     def close(self) -> None:
-        """Wake every waiter with ClosedError; later calls of `await_topic` raise it at once."""
+        """Wake every waiter with ClosedError; whoever would wait later gets it at once."""
         with self._lock:
             self._closed = True
             self._wake()
 
+    def _await(self, found: Callable[[], T | None], timeout: float | None) -> T | None:
+        """What `found` gives as soon as it gives something, looking after each piece of news; None: out of time."""
+        start = self._clock.monotonic()
+        while True:
+            waiter = threading.Lock()
+            waiter.acquire()
+            with self._lock:
+                # Before the look at what is known: news that comes after it releases the waiter.
+                self._waiters.append(waiter)
+            try:
+                result = found()
+                if result is not None:
+                    return result
+                if self._closed:
+                    raise ClosedError("the producer was closed while it waited for metadata")
+                if self._last_error is not None and not self._last_error.retriable:
+                    raise self._last_error
+                elapsed = self._clock.monotonic() - start
+                if not self._clock.wait(waiter, None if timeout is None else timeout - elapsed):
+                    return None
+            finally:
+                with self._lock:
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
+
     def _missing(self, name: str, timeout: float) -> KafkaError:
         info = self._cluster.topics.get(name)
-        text = f"topic {name!r} not present in metadata after {round(timeout * 1000)} ms"
-        text += "; bootstrap servers: " + ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
-        last = self._last_error or (info.error if info is not None else None)
-        if last is not None:
-            text += f"; last error: {last}"
-        if info is not None and isinstance(info.error, UnknownTopicOrPartitionError):
-            return UnknownTopicOrPartitionError(text)
-        return TimeoutError(text)
+        error = info.error if info is not None else None
+        text = f"topic {name!r} not present in metadata after {round(timeout * 1000)} ms{self._circumstances(error)}"
+        return (
+            UnknownTopicOrPartitionError(text)
+            if isinstance(error, UnknownTopicOrPartitionError)
+            else TimeoutError(text)
+        )
+
+    def _circumstances(self, error: KafkaError | None = None) -> str:
+        servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        last = self._last_error or error
+        return f"; bootstrap servers: {servers}" + (f"; last error: {last}" if last is not None else "")
 
     # ---- for the Sender --------------------------------------------------------------------------------------------
 
@@ -234,7 +264,8 @@ class Metadata:
             )
             self._last_success = now
             self._last_error = None
-            self._answered = 0 if incomplete else self._asking
+            self._answered = self._asking
+            self._requested += incomplete
             self._finish(now, self._failures + 1 if incomplete else 0)
         for listener in self.listeners:
             listener(cluster)
@@ -245,7 +276,6 @@ class Metadata:
         with self._lock:
             if self._asking:
                 self._last_error = error
-                self._answered = 0
                 self._finish(now, self._failures + 1)
             elif self._answered != self._requested:
                 # Not even asked yet, for want of a connection.

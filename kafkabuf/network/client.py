@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import random as _random
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, Protocol
 
+from kafkabuf import __version__
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, error_for_code
 from kafkabuf.network import resolve
@@ -19,6 +19,8 @@ from kafkabuf.network.inflight import Completion, InFlight, Request
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
 from kafkabuf.network.resolve import Connector, Resolver
 from kafkabuf.protocol import messages
+
+__all__ = ["Completion", "NetworkClient", "NetworkConfig", "Request"]
 
 log = logging.getLogger("kafkabuf.network")
 
@@ -272,7 +274,7 @@ class NetworkClient:
     def _greet(self, node: NodeConnection, version: int) -> None:
         node.state = State.HANDSHAKING
         entity = messages.build_request(
-            messages.API_VERSIONS, version, client_software_name=SOFTWARE_NAME, client_software_version=_version()
+            messages.API_VERSIONS, version, client_software_name=SOFTWARE_NAME, client_software_version=__version__
         )
         self.submit(node, entity, partial(self._greeted, node))
 
@@ -331,12 +333,3 @@ class NetworkClient:
             return min(entry.deadline for entry in node.in_flight)
         idle = self._config.connections_max_idle_ms / 1000
         return node.last_used + idle if node.state is State.READY and idle >= 0 else float("inf")
-
-
-@cache
-def _version() -> str:
-    """kafkabuf's version as brokers may see it (KIP-511 allows letters, digits, '-' and '.')."""
-    try:
-        return importlib.metadata.version("kafkabuf").replace("+", "-")
-    except importlib.metadata.PackageNotFoundError:
-        return "source"
