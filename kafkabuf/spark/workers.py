@@ -1,0 +1,37 @@
+"""The producers of this process: one per configuration.
+
+Spark reuses its Python workers for task after task, one task at a time, and ends them with os._exit or SIGKILL. So a
+producer lives as long as its worker, is never shared by two tasks at once, and nothing may be left for an exit handler:
+each task flushes what it sent.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkabuf.producer import KafkaProducer
+
+Settings = tuple[tuple[str, str], ...]
+
+# Keyed by process as well: a forked child must not use its parent's sockets and threads.
+_producers: dict[tuple[int, Settings], KafkaProducer] = {}
+
+
+def producer_for(settings: Settings) -> KafkaProducer:
+    """This process's producer with `settings`, opened at the first call."""
+    place = (os.getpid(), settings)
+    producer = _producers.get(place)
+    if producer is None:
+        from kafkabuf import KafkaProducer
+
+        producer = _producers[place] = KafkaProducer(dict(settings))
+    return producer
+
+
+def discard(settings: Settings) -> None:
+    """Close the producer at once, giving up what it has not sent; the next task opens a new one."""
+    producer = _producers.pop((os.getpid(), settings), None)
+    if producer is not None:
+        producer.close(timeout=0)
