@@ -1,0 +1,59 @@
+"""ListOffsets (key 2), versions 1 to 8: earliest (-2), latest (-1), newest timestamp (-3), local earliest (-4), or the
+first record at or after a timestamp. Timestamps are looked up record by record, in compressed batches as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.topics import Partition
+from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.protocol.messages import LIST_OFFSETS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+_NOTHING = -1
+
+
+@api(LIST_OFFSETS, 1, 8, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    injected = node.cluster.faults.take_errors(LIST_OFFSETS, [topic.name for topic in request.topics])
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _look_up(node, topic.name, asked, injected.get(topic.name, injected.get(None, 0)))
+                    for asked in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _look_up(node: Node, name: str, asked: Any, injected: int) -> dict[str, int]:
+    index = asked.partition_index
+    try:
+        if injected:
+            raise error_for_code(injected)
+        partition = node.cluster.topic(name).partition(index)
+        if (error := partition.check_leader(node.node_id, getattr(asked, "current_leader_epoch", -1))) is not None:
+            raise error
+        offset, timestamp, epoch = _offset(partition, asked.timestamp)
+    except KafkaError as error:
+        return {"partition_index": index, "error_code": error.code, "offset": _NOTHING, "timestamp": _NOTHING}
+    return {"partition_index": index, "offset": offset, "timestamp": timestamp, "leader_epoch": epoch}
+
+
+def _offset(partition: Partition, timestamp: int) -> tuple[int, int, int]:
+    """(offset, timestamp, leader epoch), each -1 where there is none to give."""
+    log = partition.log
+    if timestamp == LATEST:
+        return log.high_watermark, _NOTHING, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.log_start_offset, _NOTHING, partition.leader_epoch
+    found = log.newest() if timestamp == NEWEST_TIMESTAMP else log.offset_at(timestamp)
+    return found or (_NOTHING, _NOTHING, _NOTHING)

@@ -1,0 +1,91 @@
+"""Metadata (key 3), versions 0 to 13: nodes that are alive, topics by name, by id (version 10 and later) or all.
+
+A topic that does not exist is made on the spot, where the cluster's and the request's settings allow it.
+
+Deviations: a new topic has its leaders in the same answer (Kafka first says LEADER_NOT_AVAILABLE); authorized operations
+are never told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.topics import Partition, Topic, partition_error
+from kafkabuf.errors import KafkaError, UnknownTopicOrPartitionError, error_for_code
+from kafkabuf.protocol.messages import METADATA, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+NO_TOPIC_ID = UUID(int=0)
+
+
+@api(METADATA, 0, 13, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    cluster = node.cluster
+    # Version 0 has no null: there an empty list asks for all.
+    wanted = None if header.version == 0 and not request.topics else request.topics
+    names = [] if wanted is None else [topic.name for topic in wanted if topic.name is not None]
+    injected = cluster.faults.take_errors(METADATA, names)
+    create = cluster.config.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
+    if wanted is None:
+        topics = [_describe(cluster.topics[name], node, injected.get(None, 0)) for name in cluster.topics]
+    else:
+        topics = [_find(node, topic, create, injected) for topic in wanted]
+    return {
+        "brokers": [
+            {"node_id": one.node_id, "host": one.host, "port": one.port} for one in cluster.nodes.values() if one.alive
+        ],
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.controller(),
+        "topics": topics,
+    }
+
+
+def _find(node: Node, wanted: Any, create: bool, injected: dict[str | None, int]) -> dict[str, Any]:
+    name, topic_id = wanted.name, getattr(wanted, "topic_id", None) or NO_TOPIC_ID
+    try:
+        if code := injected.get(name, injected.get(None, 0)):
+            raise error_for_code(code)
+        topic = node.cluster.topic(topic_id if name is None else name)
+    except UnknownTopicOrPartitionError as error:
+        return _create(node, name) if create and not injected else _refuse(name, topic_id, error)
+    except KafkaError as error:
+        return _refuse(name, topic_id, error)
+    return _describe(topic, node)
+
+
+def _create(node: Node, name: str) -> dict[str, Any]:
+    try:
+        return _describe(node.cluster.create_topic(name), node)
+    except KafkaError as error:
+        return _refuse(name, None, error)
+
+
+def _refuse(name: str | None, topic_id: Any, error: KafkaError) -> dict[str, Any]:
+    return {"error_code": error.code, "name": name, "topic_id": topic_id}
+
+
+def _describe(topic: Topic, node: Node, injected: int = 0) -> dict[str, Any]:
+    return {
+        "error_code": injected,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": [] if injected else [_describe_partition(one, node) for one in topic.partitions],
+    }
+
+
+def _describe_partition(partition: Partition, node: Node) -> dict[str, Any]:
+    alive = node.cluster.alive()
+    error = partition_error(partition)
+    return {
+        "error_code": 0 if error is None else error.code,
+        "partition_index": partition.index,
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": [one for one in partition.replicas if one in alive],
+        "offline_replicas": [one for one in partition.replicas if one not in alive],
+    }

@@ -1,0 +1,59 @@
+"""OffsetFetch (key 9), versions 1 to 9: one group until version 7, a list of them from version 8; a null list of topics
+(version 2 and later) asks for all. An offset that was never committed is -1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.groups import Committed
+from kafkabuf.errors import NotCoordinatorError
+from kafkabuf.protocol.messages import OFFSET_FETCH, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+_NEVER = Committed(-1, -1, "")
+
+
+@api(OFFSET_FETCH, 1, 9, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    code = next(iter(node.cluster.faults.take_errors(OFFSET_FETCH).values()), 0)
+    if header.version < 8:
+        return _fetch(node, request, code)
+    return {"groups": [_fetch(node, group, code) for group in request.groups]}
+
+
+def _fetch(node: Node, asked: Any, code: int) -> dict[str, Any]:
+    if not code and not node.coordinates(asked.group_id):
+        code = NotCoordinatorError.code
+    offsets = node.cluster.groups.get(asked.group_id).offsets
+    wanted: dict[str, list[int]] = {}
+    if asked.topics is None:
+        for topic, index in offsets:
+            wanted.setdefault(topic, []).append(index)
+    else:
+        wanted = {topic.name: list(topic.partition_indexes) for topic in asked.topics}
+    return {
+        "group_id": asked.group_id,
+        "error_code": code,
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [_partition(index, offsets.get((topic, index), _NEVER), code) for index in indexes],
+            }
+            for topic, indexes in wanted.items()
+        ],
+    }
+
+
+def _partition(index: int, committed: Committed, code: int) -> dict[str, Any]:
+    if code:
+        committed = _NEVER
+    return {
+        "partition_index": index,
+        "committed_offset": committed.offset,
+        "committed_leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "error_code": code,
+    }

@@ -1,0 +1,200 @@
+"""The cluster's state and its nodes: N listening sockets of one process, served by one event loop.
+
+Everything here belongs to that loop; `EmbeddedCluster` is the face for other threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from kafkabuf.broker.batch import Limits
+from kafkabuf.broker.faults import Faults
+from kafkabuf.broker.groups import Groups
+from kafkabuf.broker.log import PartitionLog
+from kafkabuf.broker.server import Connection
+from kafkabuf.broker.timer import Timer
+from kafkabuf.broker.topics import Partition, Topic, check_name, int_config
+from kafkabuf.clock import Clock
+from kafkabuf.errors import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    TopicExistsError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+
+NO_NODE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """`retention_bytes` is per partition, None keeps everything; topics override it with the config retention.bytes."""
+
+    brokers: int
+    auto_create_topics: bool
+    default_partitions: int
+    retention_bytes: int | None
+    max_message_bytes: int
+    host: str
+    ports: tuple[int, ...] | None
+    verify_records: bool
+
+
+class Node:
+    """One broker: an address and the connections to it. It leads partitions as `Topic` says."""
+
+    def __init__(self, cluster: Cluster, node_id: int, host: str, port: int) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._server is not None
+
+    def coordinates(self, group_id: str) -> bool:
+        return self.cluster.coordinator(group_id) == self.node_id
+
+    async def start(self) -> None:
+        """Listens; a port of 0 becomes the one the system gave, and stays the node's from then on."""
+        if self._server is None:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(lambda: Connection(self), self.host, self.port)
+            self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stops listening and cuts every connection, answered or not, as a process that dies does."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        for connection in tuple(self.connections):
+            connection.abort()
+        while self.connections:
+            await asyncio.sleep(0)
+
+
+class Cluster:
+    def __init__(self, config: ClusterConfig, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.clock = clock
+        self.timer = Timer(loop, clock)
+        self.faults = Faults()
+        self.groups = Groups(self.timer)
+        self.topics: dict[str, Topic] = {}
+        self.cluster_id = "kafkabuf-embedded"
+        ports = config.ports or (0,) * config.brokers
+        self.nodes = {
+            index + 1: Node(self, index + 1, config.host, port) for index, port in enumerate(ports[: config.brokers])
+        }
+        self._by_id: dict[UUID, Topic] = {}
+        self._next_producer_id = 0
+
+    # ---- nodes
+
+    async def start(self) -> None:
+        for node in self.nodes.values():
+            await node.start()
+
+    async def stop(self) -> None:
+        for node in self.nodes.values():
+            await node.stop()
+        self.timer.close()
+
+    async def stop_node(self, node_id: int) -> None:
+        await self.nodes[node_id].stop()
+        self._elect()
+
+    async def start_node(self, node_id: int) -> None:
+        await self.nodes[node_id].start()
+        self._elect()
+
+    def alive(self) -> list[int]:
+        return [node.node_id for node in self.nodes.values() if node.alive]
+
+    def controller(self) -> int:
+        return min(self.alive(), default=NO_NODE)
+
+    def coordinator(self, group_id: str) -> int:
+        """The node that coordinates a group: the same for all who ask, as long as the nodes stay."""
+        alive = self.alive()
+        return alive[zlib.crc32(group_id.encode()) % len(alive)] if alive else NO_NODE
+
+    def _elect(self) -> None:
+        """Finds a leader for what lost its own. A node that comes back gets only what nobody leads."""
+        alive = self.alive()
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if partition.leader not in alive:
+                    partition.elect(alive)
+
+    # ---- topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        assignment: Mapping[int, tuple[int, ...]] | None = None,
+        dry_run: bool = False,
+    ) -> Topic:
+        """-1 stands for the cluster's defaults. Leaders go round the nodes, starting further on for each topic, unless
+        `assignment` gives the replicas of every partition, its leader first."""
+        check_name(name)
+        if name in self.topics:
+            raise TopicExistsError(f"topic {name} exists")
+        placed = self._place(name, partitions, replication_factor) if not assignment else self._placed(assignment)
+        topic = self._new_topic(name, placed, dict(configs or {}))
+        if not dry_run:
+            self.topics[name] = self._by_id[topic.topic_id] = topic
+        return topic
+
+    def _place(self, name: str, partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
+        alive, shift = self.alive(), len(self.topics)
+        count = self.config.default_partitions if partitions == -1 else partitions
+        factor = 1 if replication_factor == -1 else replication_factor
+        if count < 1:
+            raise InvalidPartitionsError(f"topic {name} with {count} partitions: at least 1 is needed")
+        if not 1 <= factor <= len(alive):
+            raise InvalidReplicationFactorError(f"replication factor {factor}: {len(alive)} nodes are alive")
+        return [tuple(alive[(index + shift + step) % len(alive)] for step in range(factor)) for index in range(count)]
+
+    def _placed(self, assignment: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+        placed = [tuple(assignment.get(index, ())) for index in range(len(assignment))]
+        alive = self.alive()
+        if not all(placed) or any(node not in alive for replicas in placed for node in replicas):
+            raise InvalidRequestError(f"{dict(assignment)}: partitions are 0, 1, 2..., nodes are {alive}")
+        return placed
+
+    def _new_topic(self, name: str, placed: list[tuple[int, ...]], configs: dict[str, str]) -> Topic:
+        kept = -1 if self.config.retention_bytes is None else self.config.retention_bytes
+        retention: int | None = int_config(configs, "retention.bytes", kept)
+        if retention == -1:
+            retention = None
+        limits = Limits(max_message_bytes=int_config(configs, "max.message.bytes", self.config.max_message_bytes))
+        made = [Partition(index, nodes, PartitionLog(retention), nodes[0]) for index, nodes in enumerate(placed)]
+        return Topic(name, made, limits, configs)
+
+    def topic(self, name: str | UUID) -> Topic:
+        """By name or id. UnknownTopicOrPartitionError or UnknownTopicIdError if there is none."""
+        if isinstance(name, UUID):
+            if (found := self._by_id.get(name)) is None:
+                raise UnknownTopicIdError(f"no topic has the id {name}")
+            return found
+        if name not in self.topics:
+            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+        return self.topics[name]
+
+    def next_producer_id(self) -> int:
+        self._next_producer_id += 1
+        return self._next_producer_id

@@ -1,0 +1,211 @@
+"""`EmbeddedCluster`: a Kafka cluster in a daemon thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kafkabuf.broker import apis
+from kafkabuf.broker.cluster import Cluster, ClusterConfig
+from kafkabuf.clock import Clock, SystemClock
+from kafkabuf.errors import ClosedError, ConfigError
+
+T = TypeVar("T")
+
+
+class EmbeddedCluster:
+    """N Kafka nodes on loopback, in one background thread. A context manager; or call `start` and `stop`.
+
+        with EmbeddedCluster(brokers=3) as cluster:
+            producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+
+    Topics, records and groups live in memory and outlive the nodes, not the cluster. Nodes are numbered from 1. Methods
+    may be called from any thread; they run in the cluster's own and return when done.
+
+    `retention_bytes` is per partition. `verify_records` has every magic 2 batch read record by record on arrival, as
+    Kafka does: a few microseconds each. With a `ManualClock`, call `tick` after moving it.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        auto_create_topics: bool = True,
+        default_partitions: int = 1,
+        retention_bytes: int | None = None,
+        max_message_bytes: int = 1_048_588,
+        host: str = "127.0.0.1",
+        ports: Sequence[int] | None = None,
+        verify_records: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise ConfigError(f"brokers={brokers}: a cluster has at least one node")
+        if ports is not None and len(ports) != brokers:
+            raise ConfigError(f"{len(ports)} ports for {brokers} brokers: give one for each, or none")
+        self._config = ClusterConfig(
+            brokers,
+            auto_create_topics,
+            default_partitions,
+            retention_bytes,
+            max_message_bytes,
+            host,
+            tuple(ports) if ports is not None else None,
+            verify_records,
+        )
+        self._clock = clock or SystemClock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._cluster: Cluster | None = None
+
+    # ---- lifecycle
+
+    def start(self) -> Self:
+        """Returns when every node listens. OSError if a port is taken."""
+        if self._thread is not None:
+            raise ClosedError("the cluster is running; stop it before starting it again")
+        apis.load()
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=self._run, args=(loop,), name="kafkabuf-broker", daemon=True)
+        self._loop, self._thread = loop, thread
+        self._cluster = Cluster(self._config, self._clock, loop)
+        thread.start()
+        try:
+            self._await(self._cluster.start())
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            for task in (tasks := asyncio.all_tasks(loop)):
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.close()
+
+    def stop(self) -> None:
+        """Cuts all connections and ends the thread. Stopping twice is fine; `start` begins anew, with nothing kept."""
+        if self._thread is None or self._loop is None or self._cluster is None:
+            return
+        self._await(self._cluster.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._thread = self._loop = self._cluster = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---- what is there
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of every node, comma-separated, whether it is alive or not."""
+        return ",".join(f"{node.host}:{node.port}" for node in self._running().nodes.values())
+
+    def nodes(self) -> dict[int, tuple[str, int, bool]]:
+        """{node id: (host, port, alive)}"""
+        return self._call(lambda c: {node.node_id: (node.host, node.port, node.alive) for node in c.nodes.values()})
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError. The configs that
+        matter are retention.bytes and max.message.bytes."""
+        self._call(lambda c: c.create_topic(name, partitions, replication_factor, configs))
+
+    def topics(self) -> dict[str, int]:
+        """{name: number of partitions}"""
+        return self._call(lambda c: {topic.name: len(topic.partitions) for topic in c.topics.values()})
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The offset that the next record will get."""
+        return self._call(lambda c: c.topic(topic).partition(partition).log.end_offset)
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        return self._call(lambda c: {one.index: one.log.end_offset for one in c.topic(topic).partitions})
+
+    def log_start_offset(self, topic: str, partition: int) -> int:
+        """The first offset that retention has left."""
+        return self._call(lambda c: c.topic(topic).partition(partition).log.log_start_offset)
+
+    def records(self, topic: str, partition: int) -> list[bytes]:
+        """The stored bytes, one item for each batch (magic 2) or message set (magic 0 and 1), in offset order."""
+        return self._call(lambda c: [bytes(one.data) for one in c.topic(topic).partition(partition).log.batches()])
+
+    def leader(self, topic: str, partition: int) -> tuple[int, int]:
+        """(node id, leader epoch); the node is -1 when none is alive."""
+        found = self._call(lambda c: c.topic(topic).partition(partition))
+        return found.leader, found.leader_epoch
+
+    # ---- trouble, made on purpose
+
+    def stop_node(self, node_id: int) -> None:
+        """Kills a node: its connections are cut, others lead its partitions from now on, their leader epochs rise."""
+        self._await(self._running().stop_node(node_id))
+
+    def start_node(self, node_id: int) -> None:
+        """Brings a node back on its old port. It leads only what nobody leads."""
+        self._await(self._running().start_node(node_id))
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Makes a node the leader; the epoch rises, parked requests to the old one are answered."""
+        self._call(lambda c: c.topic(topic).partition(partition).move_to(node_id))
+
+    def fail_next(self, api_key: int, error_code: int, times: int = 1, topic: str | None = None) -> None:
+        """The next `times` requests of an API are answered with an error, and nothing else happens.
+
+        With `topic` only requests that name it count and only its partitions fail (Produce, Fetch, Metadata,
+        ListOffsets). For Produce nothing is appended.
+        """
+        self._call(lambda c: c.faults.fail(api_key, error_code, times, topic))
+
+    def delay_next(self, api_key: int, seconds: float, times: int = 1) -> None:
+        """The next `times` answers of an API are held back; what was asked for has happened by then."""
+        self._call(lambda c: c.faults.delay(api_key, seconds, times))
+
+    def drop_next(self, api_key: int, times: int = 1) -> None:
+        """The next `times` requests of an API are carried out, but instead of an answer the connection is closed."""
+        self._call(lambda c: c.faults.drop(api_key, times))
+
+    def clear_faults(self) -> None:
+        self._call(lambda c: c.faults.clear())
+
+    def tick(self) -> None:
+        """Runs what a moved `ManualClock` has made due."""
+        self._call(lambda c: c.timer.advance())
+
+    # ---- into the cluster's thread
+
+    def _running(self) -> Cluster:
+        if self._cluster is None:
+            raise ClosedError("the cluster is not running: call start(), or use it in a with statement")
+        return self._cluster
+
+    def _call(self, function: Callable[[Cluster], T]) -> T:
+        cluster = self._running()
+
+        async def call() -> T:
+            return function(cluster)
+
+        return self._await(call())
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

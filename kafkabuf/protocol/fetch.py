@@ -1,0 +1,162 @@
+"""Fetch, the broker's half: versions 4 to 16. Records go out as the buffers they are stored in.
+
+Request:  [replica_id before v15] max_wait min_bytes max_bytes isolation [session_id session_epoch v7+]
+          [topic (its id from v13) [partition [leader_epoch v9+] offset [last_epoch v12+] [log_start v5+] max_bytes]]
+          [forgotten v7+] [rack v11+]
+Response: throttle [error session_id v7+] [topic [partition error high_watermark last_stable [log_start v5+] aborted
+          [preferred_replica v11+] records]]
+Flexible from version 12.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kafkabuf.errors import InvalidRequestError
+from kafkabuf.protocol.cursor import MALFORMED, Cursor
+from kafkabuf.protocol.messages import FETCH, RequestHeader, encode_response_header
+from kafkabuf.protocol.schema import Buffer
+from kafkabuf.protocol.writer import put_count, put_string
+
+MIN_VERSION = 4
+MAX_VERSION = 16
+FIRST_FLEXIBLE = 12
+FIRST_TOPIC_ID = 13
+
+_THROTTLE = struct.Struct(">i").pack
+_SESSION = struct.Struct(">hi").pack
+_PARTITION = struct.Struct(">ihqq").pack
+_INT64 = struct.Struct(">q").pack
+_INT32 = struct.Struct(">i").pack
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPartition:
+    """`leader_epoch` is what the client believes, -1 if it does not say."""
+
+    partition: int
+    leader_epoch: int
+    offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """`topics` are named by name before version 13, by topic id from then on."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[tuple[str | UUID, list[FetchPartition]]]
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """One partition's answer; `records` are whole stored batches, in order."""
+
+    partition: int
+    error_code: int = 0
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    records: Sequence[Buffer] = field(default_factory=tuple)
+    nbytes: int = 0
+
+
+def decode_request(frame: Buffer, header: RequestHeader) -> FetchRequest:
+    """InvalidRequestError if the frame is not a Fetch request of `header.version`."""
+    version = header.version
+    cursor = Cursor(frame, header.size, version >= FIRST_FLEXIBLE)
+    try:
+        if version < 15:
+            cursor.int32()
+        max_wait_ms, min_bytes, max_bytes = cursor.int32(), cursor.int32(), cursor.int32()
+        isolation_level = cursor.int8()
+        session_id, session_epoch = (cursor.int32(), cursor.int32()) if version >= 7 else (0, -1)
+        topics = [_decode_topic(cursor, version) for _ in range(cursor.count())]
+        if version >= 7:
+            _pass_forgotten(cursor, version)
+        if version >= 11:
+            cursor.string()
+        cursor.tags()
+        cursor.end()
+    except MALFORMED as error:
+        raise InvalidRequestError(f"malformed fetch v{version} of {len(frame)} bytes: {error}") from error
+    return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics)
+
+
+def _decode_topic(cursor: Cursor, version: int) -> tuple[str | UUID, list[FetchPartition]]:
+    topic = cursor.uuid() if version >= FIRST_TOPIC_ID else cursor.string()
+    partitions = []
+    for _ in range(cursor.count()):
+        partition = cursor.int32()
+        leader_epoch = cursor.int32() if version >= 9 else -1
+        offset = cursor.int64()
+        if version >= 12:
+            cursor.int32()
+        if version >= 5:
+            cursor.int64()
+        max_bytes = cursor.int32()
+        cursor.tags()
+        partitions.append(FetchPartition(partition, leader_epoch, offset, max_bytes))
+    cursor.tags()
+    return topic, partitions
+
+
+def _pass_forgotten(cursor: Cursor, version: int) -> None:
+    for _ in range(cursor.count()):
+        if version >= FIRST_TOPIC_ID:
+            cursor.uuid()
+        else:
+            cursor.string()
+        for _ in range(cursor.count()):
+            cursor.int32()
+        cursor.tags()
+
+
+def encode_response(
+    header: RequestHeader, topics: list[tuple[str | UUID, list[FetchedPartition]]], error_code: int = 0
+) -> list[Buffer]:
+    """The frame as a list of buffers, so that records are not copied here. The session id is always 0: no session."""
+    version, flexible = header.version, header.version >= FIRST_FLEXIBLE
+    parts: list[Buffer] = []
+    out = bytearray(encode_response_header(FETCH, version, header.correlation_id))
+    out += _THROTTLE(0)
+    if version >= 7:
+        out += _SESSION(error_code, 0)
+    put_count(out, len(topics), flexible)
+    for topic, partitions in topics:
+        if isinstance(topic, UUID):
+            out += topic.bytes
+        else:
+            put_string(out, topic, flexible)
+        put_count(out, len(partitions), flexible)
+        for fetched in partitions:
+            _put_partition(out, fetched, version)
+            if fetched.nbytes:
+                parts.append(out)
+                parts += fetched.records
+                out = bytearray()
+            out += b"\0" * flexible
+        out += b"\0" * flexible
+    out += b"\0" * flexible
+    parts.append(out)
+    return parts
+
+
+def _put_partition(out: bytearray, fetched: FetchedPartition, version: int) -> None:
+    flexible = version >= FIRST_FLEXIBLE
+    # Without transactions nothing is unstable: the last stable offset is the high watermark.
+    watermark = fetched.high_watermark
+    out += _PARTITION(fetched.partition, fetched.error_code, watermark, watermark)
+    if version >= 5:
+        out += _INT64(fetched.log_start_offset)
+    put_count(out, -1, flexible)
+    if version >= 11:
+        out += _INT32(-1)
+    put_count(out, fetched.nbytes, flexible)
