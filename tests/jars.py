@@ -103,8 +103,8 @@ def _fetch(folder: Path, modules: list[Module]) -> None:
             if output is None:
                 break
             _progress(f"fetching {folder.name}: attempt {attempt} of {ATTEMPTS} failed", end="\n")
-        else:
-            raise JarsUnavailableError(_advice(folder, modules, output))
+            if attempt == ATTEMPTS:
+                raise JarsUnavailableError(_advice(folder, modules, output))
         (part / "ivy.xml").unlink()
         part.chmod(0o755)
         part.rename(folder)

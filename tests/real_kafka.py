@@ -4,7 +4,8 @@ loopback ports, with its data in a temporary folder that goes when it stops.
     with RealKafka("4.1.2") as kafka:
         kafka.bootstrap_servers, kafka.create_topic("t"), kafka.dump_log("t")
 
-`python -m tests.real_kafka --version 4.1.2` runs one in the foreground; `--fetch` only fills the cache of jars.
+`python -m tests.real_kafka --version 4.1.2` runs one in the foreground, or for as long as a command given after it takes
+(`{}` in it becomes the bootstrap address); `--fetch` only fills the cache of jars.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import base64
+import contextlib
 import ctypes
 import shutil
 import signal
@@ -269,6 +271,7 @@ def main() -> None:
     parser.add_argument("--heap", default="1g", help="the JVM's -Xmx (default %(default)s)")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a server property")
     parser.add_argument("--fetch", action="store_true", help="only fill the cache with all jars the tests need")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="run this, {} being the bootstrap address, then stop")
     arguments = parser.parse_args()
     if arguments.fetch:
         for version in (KAFKA_4, KAFKA_3_9):
@@ -279,12 +282,12 @@ def main() -> None:
     # Being told to end is the usual way out: leave through the `with`, so that the data goes too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with RealKafka(arguments.version, options=options, heap=arguments.heap) as kafka:
+        if arguments.command:
+            sys.exit(subprocess.run([word.replace("{}", kafka.bootstrap_servers) for word in arguments.command]).returncode)
         print(kafka.bootstrap_servers, flush=True)
         print(f"Apache Kafka {kafka.version} is running, data in {kafka.log_dir}. Ctrl-C ends it.", file=sys.stderr)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
-        except KeyboardInterrupt:
-            pass
 
 
 if __name__ == "__main__":
