@@ -16,7 +16,7 @@ C_FLAGS = ["-O3", "-Wall", "-Wextra"]
 
 
 def extensions() -> list[Extension]:
-    """One extension for each .pyx, wherever it lies. Cython follows the .pxd files itself, the C headers it does not."""
+    """One extension for each .pyx, wherever it lies. Cython follows .pxd files by itself, C headers it does not."""
     headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / PACKAGE).rglob("*.h"))
     return [
         Extension(

@@ -1,4 +1,4 @@
-"""Jars for the tests (Apache Kafka itself, Spark's Kafka source), fetched once into a user cache by the Ivy that pyspark ships.
+"""Jars for the tests (Apache Kafka itself, Spark's Kafka source), fetched once into a user cache by pyspark's own Ivy.
 
 Cache: $XDG_CACHE_HOME/kafkabuf, else ~/.cache/kafkabuf; one folder per set of jars. A folder is renamed into place only
 when it is complete, under one file lock, so any number of processes may ask at the same time.
@@ -108,10 +108,9 @@ def _fetch(folder: Path, modules: list[Module]) -> None:
         (part / "ivy.xml").unlink()
         part.chmod(0o755)
         part.rename(folder)
-        jars = list(folder.glob("*.jar"))
-        megabytes = sum(jar.stat().st_size for jar in jars) / 1e6
+        sizes = [jar.stat().st_size for jar in folder.glob("*.jar")]
         seconds = time.monotonic() - started
-        _progress(f"fetched {folder.name}: {len(jars)} jars, {megabytes:.0f} MB, {seconds:.0f} s, into {folder}", end="\n")
+        _progress(f"fetched {folder.name}: {len(sizes)} jars, {sum(sizes) / 1e6:.0f} MB, {seconds:.0f} s", end="\n")
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -148,8 +147,8 @@ def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
 def _advice(folder: Path, modules: list[Module], output: str) -> str:
     wanted = ", ".join(f"{m.organisation}:{m.name}:{m.revision}" for m in modules)
     return (
-        f"Cannot fetch {wanted} (Ivy's last lines are below). Tests against real Apache Kafka need these jars once: give"
-        f" this machine access to Maven Central, or set KAFKABUF_IVY_SETTINGS to an ivysettings.xml that names a"
+        f"Cannot fetch {wanted} (Ivy's last lines are below). Tests against real Apache Kafka need these jars once:"
+        " give this machine access to Maven Central, or set KAFKABUF_IVY_SETTINGS to an ivysettings.xml that names a"
         f" mirror, or copy the jars by hand into {folder}.\n{output}"
     )
 

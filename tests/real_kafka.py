@@ -4,8 +4,8 @@ loopback ports, with its data in a temporary folder that goes when it stops.
     with RealKafka("4.1.2") as kafka:
         kafka.bootstrap_servers, kafka.create_topic("t"), kafka.dump_log("t")
 
-`python -m tests.real_kafka --version 4.1.2` runs one in the foreground, or for as long as a command given after it takes
-(`{}` in it becomes the bootstrap address); `--fetch` only fills the cache of jars.
+`python -m tests.real_kafka --version 4.1.2` runs one in the foreground, or for as long as a command given after it
+takes (`{}` in it becomes the bootstrap address); `--fetch` only fills the cache of jars.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class RealKafkaError(RuntimeError):
 class RealKafka:
     """One node of Apache Kafka `version`.
 
-    `options` are server properties that override the defaults; `heap` and `jvm_options` are the JVM's. Start it from the
-    main thread if you can: then the kernel ends the JVM with this process, however this process ends.
+    `options` are server properties that override the defaults; `heap` and `jvm_options` are the JVM's. Start it from
+    the main thread if you can: then the kernel ends the JVM with this process, however this process ends.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.real_kafka", description="Run a real Apache Kafka, one node.")
+    parser = argparse.ArgumentParser(prog="python -m tests.real_kafka", description="Run a real Apache Kafka.")
     parser.add_argument("--version", default=KAFKA_4, help="which release (default %(default)s)")
     parser.add_argument("--heap", default="1g", help="the JVM's -Xmx (default %(default)s)")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a server property")
@@ -283,7 +283,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with RealKafka(arguments.version, options=options, heap=arguments.heap) as kafka:
         if arguments.command:
-            sys.exit(subprocess.run([word.replace("{}", kafka.bootstrap_servers) for word in arguments.command]).returncode)
+            command = [word.replace("{}", kafka.bootstrap_servers) for word in arguments.command]
+            sys.exit(subprocess.run(command).returncode)
         print(kafka.bootstrap_servers, flush=True)
         print(f"Apache Kafka {kafka.version} is running, data in {kafka.log_dir}. Ctrl-C ends it.", file=sys.stderr)
         with contextlib.suppress(KeyboardInterrupt):

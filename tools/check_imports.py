@@ -1,9 +1,9 @@
 """Imports run one way only: `python -m tools.check_imports [ROOT]` exits 1 and names every import that does not.
 
-Python files are read with `ast`, Cython files (.pyx, .pxd) with regular expressions, their cimports included. Nothing is
-imported, so that nothing needs to be built. Beside the layers below it holds that no two modules import each other,
-that the broker shares with the client only what the layers say, however indirectly, that `pyspark_kafkabuf` loads no
-extension, and that no Cython file needs NumPy's C headers.
+Python files are read with `ast`, Cython files (.pyx, .pxd) with regular expressions, their cimports included. Nothing
+is imported, so that nothing needs to be built. Beside the layers below it holds that no two modules import each other,
+that the broker shares with the client only what BROKER_MAY_USE says, however indirectly, that `pyspark_kafkabuf` loads
+no extension, and that no Cython file needs NumPy's C headers.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _check_layers(root: Path, source: Source) -> Iterator[str]:
         return
     for found in source.imports:
         if found.cimport and found.target.partition(".")[0] == "numpy":
-            yield f"{where}:{found.line}: cimports {found.target}; use typed memoryviews, the build has no NumPy headers"
+            yield f"{where}:{found.line}: cimports {found.target}; use typed memoryviews, not NumPy's C headers"
         if found.target.partition(".")[0] != "kafkabuf":
             continue
         layer = _layer(found.target)

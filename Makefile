@@ -1,0 +1,73 @@
+# Everything from a fresh clone: `make demo`, `make test`. The first run makes .venv; later runs start at once.
+
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := $(shell find kafkabuf -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
+KAFKA_VERSION ?= 4.1.2
+ARGS ?=
+
+# Spark starts its Python workers with this one.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help build java demo demo-kafka test lint format bench lock clean
+
+help:  ## Show this help
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+# Each stamp is touched last, so that a step that was interrupted is done again.
+$(VENV)/.installed: requirements-build.lock requirements.lock tools/bootstrap.sh
+	@tools/bootstrap.sh venv $(VENV)
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.installed setup.py pyproject.toml $(NATIVE)
+	@echo "kafkabuf: building the extensions ..."
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.built requirements-bench.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-bench.lock
+	@touch $@
+
+build: $(VENV)/.built  ## Make .venv and build the extensions in place
+
+java:
+	@tools/bootstrap.sh check-java
+
+demo: java build  ## Publish flights.csv with Spark and check what arrived (ARGS: see `kafkabuf demo --help`)
+	@$(BIN)/kafkabuf demo $(ARGS)
+
+demo-kafka: java build  ## The same against a real Apache Kafka (KAFKA_VERSION=4.1.2)
+	@$(BIN)/python -m tests.real_kafka --version $(KAFKA_VERSION) $(BIN)/kafkabuf demo --bootstrap-servers {} $(ARGS)
+
+test: java build  ## Run the tests (ARGS go to pytest)
+	@$(BIN)/python -m tests.real_kafka --fetch
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: build  ## Style, types, Cython's own lint and hints, and the direction of imports
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/cython-lint kafkabuf
+	@$(BIN)/python -m tools.check_imports
+	@$(BIN)/python -m tools.check_cython
+
+format: build  ## Let ruff put the Python files in order
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+bench: java $(VENV)/.bench  ## Compare with other producers against a real Apache Kafka (ARGS go to bench)
+	@$(BIN)/python -m bench $(ARGS)
+
+# Locked under the oldest Python supported: what it resolves to has wheels for the newer ones, and every wheel's hash.
+lock:  ## Write the lock files anew from pyproject.toml and requirements.in
+	@tools/lock.sh
+
+clean:  ## Remove everything that was made in the tree
+	rm -rf $(VENV) build dist kafkabuf.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf spark-warehouse metastore_db derby.log
+	find kafkabuf \( -name '*.so' -o -name '*.c' -o -name '*.html' \) -delete
+	find kafkabuf pyspark_kafkabuf tests tools -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,84 @@
+#!/bin/sh
+# Make the virtual environment .venv from the lock files, or say in plain words what this machine lacks.
+# Usage: tools/bootstrap.sh check-java | venv DIR
+set -eu
+
+fail() {
+    printf '\nkafkabuf cannot go on: %s\n\n' "$1" >&2
+    exit 1
+}
+
+check_system() {
+    [ "$(uname -s)" = Linux ] || fail "it runs on Linux only (it uses epoll and eventfd); this is $(uname -s)."
+}
+
+check_java() {
+    java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+    command -v "$java" >/dev/null 2>&1 || fail "no Java found (looked for $java). Spark and Apache Kafka need a Java
+runtime, version 17 or newer. Debian, Ubuntu: apt install openjdk-17-jre-headless. Fedora: dnf install
+java-17-openjdk-headless. If it is installed elsewhere, point JAVA_HOME at it."
+    version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${version:-0}" -ge 17 ] || fail "$java is version ${version:-unknown}; version 17 or newer is needed. Install one,
+or point JAVA_HOME at it."
+}
+
+# Prints what is wrong with an interpreter for our purpose; nothing when it will do.
+python_fault() {
+    "$1" - <<'PYTHON' 2>/dev/null || echo "does not run"
+import os, sys, sysconfig
+found = "%d.%d" % sys.version_info[:2]
+if sys.version_info < (3, 11):
+    print("is Python", found)
+else:
+    try:
+        import ensurepip, venv
+    except ImportError:
+        print("cannot make virtual environments (Debian, Ubuntu: apt install python%s-venv)" % found)
+    else:
+        if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
+            print("has no C headers (Debian, Ubuntu: apt install python%s-dev; Fedora: dnf install python3-devel)" % found)
+PYTHON
+}
+
+find_python() {
+    faults=
+    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+        command -v "$candidate" >/dev/null 2>&1 || continue
+        fault=$(python_fault "$candidate")
+        if [ -z "$fault" ]; then
+            echo "$candidate"
+            return
+        fi
+        faults="$faults
+  $(command -v "$candidate") $fault"
+    done
+    fail "Python 3.11 or newer is needed, with venv and C headers.${faults:-
+  No python3 is on the PATH.}
+Install one, or say where it is: make PYTHON=/path/to/python3"
+}
+
+check_compiler() {
+    cc=${CC:-$("$1" -c 'import sysconfig; print(sysconfig.get_config_var("CC") or "cc")')}
+    cc=${cc%% *}
+    command -v "$cc" >/dev/null 2>&1 || fail "no C compiler found (looked for $cc). Debian, Ubuntu: apt install
+build-essential. Fedora: dnf install gcc. If it is installed under another name, set CC."
+}
+
+make_venv() {
+    check_system
+    python=$(find_python)
+    check_compiler "$python"
+    echo "kafkabuf: making $1 with $("$python" --version) and installing the lock file (the first time takes minutes) ..."
+    "$python" -m venv --clear "$1"
+    quiet=--quiet
+    if [ -t 1 ]; then quiet=; fi # someone is watching: let pip show its progress
+    # The build tools first: packages that come as source are then built with them, not with whatever is newest today.
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
+    "$1/bin/python" -m pip install $quiet --require-hashes --no-build-isolation -r requirements.lock
+}
+
+case ${1:-} in
+check-java) check_java ;;
+venv) make_venv "$2" ;;
+*) fail "usage: tools/bootstrap.sh check-java | venv DIR" ;;
+esac

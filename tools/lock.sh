@@ -1,0 +1,23 @@
+#!/bin/sh
+# Write requirements*.lock from pyproject.toml and requirements.in. Usage: make lock [PYTHON=python3.11]
+set -eu
+
+tools=build/lock
+"${PYTHON:-python3.11}" -m venv "$tools"
+"$tools/bin/python" -m pip install --quiet 'pip-tools>=7.5'
+
+compile() {
+    CUSTOM_COMPILE_COMMAND='make lock' "$tools/bin/pip-compile" --quiet --no-config --generate-hashes --allow-unsafe \
+        --strip-extras --no-emit-options --annotation-style line --upgrade "$@"
+}
+
+# The metadata alone, so that locking needs nothing to compile.
+mkdir -p "$tools/kafkabuf"
+cp pyproject.toml setup.py LICENSE "$tools"
+touch "$tools/README.md" "$tools/kafkabuf/__init__.py"
+printf 'pip\nsetuptools>=77\n' >"$tools/build.in"
+
+compile --output-file requirements-build.lock "$tools/build.in"
+compile --extra spark --extra demo --extra test --extra lint --all-build-deps --constraint requirements.in \
+    --constraint requirements-build.lock --output-file requirements.lock "$tools/pyproject.toml"
+compile --extra bench --constraint requirements.lock --output-file requirements-bench.lock "$tools/pyproject.toml"
