@@ -1,0 +1,58 @@
+# cython: language_level=3
+"""The queues that records wait in: a queue of batches per partition, and the open batch at its end.
+
+Locks. Everything here is guarded by the GIL: between two points where Python code could run, a thread has the queues to
+itself. Memory is never waited for inside such a stretch (rule 4): `open_batch` tries, waits outside, and looks again.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from kafkabuf._batch cimport Batch
+from kafkabuf._pool cimport BufferPool
+from kafkabuf._records cimport Record
+
+
+cdef class PartitionQueue:
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef Batch open                     # takes the next record; always the last of `batches`; None where none has room
+    cdef readonly object batches        # deque of Batch, oldest first, not yet handed to the Sender
+    # ---- thread: Sender
+    cdef public int32_t leader          # node id, or -1 where unknown
+    cdef public bint muted              # a request of this partition is in flight and order must hold
+
+    cdef int seal(self) except -1
+
+
+cdef class TopicQueues:
+    cdef readonly str name
+    cdef readonly list queues           # PartitionQueue by partition number
+    cdef int32_t partitions             # len(queues)
+    cdef PartitionQueue sticky          # where records without key and partition go until its batch is full
+    cdef uint64_t random                # xorshift state
+
+    cdef int next_sticky(self) except -1
+
+
+cdef class AccumulatorCore:
+    # ---- fixed at construction
+    cdef readonly BufferPool pool
+    cdef readonly object clock
+    cdef readonly object wakeup         # callable: the Sender should look again
+    cdef readonly int magic
+    cdef readonly Py_ssize_t batch_size
+    # ---- guarded by the GIL
+    cdef readonly dict topics           # name -> TopicQueues
+    cdef readonly object active         # OrderedDict of PartitionQueue that hold a batch; least recently drained first
+    cdef readonly object incomplete     # OrderedDict of Batch without an outcome, oldest first
+    cdef readonly bint closed
+    cdef int64_t opened                 # batches opened so far
+
+    # The batch that has room for `r`: the open one, or a new one. Raises BufferExhaustedError at `deadline`. The caller
+    # appends before anything that could let another thread run, then wakes the Sender.
+    cdef Batch open_batch(self, PartitionQueue queue, const Record* r, object deadline)
+    cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs)
+    cdef int remove(self, PartitionQueue queue, Batch batch) except -1
+    # A bulk append writes to the open batch alone, until unclaim: others find no open batch and start a new one.
+    cdef int claim(self, PartitionQueue queue) except -1
+    cdef int unclaim(self, PartitionQueue queue, Batch batch) except -1

@@ -1,0 +1,53 @@
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import final
+
+from kafkabuf._batch import Batch
+from kafkabuf._pool import BufferPool
+from kafkabuf.clock import Clock
+
+@final
+class PartitionQueue:
+    topic: str
+    partition: int
+    batches: deque[Batch]
+    leader: int
+    muted: bool
+    def __new__(cls, topic: str, partition: int) -> PartitionQueue: ...
+    @property
+    def head(self) -> Batch | None: ...
+    @property
+    def claimed(self) -> bool: ...
+
+@final
+class TopicQueues:
+    name: str
+    queues: list[PartitionQueue]
+    def __new__(cls, name: str, partitions: int, seed: int = ...) -> TopicQueues: ...
+    def grow(self, partitions: int) -> None: ...
+    @property
+    def sticky_partition(self) -> int: ...
+
+class AccumulatorCore:
+    pool: BufferPool
+    clock: Clock
+    wakeup: Callable[[], None]
+    magic: int
+    batch_size: int
+    topics: dict[str, TopicQueues]
+    active: OrderedDict[PartitionQueue, None]
+    incomplete: OrderedDict[Batch, None]
+    closed: bool
+    def __init__(
+        self,
+        pool: BufferPool,
+        clock: Clock,
+        *,
+        magic: int = 2,
+        batch_size: int = 16384,
+        wakeup: Callable[[], None] = ...,
+    ) -> None: ...
+    def drain_one(self, queue: PartitionQueue) -> Batch: ...
+    def put_back(self, queue: PartitionQueue, batch: Batch) -> None: ...
+    def discard(self, batch: Batch) -> None: ...
+    def close(self) -> None: ...

@@ -1,0 +1,184 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Opening, sealing and draining of batches. Policy (what is ready, what has expired) is accumulator.py's."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+from collections import OrderedDict, deque
+
+from kafkabuf._batch cimport PENDING, Batch
+from kafkabuf._pool cimport BufferPool
+from kafkabuf._records cimport Record, has_room, record_size, size_upper_bound
+
+from kafkabuf.errors import ClosedError
+
+
+@cython.final
+cdef class PartitionQueue:
+    """Batches of one partition, oldest first."""
+
+    def __cinit__(self, str topic, int partition):
+        self.topic = topic
+        self.partition = partition
+        self.batches = deque()
+        self.leader = -1
+
+    cdef int seal(self) except -1:
+        """The open batch takes no further record."""
+        if self.open is not None:
+            self.open.close()
+            self.open = None
+        return 0
+
+    @property
+    def head(self):
+        """The oldest batch, or None."""
+        return self.batches[0] if self.batches else None
+
+    @property
+    def claimed(self):
+        """Whether a bulk append is writing to the oldest batch."""
+        return len(self.batches) > 0 and (<Batch>self.batches[0]).claimed
+
+    def __repr__(self):
+        return f"PartitionQueue({self.topic}-{self.partition}, {len(self.batches)} batches)"
+
+
+@cython.final
+cdef class TopicQueues:
+    """The partitions of one topic, and which of them is sticky now (KIP-480, KIP-794)."""
+
+    def __cinit__(self, str name, int partitions, uint64_t seed=0x9E3779B97F4A7C15):
+        self.name = name
+        self.queues = []
+        self.random = seed | 1
+        self.grow(partitions)
+
+    def grow(self, int partitions):
+        """Topics only ever gain partitions; the queues of those there are stay."""
+        for partition in range(len(self.queues), partitions):
+            self.queues.append(PartitionQueue(self.name, partition))
+        self.partitions = len(self.queues)
+        if self.sticky is None and self.partitions:
+            self.next_sticky()
+
+    @property
+    def sticky_partition(self):
+        return self.sticky.partition
+
+    cdef int next_sticky(self) except -1:
+        """Move on to a partition drawn at random among those that have a leader (any, where none has)."""
+        cdef list able = [queue for queue in self.queues if (<PartitionQueue>queue).leader >= 0] or self.queues
+        self.random ^= self.random << 13
+        self.random ^= self.random >> 7
+        self.random ^= self.random << 17
+        cdef Py_ssize_t place = <Py_ssize_t>(self.random % <uint64_t>len(able))
+        if able[place] is self.sticky:
+            place = (place + 1) % len(able)
+        self.sticky = able[place]
+        return 0
+
+
+cdef class AccumulatorCore:
+    """State and the steps taken with every batch. `RecordAccumulator` adds the Sender's questions."""
+
+    def __init__(self, BufferPool pool, clock, *, magic=2, batch_size=16384, wakeup=lambda: None):
+        self.pool = pool
+        self.clock = clock
+        self.wakeup = wakeup
+        self.magic = magic
+        self.batch_size = batch_size
+        self.topics = {}
+        self.active = OrderedDict()
+        self.incomplete = OrderedDict()
+
+    cdef Batch open_batch(self, PartitionQueue queue, const Record* r, object deadline):
+        cdef Py_ssize_t n_slabs = self.pool.slabs_for(max(self.pool.slab_size, size_upper_bound(self.magic, r)))
+        cdef Py_ssize_t slab
+        if queue.open is not None:
+            if has_room(&queue.open.builder, record_size(&queue.open.builder, r)):
+                return queue.open
+            queue.seal()
+        if self.closed:
+            raise ClosedError("the producer is closed")
+        slab = self.pool.try_allocate(n_slabs)
+        if slab < 0:
+            self.wakeup()
+            slab = self.pool.wait_allocate(n_slabs, deadline)
+            # The GIL was free meanwhile. Whoever opened a batch here in that time has room for this record too, or not.
+            if queue.open is not None:
+                if has_room(&queue.open.builder, record_size(&queue.open.builder, r)):
+                    self.pool.release(slab, n_slabs)
+                    return queue.open
+                queue.seal()
+            if self.closed:
+                self.pool.release(slab, n_slabs)
+                raise ClosedError("the producer was closed while a record waited for memory")
+        return self.new_batch(queue, slab, n_slabs)
+
+    cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs):
+        # Making the object may run the garbage collector, and that any thread; nothing after it does.
+        cdef double now = self.clock.monotonic()
+        cdef Batch batch = Batch.__new__(Batch, queue.topic, queue.partition, self.opened, now,
+                                         self.pool, slab, n_slabs, self.batch_size, self.magic, self.incomplete)
+        queue.seal()
+        self.opened += 1
+        queue.batches.append(batch)
+        queue.open = batch
+        self.active[queue] = None
+        self.incomplete[batch] = None
+        return batch
+
+    def drain_one(self, PartitionQueue queue):
+        """Take the oldest batch, closed. It must not be claimed (Thread: Sender)."""
+        cdef Batch batch = queue.batches.popleft()
+        if batch is queue.open:
+            queue.open = None
+        batch.close()
+        if queue.batches:
+            self.active.move_to_end(queue)
+        else:
+            del self.active[queue]
+        return batch
+
+    def put_back(self, PartitionQueue queue, Batch batch):
+        """Queue a batch again, before all that were opened after it (Thread: Sender)."""
+        cdef Py_ssize_t place = 0
+        while place < len(queue.batches) and (<Batch>queue.batches[place]).number < batch.number:
+            place += 1
+        queue.batches.insert(place, batch)
+        self.active[queue] = None
+
+    cdef int remove(self, PartitionQueue queue, Batch batch) except -1:
+        """Take a batch out of the queue, wherever it stands in it."""
+        if batch is queue.open:
+            queue.open = None
+        if batch in queue.batches:
+            queue.batches.remove(batch)
+            if not queue.batches:
+                self.active.pop(queue, None)
+        return 0
+
+    cdef int claim(self, PartitionQueue queue) except -1:
+        queue.open.claim()
+        queue.open = None
+        return 0
+
+    cdef int unclaim(self, PartitionQueue queue, Batch batch) except -1:
+        batch.unclaim()
+        if batch.outcome == PENDING:
+            if queue.batches[len(queue.batches) - 1] is batch:
+                queue.open = batch
+            else:
+                batch.close()
+            self.wakeup()
+        return 0
+
+    def discard(self, Batch batch):
+        """Forget a batch that waits here, because its outcome has been decided otherwise."""
+        self.remove(self.topics[batch.topic].queues[batch.partition], batch)
+
+    def close(self):
+        """No record after this; threads that wait for memory get a ClosedError."""
+        self.closed = True
+        self.pool.close()

@@ -1,0 +1,1 @@
+# Columns are read by _bulk without the GIL; nothing here is callable from Python.

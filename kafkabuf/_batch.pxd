@@ -1,0 +1,79 @@
+# cython: language_level=3
+"""A batch of records on its way: open, closed, in flight, done; and the futures that point at it.
+
+Ownership. The slab belongs to the batch from `__cinit__` on. It goes back to the pool when the batch is done *and* no
+socket reads it any more (`readers` is 0), whichever comes last: an expired batch whose bytes are still being written
+keeps its slab (KAFKA-19012). Everything here is guarded by the GIL, but for the bytes of a claimed batch, which its
+claimant writes without it.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+from kafkabuf._pool cimport BufferPool
+from kafkabuf._records cimport RecordsBuilder
+
+
+cdef enum Outcome:
+    PENDING
+    SUCCEEDED
+    FAILED
+
+
+cdef class Batch:
+    # ---- fixed at construction
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef readonly int64_t number            # rises over all batches of an accumulator: the order they were opened in
+    cdef readonly double created            # Clock.monotonic() of the first record; delivery.timeout.ms counts from it
+    cdef BufferPool pool
+    cdef Py_ssize_t slab, n_slabs
+    cdef uint32_t generation                # of the slab while it is ours
+    cdef object incomplete                  # the accumulator's OrderedDict of batches not done, which this one leaves
+
+    # ---- the records: the appending threads while open, the Sender once closed
+    cdef RecordsBuilder builder
+    cdef readonly bint closed               # takes no further record
+    cdef readonly bint claimed              # a bulk append writes here without the GIL: not to be closed or appended to
+
+    # ---- thread: Sender
+    cdef public int attempts
+    cdef public double retry_at             # not to be sent before this time; 0 for a first attempt
+    cdef int readers                        # requests whose bytes a socket may still read, and a claimant
+
+    # ---- the outcome, set once
+    cdef int outcome                        # an Outcome; leaves PENDING by compare-and-swap
+    cdef readonly bint settled              # callbacks have run, waiters are awake
+    cdef readonly int64_t base_offset       # -1 where unknown (acks=0, failure)
+    cdef readonly int64_t log_append_time   # ms, or -1: the records' own timestamps hold
+    cdef readonly object error
+    cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ...; or None
+    cdef list sleepers                      # locks of threads that wait for the end, or None
+
+    cdef bint owns_slab(self) noexcept
+    cdef int close(self) except -1
+    cdef int start_read(self) except -1
+    cdef int claim(self) except -1
+    cdef int unclaim(self) except -1
+    cdef int settle(self) except -1
+    cdef int give_back(self) except -1
+    cdef int add_callback(self, object callback, RecordFuture future) except -1
+
+
+cdef class RecordFuture:
+    cdef readonly Batch batch
+    cdef int32_t index
+    cdef int32_t key_size
+    cdef int32_t value_size
+    cdef int64_t timestamp
+
+    cdef object metadata(self)
+
+
+cdef inline RecordFuture new_future(Batch batch, int32_t index, int64_t timestamp, int64_t key_size, int64_t value_size):
+    cdef RecordFuture future = RecordFuture.__new__(RecordFuture)
+    future.batch = batch
+    future.index = index
+    future.timestamp = timestamp
+    future.key_size = <int32_t>key_size
+    future.value_size = <int32_t>value_size
+    return future

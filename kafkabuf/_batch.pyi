@@ -1,0 +1,59 @@
+from collections.abc import Callable, MutableMapping
+from typing import final
+
+from kafkabuf._pool import BufferPool
+from kafkabuf.clock import Clock
+from kafkabuf.errors import KafkaError
+from kafkabuf.record_metadata import RecordMetadata
+
+@final
+class Batch:
+    topic: str
+    partition: int
+    number: int
+    created: float
+    closed: bool
+    claimed: bool
+    settled: bool
+    attempts: int
+    retry_at: float
+    base_offset: int
+    log_append_time: int
+    error: KafkaError | None
+    def __new__(
+        cls,
+        topic: str,
+        partition: int,
+        number: int,
+        created: float,
+        pool: BufferPool,
+        slab: int,
+        n_slabs: int,
+        write_limit: int,
+        magic: int,
+        incomplete: MutableMapping[Batch, None],
+    ) -> Batch: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def magic(self) -> int: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def succeeded(self) -> bool: ...
+    def end_read(self) -> None: ...
+    def complete(self, base_offset: int, log_append_time: int) -> bool: ...
+    def fail(self, error: KafkaError) -> bool: ...
+    def wait(self, timeout: float | None = None, clock: Clock = ...) -> bool: ...
+
+@final
+class RecordFuture:
+    batch: Batch
+    def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def running(self) -> bool: ...
+    def result(self, timeout: float | None = None) -> RecordMetadata: ...
+    def exception(self, timeout: float | None = None) -> KafkaError | None: ...
+    def add_done_callback(self, fn: Callable[[RecordFuture], object]) -> None: ...

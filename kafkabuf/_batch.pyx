@@ -1,0 +1,249 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Completing a batch: once, then its callbacks, its waiting threads, and its slab back to the pool."""
+
+cimport cython
+
+import logging
+import threading
+
+from libc.stdint cimport int64_t
+
+from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
+from kafkabuf._records cimport builder_init, finish
+
+from kafkabuf.clock import SystemClock
+from kafkabuf.errors import TimeoutError
+from kafkabuf.record_metadata import RecordMetadata
+
+cdef extern from * nogil:
+    bint __sync_bool_compare_and_swap(int* where, int expected, int wanted)
+
+cdef object logger = logging.getLogger("kafkabuf.producer")
+cdef object system_clock = SystemClock()
+
+
+@cython.final
+cdef class Batch:
+    """Records of one partition in one run of slabs (Kafka's ProducerBatch). Made by the accumulator only."""
+
+    def __cinit__(self, str topic, int partition, int64_t number, double created, BufferPool pool, Py_ssize_t slab,
+                  Py_ssize_t n_slabs, Py_ssize_t write_limit, int magic, incomplete):
+        self.topic = topic
+        self.partition = partition
+        self.number = number
+        self.created = created
+        self.pool = pool
+        self.slab = slab
+        self.n_slabs = n_slabs
+        self.generation = pool.generation(slab)
+        self.base_offset = self.log_append_time = -1
+        self.incomplete = incomplete
+        builder_init(&self.builder, pool.address(slab), n_slabs * pool.slab_size, write_limit, magic)
+
+    @property
+    def count(self):
+        """Records in the batch."""
+        return self.builder.count
+
+    @property
+    def size(self):
+        """Encoded bytes, the batch header included."""
+        return self.builder.position
+
+    @property
+    def magic(self):
+        return self.builder.magic
+
+    @property
+    def done(self):
+        """Whether the outcome is decided."""
+        return self.outcome != PENDING
+
+    @property
+    def succeeded(self):
+        return self.outcome == SUCCEEDED
+
+    def __repr__(self):
+        return f"Batch({self.topic}-{self.partition}, {self.count} records, {self.size} bytes)"
+
+    # ---- the way to the socket ---------------------------------------------------------------------------------------
+
+    cdef bint owns_slab(self) noexcept:
+        return self.pool.generation(self.slab) == self.generation
+
+    cdef int close(self) except -1:
+        """No record after this one; the header is patched and the CRC computed. Further calls do nothing."""
+        if not self.closed:
+            self.closed = True
+            finish(&self.builder, -1, -1, -1)
+            self.pool.set_state(self.slab, self.n_slabs, CLOSED)
+        return 0
+
+    cdef int start_read(self) except -1:
+        """A request now carries the batch: the slab stays until `end_read`."""
+        if not self.owns_slab():
+            raise AssertionError(f"{self!r} no longer owns its slab")
+        self.readers += 1
+        self.pool.set_state(self.slab, self.n_slabs, IN_FLIGHT)
+        return 0
+
+    def end_read(self):
+        """The request is over and no socket reads the slab (Thread: Sender)."""
+        self.readers -= 1
+        if self.outcome != PENDING:
+            self.give_back()
+        elif self.readers == 0:
+            self.pool.set_state(self.slab, self.n_slabs, CLOSED)
+
+    cdef int claim(self) except -1:
+        """A bulk append takes the batch for itself, to write without the GIL; as a reader it keeps the slab alive."""
+        self.claimed = True
+        self.readers += 1
+        return 0
+
+    cdef int unclaim(self) except -1:
+        self.claimed = False
+        self.readers -= 1
+        if self.outcome != PENDING:
+            self.give_back()
+        return 0
+
+    cdef int give_back(self) except -1:
+        if self.readers == 0 and self.owns_slab():
+            if self.pool.release(self.slab, self.n_slabs) != 0:
+                raise AssertionError(f"{self!r} was released twice")
+        return 0
+
+    # ---- the outcome -------------------------------------------------------------------------------------------------
+
+    def complete(self, base_offset, log_append_time):
+        """The broker has it. False when another outcome was first."""
+        if not __sync_bool_compare_and_swap(&self.outcome, PENDING, SUCCEEDED):
+            return False
+        self.base_offset = base_offset
+        self.log_append_time = log_append_time
+        self.settle()
+        return True
+
+    def fail(self, error):
+        """It will not be delivered, because of `error`. False when another outcome was first."""
+        if not __sync_bool_compare_and_swap(&self.outcome, PENDING, FAILED):
+            return False
+        self.error = error
+        self.settle()
+        return True
+
+    cdef int settle(self) except -1:
+        # The slab first, so that a callback that sends finds it; the callbacks next, so that flush() returns after
+        # them; the sleeping threads last.
+        cdef list sleepers
+        self.closed = True
+        self.give_back()
+        if self.thunks is not None:
+            self.run_callbacks()
+        self.incomplete.pop(self, None)
+        self.settled = True
+        sleepers, self.sleepers = self.sleepers, None
+        if sleepers is not None:
+            for lock in sleepers:
+                lock.release()
+        return 0
+
+    def run_callbacks(self):
+        cdef list thunks
+        cdef Py_ssize_t i
+        thunks, self.thunks = self.thunks, None
+        for i in range(0, len(thunks), 2):
+            try:
+                thunks[i]((<RecordFuture>thunks[i + 1]).metadata(), self.error)
+            except Exception:
+                logger.exception("a callback raised for a record of %s-%d", self.topic, self.partition)
+
+    def wait(self, timeout=None, clock=system_clock):
+        """Wait until the outcome is decided and the callbacks have run; False when `timeout` seconds pass first."""
+        if self.settled:
+            return True
+        lock = threading.Lock()
+        lock.acquire()
+        # No other thread runs between this look and the append: neither step lets the GIL go.
+        if self.settled:
+            return True
+        if self.sleepers is None:
+            self.sleepers = []
+        self.sleepers.append(lock)
+        if clock.wait(lock, timeout):
+            return True
+        if self.sleepers is not None and lock in self.sleepers:
+            self.sleepers.remove(lock)
+        return bool(self.settled)
+
+    cdef int add_callback(self, callback, RecordFuture future) except -1:
+        """Call `callback(metadata, error)` at the end, or now where the end has come."""
+        if self.outcome != PENDING:
+            callback(future.metadata(), self.error)
+            return 0
+        if self.thunks is None:
+            self.thunks = []
+        self.thunks.append(callback)
+        self.thunks.append(future)
+        return 0
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(4096)
+cdef class RecordFuture:
+    """The pending result of one send(), with the methods of `concurrent.futures.Future`.
+
+    Nothing is done for it when its batch is acknowledged: it points at the batch and asks when it is asked.
+    """
+
+    def __init__(self):
+        raise TypeError("a RecordFuture comes from KafkaProducer.send()")
+
+    def done(self):
+        """Whether the outcome is known."""
+        return self.batch.outcome != PENDING
+
+    def cancelled(self):
+        """Always False: a record handed over cannot be called back."""
+        return False
+
+    def running(self):
+        return self.batch.outcome == PENDING
+
+    def result(self, timeout=None):
+        """The RecordMetadata once the broker has acknowledged the record.
+
+        Waits up to `timeout` seconds (None: for ever). Raises TimeoutError when they pass, or the error that kept the
+        record from being delivered.
+        """
+        self._await(timeout)
+        if self.batch.outcome == FAILED:
+            raise self.batch.error
+        return self.metadata()
+
+    def exception(self, timeout=None):
+        """The error that kept the record from being delivered, or None. Waits as `result` does."""
+        self._await(timeout)
+        return self.batch.error
+
+    def add_done_callback(self, fn):
+        """Call `fn(future)` in the Sender's thread at the end, or here and now where the end has come."""
+        self.batch.add_callback(lambda metadata, error: fn(self), self)
+
+    def _await(self, timeout):
+        if self.batch.outcome == PENDING and not self.batch.wait(timeout):
+            raise TimeoutError(
+                f"no acknowledgement for a record of {self.batch.topic}-{self.batch.partition} within {timeout} s")
+
+    cdef object metadata(self):
+        cdef Batch batch = self.batch
+        offset = batch.base_offset + self.index if batch.base_offset >= 0 else -1
+        timestamp = batch.log_append_time if batch.log_append_time >= 0 else self.timestamp
+        return RecordMetadata(batch.topic, batch.partition, offset, timestamp, self.key_size, self.value_size)
+
+    def __repr__(self):
+        state = "pending" if self.batch.outcome == PENDING else "done" if self.batch.error is None else "failed"
+        return f"RecordFuture({self.batch.topic}-{self.batch.partition}, {state})"
+

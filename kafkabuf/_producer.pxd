@@ -1,0 +1,31 @@
+# cython: language_level=3
+"""The per-record path: from send() to bytes in a slab in one frame."""
+
+from libc.stdint cimport int64_t
+
+from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf._batch cimport RecordFuture
+from kafkabuf._records cimport Record
+
+
+cdef class ProducerCore:
+    # ---- fixed at construction
+    cdef readonly AccumulatorCore accumulator
+    cdef object clock
+    cdef bint system_clock              # timestamps come straight from the kernel's clock
+    cdef object key_serializer, value_serializer
+    cdef int64_t max_request_size
+    cdef double max_block               # seconds
+    cdef bint ignore_keys               # partitioner.ignore.keys
+    # ---- guarded by the GIL
+    cdef bint closing
+    cdef object last_name               # the topic of the send() before, by identity
+    cdef TopicQueues last_topic
+    cdef readonly int64_t records_sent  # records accepted
+
+    cdef int check_open(self) except -1
+    cdef TopicQueues topic_of(self, object name)
+    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition)
+    cdef int64_t now_ms(self) except -1
+    cdef int check_size(self, const Record* r) except -1
+    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, Record* r)

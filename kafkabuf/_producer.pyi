@@ -1,0 +1,26 @@
+from collections.abc import Callable
+from typing import Any
+
+from kafkabuf._accumulator import AccumulatorCore
+from kafkabuf._batch import RecordFuture
+from kafkabuf._buffers import Headers
+from kafkabuf.clock import Clock
+from kafkabuf.config import ProducerConfig
+from kafkabuf.errors import KafkaError
+from kafkabuf.record_metadata import RecordMetadata
+
+class ProducerCore:
+    accumulator: AccumulatorCore
+    records_sent: int
+    def _open(self, accumulator: AccumulatorCore, config: ProducerConfig, clock: Clock) -> None: ...
+    def _begin_close(self) -> None: ...
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Callable[[RecordMetadata, KafkaError | None], object] | None = None,
+    ) -> RecordFuture: ...

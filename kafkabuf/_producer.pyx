@@ -1,0 +1,207 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""send(): checks, topic, partition, timestamp, encode in place, future. All that is not per record is producer.py's."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf._batch cimport Batch, RecordFuture, new_future
+from kafkabuf._records cimport Field, Record, append, encode_headers, has_room, record_size, size_upper_bound
+from kafkabuf._wire cimport partition_of_key
+
+from kafkabuf.clock import SystemClock
+from kafkabuf.errors import (
+    ClosedError, InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, RecordTooLargeError,
+    SerializationError,
+)
+
+
+cdef int hold(object data, Field* field, Py_buffer* view, str what, str setting) except -1:
+    """Point `field` at the bytes of `data`. 1 when `view` was taken and must be released."""
+    if data is None:
+        field.data = NULL
+        field.size = -1
+        return 0
+    if PyBytes_CheckExact(data):
+        field.data = <const uint8_t*>PyBytes_AS_STRING(data)
+        field.size = PyBytes_GET_SIZE(data)
+        return 0
+    if not PyObject_CheckBuffer(data):
+        raise SerializationError(
+            f"the {what} is a {type(data).__name__}, and only bytes-like objects or None can be sent as they are: "
+            f"encode it, or configure {setting}")
+    try:
+        PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+    except BufferError as error:
+        raise SerializationError(f"the {what}'s memory is not one contiguous piece: {error}") from None
+    field.data = <const uint8_t*>view.buf
+    field.size = view.len
+    return 1
+
+
+cdef object serialized(object serializer, object data, str what):
+    try:
+        return serializer(data)
+    except Exception as error:
+        raise SerializationError(f"the {what} serializer raised {type(error).__name__}: {error}") from error
+
+
+cdef class ProducerCore:
+    """Base of KafkaProducer: what happens for every record."""
+
+    def _open(self, AccumulatorCore accumulator, config, clock):
+        self.accumulator = accumulator
+        self.clock = clock
+        self.system_clock = type(clock) is SystemClock
+        self.key_serializer = config.key_serializer
+        self.value_serializer = config.value_serializer
+        self.max_request_size = config.max_request_size
+        self.max_block = config.max_block_ms / 1000
+        self.ignore_keys = config.partitioner_ignore_keys
+
+    def _begin_close(self):
+        self.closing = True
+
+    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
+        """Queue one record and return a RecordFuture (KafkaProducer.send).
+
+        Args:
+            topic: its name. Unknown topics are asked for, for up to `max.block.ms`.
+            value, key: bytes-like or None, or what the configured serializers take. None is Kafka's null; b"" is not.
+            headers: pairs of (str, bytes or None), or a dict of them.
+            partition: a number, or None: by the key's murmur2 as Java does, or sticky where there is no key.
+            timestamp_ms: since the epoch, in ms; None is now.
+            callback: `callback(metadata, error)`, called in the Sender's thread; `error` is None for a delivered record.
+
+        Raises:
+            SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionsError, InvalidTimestampError:
+                nothing was queued.
+            TimeoutError: no metadata within `max.block.ms`; BufferExhaustedError: no memory within it.
+            ClosedError: after close().
+        """
+        cdef Record r
+        cdef Py_buffer key_view, value_view
+        cdef bint key_held = False, value_held = False
+        cdef bytearray encoded
+        cdef RecordFuture future
+        cdef TopicQueues queues
+        self.check_open()
+        if topic is self.last_name:
+            queues = self.last_topic
+        else:
+            queues = self.topic_of(topic)
+        if self.key_serializer is not None:
+            key = serialized(self.key_serializer, key, "key")
+        if self.value_serializer is not None:
+            value = serialized(self.value_serializer, value, "value")
+        r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        r.headers = NULL
+        r.headers_size = r.header_count = 0
+        if headers is not None:
+            # One buffer a call: while this record waits for memory, other threads send theirs.
+            encoded = bytearray()
+            r.header_count = encode_headers(headers, encoded)
+            r.headers = <const uint8_t*><char*>encoded
+            r.headers_size = len(encoded)
+        try:
+            key_held = hold(key, &r.key, &key_view, "key", "key_serializer")
+            value_held = hold(value, &r.value, &value_view, "value", "value_serializer")
+            future = self.enqueue(queues, partition, &r)
+        finally:
+            if key_held:
+                PyBuffer_Release(&key_view)
+            if value_held:
+                PyBuffer_Release(&value_view)
+        if callback is not None:
+            future.batch.add_callback(callback, future)
+        return future
+
+    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, Record* r):
+        cdef PartitionQueue queue
+        cdef Batch batch
+        cdef int32_t index
+        cdef bint sticky = False, opened = False
+        self.check_size(r)
+        if partition is not None:
+            queue = self.queue_of_partition(topic, partition)
+        elif r.key.size >= 0 and not self.ignore_keys:
+            queue = <PartitionQueue>topic.queues[partition_of_key(r.key.data, <size_t>r.key.size, topic.partitions)]
+        else:
+            queue = topic.sticky
+            sticky = True
+        batch = queue.open
+        if batch is None or not has_room(&batch.builder, record_size(&batch.builder, r)):
+            if sticky and batch is not None:
+                queue.seal()
+                topic.next_sticky()
+                queue = topic.sticky
+            batch = self.accumulator.open_batch(queue, r, self.clock.monotonic() + self.max_block)
+            opened = True
+        index = batch.builder.count
+        append(&batch.builder, r)
+        self.records_sent += 1
+        if opened:
+            self.accumulator.wakeup()
+        return new_future(batch, index, r.timestamp, r.key.size, r.value.size)
+
+    cdef int check_open(self) except -1:
+        if self.closing:
+            raise ClosedError("the producer is closed")
+        return 0
+
+    cdef TopicQueues topic_of(self, object name):
+        cdef TopicQueues topic
+        if type(name) is not str:
+            raise InvalidTopicError(f"a topic's name is a str, found {type(name).__name__}: {name!r}")
+        topic = self.accumulator.topics.get(name)
+        if topic is None:
+            topic = self._await_topic(name)
+        self.last_name = name
+        self.last_topic = topic
+        return topic
+
+    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition):
+        cdef int64_t number
+        try:
+            number = partition
+        except (TypeError, OverflowError):
+            raise InvalidPartitionsError(f"a partition is a whole number, found {partition!r}") from None
+        if number >= topic.partitions:
+            self._await_partition(topic.name, number)
+        if number < 0 or number >= topic.partitions:
+            raise InvalidPartitionsError(
+                f"partition {number} of topic {topic.name!r} does not exist: it has {topic.partitions} "
+                f"(0 to {topic.partitions - 1})")
+        return <PartitionQueue>topic.queues[number]
+
+    cdef int64_t now_ms(self) except -1:
+        cdef timespec now
+        if not self.system_clock:
+            return self.clock.time_ms()
+        clock_gettime(CLOCK_REALTIME, &now)
+        return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
+
+    cdef int check_size(self, const Record* r) except -1:
+        cdef int64_t size = size_upper_bound(self.accumulator.magic, r)
+        if r.header_count and self.accumulator.magic < 2:
+            raise SerializationError("record.magic is 1, and that format has no headers: send without, or use magic 2")
+        if size > self.max_request_size:
+            raise RecordTooLargeError(
+                f"the record needs up to {size} bytes, more than max.request.size ({self.max_request_size}) allows")
+        if size > self.accumulator.pool.total - self.accumulator.pool.loose:
+            raise RecordTooLargeError(
+                f"the record needs up to {size} bytes, more than buffer.memory ({self.accumulator.pool.total}) holds")
+        return 0
+
+
+cdef int64_t checked_timestamp(object timestamp_ms) except -1:
+    cdef int64_t value
+    try:
+        value = timestamp_ms
+    except (TypeError, OverflowError):
+        raise InvalidTimestampError(f"timestamp_ms is a whole number of milliseconds, found {timestamp_ms!r}") from None
+    if value < 0:
+        raise InvalidTimestampError(f"timestamp_ms must not be negative, found {value}")
+    return value

@@ -1,0 +1,164 @@
+"""KafkaProducer: opening, closing, flushing. What happens per record is its base class in _producer.pyx."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from kafkabuf._accumulator import TopicQueues
+from kafkabuf._bulk import append_arrow
+from kafkabuf._pool import BufferPool
+from kafkabuf._producer import ProducerCore
+from kafkabuf.accumulator import RecordAccumulator
+from kafkabuf.clock import Clock, SystemClock
+from kafkabuf.config import ProducerConfig
+from kafkabuf.errors import KafkaError
+from kafkabuf.metadata import Metadata, TopicInfo
+from kafkabuf.network.client import NetworkClient
+from kafkabuf.report import ArrowReport
+from kafkabuf.sender import Sender
+
+log = logging.getLogger("kafkabuf.producer")
+
+# A producer that was never closed gets this long at interpreter exit, or when it is collected, to send what it holds.
+EXIT_TIMEOUT = 5.0
+
+
+class KafkaProducer(ProducerCore):
+    """Publishes records to Kafka. Thread-safe: share one among all threads.
+
+    Settings are Kafka's, as a mapping of dotted names, as keywords, or both::
+
+        KafkaProducer({"bootstrap.servers": "localhost:9092", "linger.ms": 20})
+        KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)
+
+    Raises ConfigError for a setting that does not exist, is out of range, or a bootstrap list that does not resolve.
+    Pickles as its configuration: the copy is a producer of its own.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
+        if isinstance(config, ProducerConfig):
+            settings = config.model_dump() | settings
+            config = None
+        self.config = ProducerConfig.from_mapping(config or {}, settings)
+        self._clock = clock = clock or SystemClock()
+        self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
+        self._metadata = Metadata(self.config, clock)
+        client = NetworkClient(self.config, clock, self._metadata)
+        accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup)
+        self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
+        self._open(accumulator, self.config, clock)
+        # The thread knows the Sender, not the producer, so that a producer nobody holds can be collected.
+        self._thread = threading.Thread(target=self._sender.run, name=f"kafkabuf-{self.config.client_id}", daemon=True)
+        self._finalizer = weakref.finalize(self, _abandon, accumulator, self._sender, self._thread)
+        self._thread.start()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:
+        return type(self), (self.config,)
+
+    # ---- topics ------------------------------------------------------------------------------------------------------
+
+    def partitions_for(self, topic: str) -> TopicInfo:
+        """The topic's partitions and their leaders, asked for if need be, within `max.block.ms`."""
+        return self._metadata.await_topic(topic, self.config.max_block_ms / 1000)
+
+    def _await_topic(self, name: str) -> TopicQueues:
+        """For send(): the queues of a topic not used before."""
+        info = self.partitions_for(name)
+        return self._accumulator.topic_queues(name, [partition.leader for partition in info.partitions])
+
+    def _await_partition(self, name: str, partition: int) -> None:
+        """For send(): a partition we do not know may be new. Ask once, then believe the answer."""
+        self._metadata.add_topic(name)
+        self._metadata.await_update(self.config.max_block_ms / 1000)
+
+    @property
+    def _accumulator(self) -> RecordAccumulator:
+        accumulator = self.accumulator
+        assert isinstance(accumulator, RecordAccumulator)
+        return accumulator
+
+    # ---- bulk --------------------------------------------------------------------------------------------------------
+
+    def send_arrow(self, data: Any, topic: str | None = None) -> ArrowReport:
+        """Queue every row of Arrow data and return an ArrowReport.
+
+        Args:
+            data: anything with the Arrow PyCapsule interface (`__arrow_c_array__` or `__arrow_c_stream__`): a pyarrow
+                RecordBatch or Table, a polars or pandas DataFrame. Columns, as Spark's Kafka sink names them: `value`
+                (binary or string; required), `key`, `topic` (string), `partition` (int32), `timestamp`,
+                `headers` (list of struct<key: string, value: binary>). Others are left alone.
+            topic: where all rows go; takes precedence over the column.
+
+        Raises:
+            SerializationError: a column is missing or of a wrong type. Nothing was queued.
+            and what send() raises; then rows before the one at fault are queued, and `error.rows_queued` counts them.
+        """
+        return append_arrow(self, data, topic)
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what is buffered now and wait until all of it has an outcome. Raises TimeoutError after `timeout` s."""
+        if threading.current_thread() is self._thread:
+            raise KafkaError("flush() in a callback would wait for itself: call it in another thread")
+        self._accumulator.flush(timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is buffered and stop. After `timeout` seconds what is left fails with ClosedError."""
+        self._begin_close()
+        self._finalizer.detach()
+        if threading.current_thread() is self._thread:
+            self._sender.close(force=timeout == 0)
+            return
+        _stop(self._accumulator, self._sender, self._thread, timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Counters under Java's names (group producer-metrics); bytes, records, nanoseconds as the names say."""
+        pool = self.pool
+        return {
+            "buffer-total-bytes": pool.total,
+            "buffer-available-bytes": pool.free_bytes,
+            "waiting-threads": pool.waiting,
+            "bufferpool-wait-time-ns-total": pool.wait_time_total * 1e9,
+            "record-send-total": self.records_sent,
+            "record-error-total": self._sender.record_errors,
+            "record-retry-total": self._sender.record_retries,
+        }
+
+
+def _stop(accumulator: RecordAccumulator, sender: Sender, thread: threading.Thread, timeout: float | None) -> None:
+    accumulator.close()
+    sender.close(force=timeout == 0)
+    thread.join(timeout)
+    if thread.is_alive():
+        sender.close(force=True)
+        thread.join(EXIT_TIMEOUT)
+
+
+def _abandon(accumulator: RecordAccumulator, sender: Sender, thread: threading.Thread) -> None:
+    """A producer was dropped, or the interpreter ends, without close()."""
+    unsent = sum(batch.count for batch in list(accumulator.incomplete))
+    if unsent:
+        log.warning("a KafkaProducer was not closed; trying for %g s to send %d records it holds", EXIT_TIMEOUT, unsent)
+    with contextlib.suppress(RuntimeError):  # collected in the Sender's own thread, which cannot join itself
+        _stop(accumulator, sender, thread, EXIT_TIMEOUT)
