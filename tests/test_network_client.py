@@ -1,0 +1,358 @@
+"""Requests and responses of the network client, against brokers that misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafkabuf import __version__
+from kafkabuf.errors import ClosedError, ConfigError, NetworkError, UnsupportedVersionError
+from kafkabuf.network.client import Request
+from kafkabuf.network.resolve import bootstrap_hosts
+from kafkabuf.protocol import messages
+from tests.network_support import (
+    PATIENCE,
+    FakeBroker,
+    Rig,
+    cluster_of,
+    poison,
+    produce,
+    read_exactly,
+    read_to_end,
+    rig,
+)
+
+# More than the socket buffers of both ends hold.
+HUGE = 24_000_000
+
+
+@contextlib.contextmanager
+def brokers(count: int = 1, **options: Any) -> Iterator[list[FakeBroker]]:
+    """Fake brokers that know each other and a topic t with a partition on each."""
+    made = [FakeBroker(**options) for _ in range(count)]
+    for broker in made:
+        broker.cluster = cluster_of(*made, topics={"t": count})
+    try:
+        yield made
+    finally:
+        for broker in made:
+            broker.close()
+
+
+@contextlib.contextmanager
+def one_broker(**settings: Any) -> Iterator[tuple[Rig, FakeBroker]]:
+    """A client connected to broker 0."""
+    with brokers() as (broker,), rig(broker, **settings) as rigged:
+        rigged.connect(0)
+        yield rigged, broker
+
+
+def in_thread(target: Any, *args: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, args=args)
+    thread.start()
+    return thread
+
+
+# ---- handshake -------------------------------------------------------------------------------------------------------
+
+
+def test_broker_is_not_told_who_connects() -> None:
+    with one_broker() as (_, broker):
+        greeting = broker.greetings[0]
+        assert (greeting.header.version, greeting.header.client_id) == (3, "kafkabuf")
+        entity = greeting.entity()
+        assert (entity.client_software_name, entity.client_software_version) == ("kafkabuf", __version__)
+
+
+def test_broker_without_api_versions_3_cannot_be_used() -> None:
+    with brokers(greets=False) as (broker,), rig(broker) as rigged:
+        refuse = in_thread(lambda: broker.next_request().reply_entity(version=0, error_code=35, api_keys=[]))
+        rigged.poll_until(lambda: not refuse.is_alive())
+        again = broker.requests
+        rigged.poll_until(lambda: not again.empty())
+        second = broker.next_request()
+        assert second.header.version == 0
+        second.reply_entity(error_code=0, api_keys=[{"api_key": 3, "min_version": 0, "max_version": 1}])
+        rigged.poll_until(lambda: rigged.metadata.snapshot.brokers)
+        assert [request.header.version for request in broker.metadata_requests] == [1]
+        assert rigged.client.api_version(-1, messages.METADATA, (0, 12)) == 1
+        assert len(broker.sockets) == 1, "the second greeting needs no second connection"
+
+
+def test_no_common_version_is_found_only_by_the_broker() -> None:
+    with one_broker() as (rigged, _):
+        assert rigged.client.api_version(0, messages.PRODUCE, range(3, 10)) == 9
+        assert rigged.client.api_version(0, messages.PRODUCE, (3, 99)) == 13
+        with pytest.raises(
+            UnsupportedVersionError, match=r"broker 0 at .*:\d+ speaks versions 0 to 13 .*kafkabuf 20 to 21"
+        ):
+            rigged.client.api_version(0, messages.PRODUCE, range(20, 22))
+        with pytest.raises(UnsupportedVersionError, match="does not offer API 22"):
+            rigged.client.api_version(0, messages.INIT_PRODUCER_ID, (0, 3))
+        with pytest.raises(NetworkError, match="broker 7 is not connected"):
+            rigged.client.api_version(7, messages.PRODUCE, (0, 3))
+
+
+def test_broker_too_old_for_metadata_keeps_callers_waiting() -> None:
+    with brokers(versions={messages.API_VERSIONS: (0, 0)}) as (broker,), rig(broker) as rigged:
+        raised: list[BaseException] = []
+
+        def wait() -> None:
+            with pytest.raises(UnsupportedVersionError, match=r"bootstrap server .* does not offer API 3") as caught:
+                rigged.metadata.await_topic("t", None)
+            raised.append(caught.value)
+
+        waiter = in_thread(wait)
+        rigged.poll_until(lambda: not waiter.is_alive())
+        assert raised
+
+
+# ---- bootstrap -------------------------------------------------------------------------------------------------------
+
+
+def test_unresolvable_bootstrap_server_is_found_only_when_sending() -> None:
+    servers = [("no.such.host.invalid", 9092), ("b_b.invalid", 1)]
+    with pytest.raises(ConfigError, match=r"no entry .*: no\.such\.host\.invalid:9092 \(.*b_b\.invalid:1 \("):
+        rig(*servers).__enter__()
+
+
+def test_empty_bootstrap_list_is_accepted() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers is empty"):
+        bootstrap_hosts(())
+
+
+def test_one_bad_bootstrap_entry_spoils_the_others() -> None:
+    with brokers() as (broker,), rig(("no.such.host.invalid", 9092), broker) as rigged:
+        rigged.connect(0)
+
+
+# ---- responses -------------------------------------------------------------------------------------------------------
+
+
+def test_completions_are_mixed_up() -> None:
+    with one_broker() as (rigged, broker):
+        for i in range(5):
+            rigged.client.send(0, produce(context=i))
+        assert not rigged.client.ready(0), "five in flight are allowed"
+        assert rigged.client.in_flight(0) == 5
+
+        def answer() -> None:
+            for i in range(5):
+                broker.next_request().reply(b"%d" % i)
+
+        thread = in_thread(answer)
+        done = rigged.completions(5)
+        thread.join(PATIENCE)
+        assert [(c.request.context, c.response and c.response[4:]) for c in done] == [(i, b"%d" % i) for i in range(5)]
+        assert all(c.error is None and c.node_id == 0 and c.latency >= 0 for c in done)
+        assert rigged.client.ready(0)
+
+
+def test_entity_requests_do_not_come_back_as_entities() -> None:
+    with one_broker() as (rigged, broker):
+        rigged.client.send_entity(0, messages.build_request(messages.FIND_COORDINATOR, 1, key="k", key_type=0), "mine")
+        thread = in_thread(lambda: broker.next_request().reply_entity(node_id=4, host="h", port=1, error_code=0))
+        (done,) = rigged.completions(1)
+        thread.join(PATIENCE)
+        assert done.request.context == "mine"
+        assert done.decode().node_id == 4
+
+
+@pytest.mark.parametrize("strays", ["wrong id", "nobody asked", "negative length"])
+def test_stray_response_fails_more_than_its_connection(strays: str) -> None:
+    with brokers(2) as (good, bad), rig(good) as rigged:
+        rigged.connect(0)
+        rigged.connect(1)
+        rigged.client.send(0, produce(context="good"))
+        rigged.client.send(1, produce(context="bad 1"))
+        rigged.client.send(1, produce(context="bad 2"))
+        rigged.client.poll(0)
+        asked = bad.next_request()
+        if strays == "wrong id":
+            asked.reply(b"", correlation_id=asked.header.correlation_id + 1)
+        elif strays == "nobody asked":
+            asked.reply(b"")
+            bad.next_request().reply(b"")
+            asked.reply(b"", correlation_id=77)
+        else:
+            asked.sock.sendall(b"\x80\0\0\0")
+        rigged.poll_until(lambda: not rigged.client.ready(1) and rigged.client.connection_delay(1) < 1)
+        thread = in_thread(lambda: good.next_request().reply(b"fine"))
+        (done,) = (c for c in rigged.completions(1) if c.request.context == "good")
+        thread.join(PATIENCE)
+        assert done.error is None
+
+
+def test_requests_of_a_lost_connection_are_forgotten_or_reordered() -> None:
+    with one_broker() as (rigged, broker):
+        for i in range(3):
+            rigged.client.send(0, produce(context=i))
+        rigged.client.poll(0)
+        broker.next_request().reply(b"first")
+        broker.next_request()
+        broker.drop_connections()
+        done = rigged.completions(3)
+        assert [c.request.context for c in done] == [0, 1, 2]
+        assert done[0].error is None
+        for lost in done[1:]:
+            assert isinstance(lost.error, NetworkError)
+            assert lost.error.retriable
+            assert f"broker 0 at 127.0.0.1:{broker.port} failed" in str(lost.error)
+        assert rigged.client.in_flight(0) == 0
+
+
+def test_disconnect_leaves_stale_metadata() -> None:
+    with one_broker() as (rigged, broker):
+        before = rigged.metadata.snapshot.version
+        rigged.clock.advance(1)
+        broker.drop_connections()
+        rigged.poll_until(lambda: not rigged.client.ready(0))
+        rigged.clock.advance(1)
+        rigged.poll_until(lambda: rigged.metadata.snapshot.version > before)
+
+
+def test_malformed_metadata_breaks_the_client() -> None:
+    with brokers() as (broker,), rig(broker) as rigged:
+        broker.cluster = None
+        rigged.poll_until(lambda: not broker.requests.empty())
+        # 2^31 - 1 brokers in a frame of a few bytes.
+        broker.next_request().reply(b"\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff\x07")
+        broker.cluster = cluster_of(broker)
+        rigged.poll_until(lambda: rigged.client.connection_delay(-1) < 1)
+        rigged.clock.advance(2)
+        rigged.connect(0)
+
+
+# ---- the invariant: no span is read after its completion -------------------------------------------------------------
+
+
+def test_time_out_completes_while_the_socket_still_reads_the_spans() -> None:
+    with brokers(reads=False) as (broker,), rig(broker, request_timeout_ms=2000) as rigged:
+        broker.cluster = None
+        rigged.poll_until(lambda: rigged.client.ready(-1))
+        payloads = [bytes(bytearray(b"A" * HUGE)) for _ in range(2)]
+        for payload in payloads:
+            rigged.client.send(-1, produce(payload))
+        rigged.settle()
+        assert rigged.client.in_flight(-1) >= 2
+        rigged.clock.advance(2.1)
+        done = [c for c in rigged.completions(2) if c.request.api_key == messages.PRODUCE]
+        assert [str(c.error) for c in done] == [str(done[0].error)] * 2
+        assert isinstance(done[0].error, NetworkError)
+        assert "within 2100 ms; the connection is closed" in str(done[0].error)
+        for payload in payloads:
+            poison(payload)  # the slabs have new owners
+        rigged.client.poll(0)
+        received = read_to_end(broker.sockets[0])
+        assert 0xDD not in received
+        assert len(received) < 2 * HUGE
+
+
+def test_answer_ahead_of_its_request_completes_it() -> None:
+    with brokers(reads=False) as (broker,), rig(broker) as rigged:
+        broker.cluster = None
+        rigged.poll_until(lambda: rigged.client.ready(-1))
+        payload = bytes(bytearray(b"A" * HUGE))
+        frames: list[int] = []
+
+        def build(correlation_id: int) -> Any:
+            frames.append(correlation_id)
+            return request.build(correlation_id)
+
+        request = produce(payload)
+        rigged.settle()
+        # The metadata request is ahead in the stream: answer it first, so that the early answer is next.
+        ahead = rigged.client.in_flight(-1)
+        rigged.client.send(-1, Request(messages.PRODUCE, 3, build))
+        rigged.settle()
+        for number in range(frames[0] - ahead, frames[0]):
+            broker.sockets[0].sendall(b"\0\0\0\x04" + number.to_bytes(4, "big"))
+        broker.sockets[0].sendall(b"\0\0\0\x04" + frames[0].to_bytes(4, "big"))
+        (done,) = rigged.completions(1)
+        assert done.response is None
+        poison(payload)
+        rigged.client.poll(0)
+        assert 0xDD not in read_to_end(broker.sockets[0])
+
+
+def test_acks_0_completes_before_its_bytes_are_written() -> None:
+    with brokers(reads=False) as (broker,), rig(broker) as rigged:
+        broker.cluster = None
+        rigged.poll_until(lambda: rigged.client.ready(-1))
+        rigged.client.send(-1, produce(b"A" * HUGE, answered=False))
+        rigged.client.send(-1, produce(b"B", answered=False))
+        assert rigged.settle() == []
+        thread = in_thread(read_exactly, broker.sockets[0], HUGE)
+        done = rigged.completions(2)
+        assert [(len(c.request.build(0).to_bytes()) > 100, c.response, c.error) for c in done] == [
+            (True, None, None),
+            (False, None, None),
+        ]
+        broker.drop_connections()
+        thread.join(PATIENCE)
+
+
+# ---- time-outs and idleness ------------------------------------------------------------------------------------------
+
+
+def test_time_out_of_one_broker_hits_another() -> None:
+    with brokers(2) as (slow, quick), rig(slow, request_timeout_ms=5000) as rigged:
+        rigged.connect(0)
+        rigged.connect(1)
+        rigged.client.send(0, produce(context="slow"))
+        rigged.clock.advance(3)
+        rigged.client.send(1, produce(context="quick"))
+        assert rigged.settle() == []
+        rigged.clock.advance(2.5)
+        (done,) = rigged.completions(1)
+        assert done.request.context == "slow"
+        assert done.latency == pytest.approx(5.5)
+        thread = in_thread(lambda: quick.next_request().reply(b""))
+        (done,) = rigged.completions(1)
+        thread.join(PATIENCE)
+        assert (done.request.context, done.error) == ("quick", None)
+
+
+def test_time_out_of_a_request_of_its_own_is_ignored() -> None:
+    with one_broker() as (rigged, _):
+        rigged.client.send(0, produce(context=1))
+        rigged.client.send(0, produce(context=2, timeout=0.5))
+        rigged.clock.advance(0.6)
+        assert [c.request.context for c in rigged.completions(2)] == [1, 2]
+
+
+def test_poll_sleeps_past_a_time_out() -> None:
+    with one_broker(request_timeout_ms=20, linger_ms=0) as (rigged, _):
+        rigged.client.send(0, produce())
+        # The clock stands still, so this poll returns without a completion; but it must not sleep for ever.
+        assert rigged.client.poll(None) == []
+
+
+def test_idle_connection_is_kept_for_ever() -> None:
+    with one_broker(connections_max_idle_ms=60_000) as (rigged, broker):
+        rigged.clock.advance(59)
+        rigged.client.send(0, produce())
+        thread = in_thread(lambda: broker.next_request().reply(b""))
+        rigged.completions(1)
+        thread.join(PATIENCE)
+        rigged.clock.advance(59)
+        rigged.settle()
+        assert rigged.client.connection_delay(0) == float("inf"), "it was used 59 s ago"
+        rigged.clock.advance(2)
+        rigged.settle()
+        assert rigged.client.connection_delay(0) == 0.0
+        rigged.connect(0)  # and comes back when it is needed
+
+
+def test_close_forgets_what_is_in_flight() -> None:
+    with one_broker() as (rigged, _):
+        payload = bytes(bytearray(b"A" * 100))
+        rigged.client.send(0, produce(payload, context="x"))
+        (done,) = rigged.client.close()
+        assert done.request.context == "x"
+        assert isinstance(done.error, ClosedError)
+        rigged.client.wakeup()  # a late user thread

@@ -1,0 +1,369 @@
+"""Frames, connections and the poll call, over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kafkabuf.errors import NetworkError
+from kafkabuf.network._io import Connection, Frame, Poller
+from tests.network_support import PATIENCE, poison, read_exactly, read_to_end
+
+
+@pytest.fixture
+def poller() -> Iterator[Poller]:
+    made = Poller()
+    yield made
+    made.close()
+
+
+@contextlib.contextmanager
+def connected(poller: Poller, **options: int) -> Iterator[tuple[Connection, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(PATIENCE)
+    with theirs:
+        connection = poller.register(ours, "broker 1 at h:9092", **options)
+        assert poller.poll(PATIENCE) == [connection]
+        assert connection.connected
+        yield connection, theirs
+
+
+def frame_of(*parts: bytes, notify: bool = False) -> Frame:
+    frame = Frame()
+    frame.notify = notify
+    for part in parts:
+        frame.add_bytes(part)
+    return frame
+
+
+def prefixed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def poll_for_frames(poller: Poller, connection: Connection, count: int) -> list[bytes]:
+    frames: list[bytes] = []
+    limit = time.monotonic() + PATIENCE
+    while len(frames) < count and time.monotonic() < limit:
+        poller.poll(0.5)
+        frames += connection.take_frames()
+    return frames
+
+
+def poll_for_error(poller: Poller, connection: Connection) -> str:
+    limit = time.monotonic() + PATIENCE
+    while connection.error is None and time.monotonic() < limit:
+        poller.poll(0.5)
+    assert connection.closed
+    return str(connection.error)
+
+
+# ---- output ----------------------------------------------------------------------------------------------------------
+
+
+def test_spans_beyond_iov_max_are_lost(poller: Poller) -> None:
+    parts = [struct.pack(">i", i) for i in range(5000)]
+    with connected(poller) as (connection, theirs):
+        connection.send(frame_of(*parts[:10]))
+        connection.send(frame_of(*parts[10:]))
+        poller.poll(0)
+        assert read_exactly(theirs, 20_000) == b"".join(parts)
+        assert connection.queued == 0
+
+
+def test_partial_writes_lose_or_repeat_bytes(poller: Poller) -> None:
+    parts = [os.urandom(size) for size in (1, 3_000_000, 7, 65_536, 2_500_000)]
+    received = bytearray()
+    with connected(poller) as (connection, theirs):
+        reader = threading.Thread(target=lambda: received.extend(read_exactly(theirs, 2 * sum(map(len, parts)))))
+        for _ in range(2):
+            connection.send(frame_of(*parts))
+        poller.poll(0)
+        assert connection.queued > 0, "the socket took all at once: nothing was partial"
+        reader.start()
+        while connection.queued:
+            poller.poll(0.5)
+        reader.join(PATIENCE)
+    assert bytes(received) == b"".join(parts) * 2
+
+
+def test_written_frame_is_not_reported(poller: Poller) -> None:
+    with connected(poller) as (connection, theirs):
+        silent, loud = frame_of(b"a" * 100), frame_of(b"b" * 4_000_000, notify=True)
+        connection.send(silent)
+        assert poller.poll(0) == []
+        assert silent.written
+        connection.send(loud)
+        assert poller.poll(0) == []
+        assert not loud.written
+        reader = threading.Thread(target=read_exactly, args=(theirs, 4_000_100))
+        reader.start()
+        limit = time.monotonic() + PATIENCE
+        while not loud.written and time.monotonic() < limit:
+            news = poller.poll(0.5)
+        assert news == [connection]
+        reader.join(PATIENCE)
+
+
+def test_idle_connection_keeps_asking_for_room_to_write(poller: Poller) -> None:
+    with connected(poller) as (connection, theirs):
+        connection.send(frame_of(b"x" * 1_000_000))
+        reader = threading.Thread(target=read_exactly, args=(theirs, 1_000_000))
+        reader.start()
+        while connection.queued:
+            poller.poll(0.5)
+        reader.join(PATIENCE)
+        start = time.monotonic()
+        assert poller.poll(0.03) == []
+        assert time.monotonic() - start >= 0.03, "epoll reported a writable socket although there is nothing to write"
+
+
+def test_frame_goes_out_twice_or_empty(poller: Poller) -> None:
+    with connected(poller) as (connection, theirs):
+        frame = frame_of(b"abc")
+        connection.send(frame)
+        with pytest.raises(ValueError, match="sent once"):
+            connection.send(frame)
+        with pytest.raises(ValueError, match="takes no more spans"):
+            frame.add_bytes(b"late")
+        with pytest.raises(ValueError, match="not empty"):
+            connection.send(Frame())
+        poller.poll(0)
+        assert read_exactly(theirs, 3) == b"abc"
+
+
+def test_closed_connection_still_reads_the_spans(poller: Poller) -> None:
+    with connected(poller) as (connection, theirs):
+        payload = bytes(bytearray(b"A" * 8_000_000))
+        connection.send(frame_of(payload))
+        poller.poll(0)
+        connection.close()
+        poison(payload)
+        poller.poll(0)
+        received = read_to_end(theirs)
+        assert set(received) == {ord("A")}
+        assert len(received) < len(payload)
+        with pytest.raises(NetworkError, match="broker 1 at h:9092 is closed"):
+            connection.send(frame_of(b"more"))
+
+
+def test_frame_bytes_are_copied_wrongly() -> None:
+    frame = frame_of(b"ab", b"", b"c")
+    assert (frame.nbytes, frame.to_bytes()) == (3, b"abc")
+
+
+# ---- input -----------------------------------------------------------------------------------------------------------
+
+
+def test_frames_are_cut_where_tcp_cuts(poller: Poller) -> None:
+    wanted = [b"corr", b"correlated", os.urandom(300)]
+    stream = b"".join(map(prefixed, wanted))
+    with connected(poller) as (connection, theirs):
+        for i in range(len(stream)):
+            theirs.sendall(stream[i : i + 1])
+            poller.poll(0)
+        theirs.sendall(stream)
+        assert poll_for_frames(poller, connection, 6) == wanted * 2
+
+
+def test_part_of_a_frame_is_news(poller: Poller) -> None:
+    with connected(poller) as (connection, theirs):
+        theirs.sendall(prefixed(b"correlated")[:-1])
+        assert poller.poll(PATIENCE) == []
+        theirs.sendall(b"d")
+        assert poller.poll(PATIENCE) == [connection]
+        assert connection.take_frames() == [b"correlated"]
+        assert connection.take_frames() == []
+
+
+def test_large_frame_arrives_damaged(poller: Poller) -> None:
+    payload = os.urandom(7_000_001)
+    with connected(poller) as (connection, theirs):
+        writer = threading.Thread(target=theirs.sendall, args=(prefixed(payload) + prefixed(b"next"),))
+        writer.start()
+        assert poll_for_frames(poller, connection, 2) == [payload, b"next"]
+        writer.join(PATIENCE)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, 100_000_001, 2**31 - 1, -(2**31)])
+def test_impossible_length_keeps_the_connection_open(poller: Poller, length: int) -> None:
+    with connected(poller) as (connection, theirs):
+        theirs.sendall(prefixed(b"good") + length.to_bytes(4, "big", signed=True))
+        error = poll_for_error(poller, connection)
+        assert re.search(f"broker 1 at h:9092 failed: .* frame of {length} bytes, allowed are 4 to 100000000", error)
+        assert connection.take_frames() == [b"good"]
+        assert theirs.recv(1) == b"", "the socket is still open"
+
+
+def test_announced_length_is_allocated_before_the_bytes_are_there(poller: Poller) -> None:
+    def address_space() -> int:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+    with connected(poller) as (connection, theirs):
+        before = address_space()
+        theirs.sendall((99_999_999).to_bytes(4, "big") + b"x" * 100_000)
+        limit = time.monotonic() + 0.2
+        while time.monotonic() < limit:
+            poller.poll(0.02)
+        assert address_space() - before < 8 << 20
+        assert connection.error is None
+
+
+# ---- the end of a connection -----------------------------------------------------------------------------------------
+
+
+def test_answers_before_the_end_of_the_stream_are_lost(poller: Poller) -> None:
+    with connected(poller) as (connection, theirs):
+        theirs.sendall(prefixed(b"last words"))
+        theirs.close()
+        assert "connection to broker 1 at h:9092 failed: the peer closed it" in poll_for_error(poller, connection)
+        assert connection.take_frames() == [b"last words"]
+
+
+def test_write_to_a_dead_peer_raises_a_signal_or_goes_unnoticed(poller: Poller) -> None:
+    with connected(poller) as (connection, theirs):
+        theirs.close()
+        connection.send(frame_of(b"x"))
+        assert "Broken pipe" in poll_for_error(poller, connection)
+
+
+def test_reset_has_no_name(poller: Poller) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+        connection = poller.register(ours, "broker 1 at h:9092")
+        poller.poll(PATIENCE)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        assert "Connection reset by peer" in poll_for_error(poller, connection)
+
+
+def test_refused_connection_looks_connected(poller: Poller) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    ours = socket.socket()
+    ours.setblocking(False)
+    ours.connect_ex(address)
+    connection = poller.register(ours, "broker 1 at h:9092")
+    assert "Connection refused" in poll_for_error(poller, connection)
+    assert not connection.connected
+
+
+def test_failed_connection_takes_its_neighbour_along(poller: Poller) -> None:
+    with connected(poller) as (bad, their_bad), connected(poller) as (good, their_good):
+        their_bad.sendall(b"\xff\xff\xff\xff")
+        poll_for_error(poller, bad)
+        good.send(frame_of(b"ping"))
+        their_good.sendall(prefixed(b"pong"))
+        assert poll_for_frames(poller, good, 1) == [b"pong"]
+        assert read_exactly(their_good, 4) == b"ping"
+
+
+# ---- waking ----------------------------------------------------------------------------------------------------------
+
+
+def test_wakeup_before_poll_is_lost(poller: Poller) -> None:
+    poller.wakeup()
+    start = time.monotonic()
+    assert poller.poll(PATIENCE) == []
+    assert time.monotonic() - start < PATIENCE / 2
+
+
+def test_one_wakeup_ends_two_polls(poller: Poller) -> None:
+    poller.wakeup()
+    poller.poll(PATIENCE)
+    start = time.monotonic()
+    poller.poll(0.03)
+    assert time.monotonic() - start >= 0.03
+
+
+def test_wakeup_races_with_falling_asleep(poller: Poller) -> None:
+    turns = 3000
+    seen = threading.Semaphore(0)
+    lost = 0
+
+    def waker() -> None:
+        for _ in range(turns):
+            poller.wakeup()
+            seen.acquire(timeout=PATIENCE)
+
+    thread = threading.Thread(target=waker)
+    thread.start()
+    for _ in range(turns):
+        start = time.monotonic()
+        poller.poll(1.0)
+        lost += time.monotonic() - start > 0.9
+        seen.release()
+    thread.join(PATIENCE)
+    assert lost == 0
+
+
+def test_poll_holds_the_gil_while_it_waits(poller: Poller) -> None:
+    thread = threading.Thread(target=poller.poll, args=(PATIENCE,))
+    thread.start()
+    start = time.monotonic()
+    sum(range(100_000))
+    poller.wakeup()
+    thread.join(PATIENCE)
+    assert time.monotonic() - start < PATIENCE / 2
+
+
+# ---- fork ------------------------------------------------------------------------------------------------------------
+
+_FORK = """
+import gc, os, socket
+from kafkabuf.network._io import Frame, Poller
+ours, theirs = socket.socketpair()
+poller = Poller()
+connection = poller.register(ours, "h:1")
+poller.poll(1)
+child = os.fork()
+if child == 0:
+    theirs.close()
+    connection.close()
+    del poller, connection
+    gc.collect()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+frame = Frame()
+frame.add_bytes(b"ping")
+connection.send(frame)
+theirs.sendall(b"\\0\\0\\0\\4pong")
+poller.poll(1)
+assert connection.take_frames() == [b"pong"], connection.error
+assert theirs.recv(4) == b"ping"
+
+# The other way round: a child that still holds the descriptor must not keep the parent's connection open.
+stay, go = os.pipe()
+child = os.fork()
+if child == 0:
+    theirs.close()
+    os.close(go)
+    os.read(stay, 1)
+    os._exit(0)
+connection.close()
+theirs.settimeout(5)
+assert theirs.recv(1) == b""
+assert poller.poll(0.01) == []
+os.close(go)
+os.waitpid(child, 0)
+theirs.close()
+"""
+
+
+def test_forked_child_breaks_or_keeps_its_parents_connection() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-X", "dev", "-c", _FORK], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
