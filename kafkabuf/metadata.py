@@ -271,7 +271,7 @@ class Metadata:
             listener(cluster)
 
     def on_failure(self, error: KafkaError) -> None:
-        """Sender: no answer came. Asked again after the back-off; an error that is not retriable also fails the waiters."""
+        """Sender: no answer came. Asked again after the back-off; an error that is not retriable fails the waiters."""
         now = self._clock.monotonic()
         with self._lock:
             if self._asking:

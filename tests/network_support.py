@@ -48,7 +48,7 @@ class Received:
 
 
 class FakeBroker:
-    """One listener on loopback. It answers ApiVersions if `greets`, and Metadata if `cluster` is set; the test the rest."""
+    """One listener on loopback. Answers ApiVersions if `greets`, Metadata if `cluster` is set; the test the rest."""
 
     def __init__(self, *, versions: dict[int, tuple[int, int]] | None = None, greets: bool = True, reads: bool = True):
         self.versions = ALL_VERSIONS if versions is None else versions

@@ -66,7 +66,7 @@ class Poller:
     ) -> Connection:
         """Take over a connecting or connected stream socket: `sock` is detached and of no further use.
 
-        `peer` names it in messages; a received frame that says to be longer than `max_frame` bytes fails the connection.
+        `peer` names it in messages; a frame announced as longer than `max_frame` bytes fails the connection.
         """
 
     def poll(self, timeout: float | None = None) -> list[Connection]:

@@ -140,7 +140,7 @@ class NetworkClient:
         self._send(self._connected(node_id), self._request(entity, context, timeout), self._completions.append)
 
     def poll(self, timeout: float | None = None) -> list[Completion]:
-        """Write, wait up to `timeout` seconds (None: until there is news), read; keep metadata and connections in order.
+        """Write, wait up to `timeout` seconds (None: for news), read; keep metadata and connections in order.
 
         Completions of one node come in the order its requests were sent. May return early with none.
         """
