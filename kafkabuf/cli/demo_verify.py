@@ -1,0 +1,220 @@
+"""The demo's other side: everything read back with confluent-kafka, which shares no line with kafkabuf, and checked."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from click import ClickException
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+REQUEST_TIMEOUT_S = 15.0
+# No record for so long, and reading back is given up.
+STALL_TIMEOUT_S = 30.0
+MAX_PROBLEMS = 10
+
+
+class Record(NamedTuple):
+    """What a consumer sees. `timestamp` is milliseconds, None where the record carries the time of its sending."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None
+    row: int
+    """The row's number, whose bits from the 33rd on name the Spark task; -1 where the record has none."""
+
+
+def digest(key: bytes | None, value: bytes | None, timestamp: int | None) -> int:
+    """64 bits of SHA-256 over `timestamp:key length:value length:key value`; what is absent is written as nothing."""
+    lengths = ["" if part is None else str(len(part)) for part in (key, value)]
+    head = ":".join(["" if timestamp is None else str(timestamp), *lengths, ""])
+    return int.from_bytes(hashlib.sha256(head.encode() + (key or b"") + (value or b"")).digest()[:8])
+
+
+@functools.lru_cache(maxsize=65536)
+def partition_of(key: bytes, partitions: int) -> int:
+    """Where Java's producer puts the key: murmur2 with seed 0x9747b28c, sign bit cleared, modulo the partitions."""
+    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
+    state = 0x9747B28C ^ len(key)
+    whole = len(key) & ~3
+    for start in range(0, whole, 4):
+        word = int.from_bytes(key[start : start + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        state = state * multiplier & mask ^ word
+    if whole < len(key):
+        state = (state ^ int.from_bytes(key[whole:], "little")) * multiplier & mask
+    state = (state ^ state >> 13) * multiplier & mask
+    return ((state ^ state >> 15) & 0x7FFFFFFF) % partitions
+
+
+class Tally:
+    """Adds up records as they come and notes what is out of place.
+
+    Order: Spark's tasks run at the same time, so no order holds between them. Each task's rows must rise within every
+    partition; with every key in one partition, that is the order of the input per key and task.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.rows = self.bytes = self.checksum = 0
+        self.problems: list[str] = []
+        self._last_row: dict[tuple[int, int], int] = {}
+
+    def add(self, record: Record) -> None:
+        self.rows += 1
+        self.bytes += len(record.key or b"") + len(record.value or b"")
+        self.checksum = (self.checksum + digest(record.key, record.value, record.timestamp)) % 2**64
+        flow = (record.partition, record.row >> 33)
+        last = self._last_row.get(flow, -1)
+        if record.row < 0:
+            self._note(record, "it carries no row number")
+        elif record.row <= last:
+            self._note(record, f"row {record.row} comes after row {last}")
+        self._last_row[flow] = record.row
+        if record.key is not None and record.partition != partition_of(record.key, self.partitions):
+            self._note(record, f"key {record.key!r} belongs to partition {partition_of(record.key, self.partitions)}")
+
+    def _note(self, record: Record, problem: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(f"partition {record.partition}, offset {record.offset}: {problem}")
+
+    def compare(self, rows: int, nbytes: int, checksum: int) -> list[str]:
+        """All that does not match; empty where every record arrived once, unchanged, in order and in its place."""
+        problems = list(self.problems)
+        if self.rows != rows:
+            problems.append(f"{rows:,} rows were sent, {self.rows:,} were read back")
+        if self.bytes != nbytes:
+            problems.append(f"{nbytes:,} bytes of keys and values were sent, {self.bytes:,} were read back")
+        if self.checksum != checksum:
+            problems.append(f"the checksum of what was sent is {checksum:016x}, of what was read {self.checksum:016x}")
+        return problems
+
+
+class Topic:
+    """A topic as confluent-kafka sees it: made where it does not exist, its end offsets, its records."""
+
+    def __init__(self, bootstrap_servers: str, name: str | None, partitions: int) -> None:
+        """Without a name the first of kafkabuf-demo-1, -2, ... that does not exist yet is made."""
+        names = [name] if name is not None else (f"kafkabuf-demo-{n}" for n in itertools.count(1))
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+        self.name = next(each for each in names if _create(admin, each, partitions, bootstrap_servers) or each == name)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "kafkabuf-demo",  # asked for by the client; nothing joins or commits
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "check.crcs": True,
+                "log_level": 2,
+            }
+        )
+        self.partitions, self.start = self._await_leaders()
+
+    def _await_leaders(self) -> tuple[int, dict[int, int]]:
+        """Partitions and their end offsets, once all answer: a new topic's leaders take office after its making."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            try:
+                found = self._consumer.list_topics(self.name, timeout=REQUEST_TIMEOUT_S).topics[self.name].partitions
+                if found:
+                    return len(found), self._offsets(len(found))
+                problem = "it has no partitions"
+            except KafkaException as error:
+                problem = error.args[0].str()
+            if time.monotonic() > deadline:
+                raise ClickException(f"topic {self.name} is not ready after {REQUEST_TIMEOUT_S:.0f} s: {problem}")
+            time.sleep(0.1)
+
+    def end_offsets(self) -> dict[int, int]:
+        """The next offset of every partition, asked of the brokers now. Any thread."""
+        return self._offsets(self.partitions)
+
+    def _offsets(self, partitions: int) -> dict[int, int]:
+        return {
+            partition: self._consumer.get_watermark_offsets(
+                TopicPartition(self.name, partition), timeout=REQUEST_TIMEOUT_S, cached=False
+            )[1]
+            for partition in range(partitions)
+        }
+
+    def records(self, end: dict[int, int], row_header: str, timestamps: bool) -> Iterator[Record]:
+        """Every record from the offsets at which this object was made up to `end`. Once."""
+        waiting = {partition for partition, start in self.start.items() if start < end[partition]}
+        self._consumer.assign([TopicPartition(self.name, partition, self.start[partition]) for partition in waiting])
+        for message in _until_stalled(self._consumer, waiting):
+            partition, offset, error = _partition(message), _offset(message), message.error()
+            if error is None and offset < end[partition]:
+                yield _record(message, row_header, timestamps)
+            elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise ClickException(f"reading back failed: {error.str()}")
+            # An end-of-partition event carries the next offset; it comes even where the last ones are no records.
+            if offset + (error is None) >= end[partition]:
+                waiting.discard(partition)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _create(admin: AdminClient, name: str, partitions: int, servers: str) -> bool:
+    """False if it exists."""
+    # Replication factor -1: whatever the cluster's own default is.
+    request = admin.create_topics(
+        [NewTopic(name, partitions, replication_factor=-1)], request_timeout=REQUEST_TIMEOUT_S
+    )
+    try:
+        request[name].result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise ClickException(f"topic {name} could not be made on {servers}: {error.args[0].str()}") from None
+    return True
+
+
+def _until_stalled(consumer: Consumer, waiting: set[int]) -> Iterator[Message]:
+    """Messages and events, as long as a partition is waited for and something comes."""
+    heard = time.monotonic()
+    while waiting:
+        messages = consumer.consume(2_000, timeout=0.2)
+        now = time.monotonic()
+        heard = now if messages else heard
+        if now - heard > STALL_TIMEOUT_S:
+            raise ClickException(
+                f"no record for {STALL_TIMEOUT_S:.0f} s; partitions not at their end: {sorted(waiting)}"
+            )
+        yield from messages
+
+
+def _partition(message: Message) -> int:
+    partition = message.partition()
+    assert partition is not None, "only an event that concerns no partition has none, and none is asked for"
+    return partition
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+def _record(message: Message, row_header: str, timestamps: bool) -> Record:
+    kind, millis = message.timestamp()
+    if timestamps and kind != TIMESTAMP_CREATE_TIME:
+        raise ClickException("the topic keeps the time of its appending (message.timestamp.type=LogAppendTime)")
+    number = dict(message.headers() or ()).get(row_header)
+    return Record(
+        _partition(message),
+        _offset(message),
+        message.key(),
+        message.value(),
+        millis if timestamps else None,
+        int(number) if number is not None and number.isdigit() else -1,
+    )
