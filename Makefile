@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find kafkabuf -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 KAFKA_VERSION ?= 4.1.2
+# More for the C compiler when it builds our extensions, and only those: .ci/run says -Werror.
+BUILD_CFLAGS ?=
 ARGS ?=
 
 # Spark starts its Python workers with this one.
@@ -25,7 +27,7 @@ $(VENV)/.installed: requirements-build.lock requirements.lock tools/bootstrap.sh
 
 $(VENV)/.built: $(VENV)/.installed setup.py pyproject.toml $(NATIVE)
 	@echo "kafkabuf: building the extensions ..."
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@CFLAGS="$(CFLAGS) $(BUILD_CFLAGS)" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.built requirements-bench.lock

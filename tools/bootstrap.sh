@@ -53,7 +53,7 @@ find_python() {
   $(command -v "$candidate") $fault"
     done
     fail "Python 3.11 or newer is needed, with venv and C headers.${faults:-
-  No python3 is on the PATH.}
+  There is no ${PYTHON:-python3 on the PATH}.}
 Install one, or say where it is: make PYTHON=/path/to/python3"
 }
 
