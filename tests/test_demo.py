@@ -36,7 +36,7 @@ SECOND_TASK = 1 << 33
 
 def sent() -> list[Record]:
     """What a reader sees of a faultless write: two tasks' rows, in each partition in the order of the task."""
-    records = []
+    records: list[Record] = []
     for row in [*range(20), *range(SECOND_TASK, SECOND_TASK + 20)]:
         key = b"k%d" % (row % 5)
         records.append(Record(partition_of(key, PARTITIONS), len(records), key, b'{"row":%d}' % row, 1000 + row, row))
@@ -239,7 +239,8 @@ def test_help_loads_neither_spark_nor_a_client() -> None:
 def test_broker_serves_until_it_is_told_to_stop() -> None:
     command = [sys.executable, "-m", "kafkabuf", "broker", "--brokers", "2", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         try:
             servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
             assert servers.count(":") == 2

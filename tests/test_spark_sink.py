@@ -1,4 +1,4 @@
-"""The Spark sink: validation on the driver, the task's writer on a fake producer, and whole writes read by kafka-python."""
+"""The Spark sink: validation on the driver, the task's writer on a fake producer, whole writes read by kafka-python."""
 
 from __future__ import annotations
 
@@ -97,7 +97,13 @@ def test_topic_option_wins_over_a_column_of_any_type() -> None:
 
 
 def test_columns_the_sink_does_not_know_are_ignored_as_in_spark() -> None:
-    ours = {"value": TEXT, "key": BYTES, "partition": INT, "topic": TEXT, "timestamp": T.TimestampType()}
+    ours: dict[str, T.DataType] = {
+        "value": TEXT,
+        "key": BYTES,
+        "partition": INT,
+        "topic": TEXT,
+        "timestamp": T.TimestampType(),
+    }
     ours["headers"] = array_of_pairs("key", BYTES)
     assert set(plan(SERVERS, ("a", INT), *ours.items(), ("offset", LONG)).sink.columns) == set(ours)
 
@@ -147,7 +153,7 @@ def test_importing_the_sink_loads_no_extension() -> None:
 
 
 class Range(NamedTuple):
-    """As kafkabuf.producer.OffsetRange."""
+    """As kafkabuf.report.OffsetRange."""
 
     topic: str
     partition: int
@@ -192,11 +198,11 @@ class FakeProducer:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeProducer]:
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
     producer = FakeProducer()
     monkeypatch.setattr("kafkabuf.KafkaProducer", lambda settings: producer, raising=False)
     monkeypatch.setattr(workers, "_producers", {})
-    yield producer
+    return producer
 
 
 def batches(count: int, rows: int = 3) -> Iterator[pa.RecordBatch]:
@@ -272,7 +278,7 @@ def test_task_without_a_message_is_an_error_and_not_a_success() -> None:
 
 def test_commit_logs_the_sum_of_all_tasks(caplog: pytest.LogCaptureFixture) -> None:
     messages = [
-        TaskReport(partition=n, attempt=0, rows=5, bytes=50, ranges=(Range("t", 0, 5 * n, 5 * n + 4, 5, 50),))  # type: ignore[arg-type]
+        TaskReport(partition=n, attempt=0, rows=5, bytes=50, ranges=(Range("t", 0, 5 * n, 5 * n + 4, 5, 50),))
         for n in range(2)
     ]
     with caplog.at_level(logging.INFO, "kafkabuf.spark"):

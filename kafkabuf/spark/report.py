@@ -11,7 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from kafkabuf.errors import KafkaError
 
 if TYPE_CHECKING:
-    from kafkabuf.producer import OffsetRange
+    from kafkabuf.report import OffsetRange
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class WriteReport:
 
 
 def merge_ranges(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """One range per topic partition, from the lowest to the highest offset: a message's size must not grow with rows."""
+    """One range per topic partition, lowest to highest offset: a message's size must not grow with the rows."""
     merged: dict[tuple[str, int], OffsetRange] = {}
     for entry in ranges:
         place = (entry.topic, entry.partition)

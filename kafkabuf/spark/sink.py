@@ -15,7 +15,8 @@ from kafkabuf.spark.report import TaskReport, merge_ranges
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkabuf.producer import ArrowReport, KafkaProducer, OffsetRange
+    from kafkabuf.producer import KafkaProducer
+    from kafkabuf.report import ArrowReport, OffsetRange
 
 # Batches sent and not yet looked at. A report keeps its batch's rows in view until it is read, so this bounds a task's
 # memory besides buffer.memory, and how far a task runs on after its first error.
