@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import kafka
 import pyarrow as pa
@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError
+from kafkabuf.report import OffsetRange
 from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, sink, workers
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.schema import sink_columns
@@ -152,17 +153,6 @@ def test_importing_the_sink_loads_no_extension() -> None:
 # ---- the task's writer, on a fake producer ---------------------------------------------------------------------------
 
 
-class Range(NamedTuple):
-    """As kafkabuf.report.OffsetRange."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    rows: int
-    bytes: int
-
-
 class FakeReport:
     def __init__(self, producer: FakeProducer, rows: int, error: KafkaError | None) -> None:
         self.producer, self.rows, self.error = producer, rows, error
@@ -173,8 +163,8 @@ class FakeReport:
         self.producer.unresolved -= 1
         return self.error
 
-    def ranges(self, timeout: float | None = None) -> list[Range]:
-        return [Range("t", 0, self.first, self.first + self.rows - 1, self.rows, 10 * self.rows)]
+    def ranges(self, timeout: float | None = None) -> list[OffsetRange]:
+        return [OffsetRange("t", 0, self.first, self.first + self.rows - 1, self.rows, 10 * self.rows)]
 
 
 class FakeProducer:
@@ -222,7 +212,7 @@ def test_a_long_task_does_not_pile_up_reports(fake: FakeProducer) -> None:
 
 
 def test_commit_message_does_not_grow_with_the_rows(fake: FakeProducer) -> None:
-    assert SINK.send(batches(100)).ranges == (Range("t", 0, 0, 299, 300, 3000),)
+    assert SINK.send(batches(100)).ranges == (OffsetRange("t", 0, 0, 299, 300, 3000),)
 
 
 def test_columns_of_no_record_are_not_sent(fake: FakeProducer) -> None:
@@ -278,13 +268,13 @@ def test_task_without_a_message_is_an_error_and_not_a_success() -> None:
 
 def test_commit_logs_the_sum_of_all_tasks(caplog: pytest.LogCaptureFixture) -> None:
     messages = [
-        TaskReport(partition=n, attempt=0, rows=5, bytes=50, ranges=(Range("t", 0, 5 * n, 5 * n + 4, 5, 50),))
+        TaskReport(partition=n, attempt=0, rows=5, bytes=50, ranges=(OffsetRange("t", 0, 5 * n, 5 * n + 4, 5, 50),))
         for n in range(2)
     ]
     with caplog.at_level(logging.INFO, "kafkabuf.spark"):
         BatchWriter(SINK).commit(list(messages))
     assert caplog.messages == ["10 rows, 100 bytes by 2 tasks to 1 partitions of t"]
-    assert WriteReport.from_messages(messages).ranges == (Range("t", 0, 0, 9, 10, 100),)
+    assert WriteReport.from_messages(messages).ranges == (OffsetRange("t", 0, 0, 9, 10, 100),)
 
 
 def test_abort_says_that_what_was_sent_stays(caplog: pytest.LogCaptureFixture) -> None:
