@@ -19,8 +19,8 @@ from kafkabuf.errors import (
     error_for_code,
 )
 from kafkabuf.metadata import Cluster, Metadata
-from kafkabuf.network.client import Completion, NetworkClient, Request
 from kafkabuf.network._io import Frame
+from kafkabuf.network.client import Completion, NetworkClient, Request
 from kafkabuf.protocol._produce import PRODUCE, VERSIONS_BY_MAGIC, build_request, parse_response
 
 log = logging.getLogger("kafkabuf.producer")
@@ -99,9 +99,7 @@ class Sender:
     def run_once(self, max_wait: float = NEVER) -> None:
         """One turn; waits in `poll` for at most `max_wait` seconds."""
         now = self._clock.monotonic()
-        for batch in self._accumulator.expire(now):
-            self.record_errors += batch.count
-            log.warning("%s", batch.error)
+        self._expire(now)
         ready = self._accumulator.ready(now)
         if ready.leaderless_topics:
             self._ask_for_leaders(ready.leaderless_topics)
@@ -110,6 +108,12 @@ class Sender:
             wait = min(wait, self._send_to(node_id, queues, now))
         for completion in self._client.poll(max(wait, 0.0)):
             self._on_completion(completion)
+
+    def _expire(self, now: float) -> None:
+        expired = self._accumulator.expire(now)
+        if expired:
+            self.record_errors += sum(batch.count for batch in expired)
+            log.warning("%d batch(es) expired; the first: %s", len(expired), expired[0].error)
 
     def _ask_for_leaders(self, topics: set[str]) -> None:
         for topic in topics:
@@ -147,8 +151,9 @@ class Sender:
     def _fail_unsupported(self, batches: list[Batch], error: UnsupportedVersionError) -> None:
         magic = self._accumulator.magic
         other = "set record.magic to 2 (or auto)" if magic == 1 else "set record.magic to 1 for brokers this old"
+        text = f"the broker takes no records of magic {magic}: {other} ({error})"
         for batch in batches:
-            self._fail(batch, UnsupportedVersionError(f"the broker takes no records of magic {magic}: {other} ({error})"))
+            self._fail(batch, UnsupportedVersionError(text))
 
     def _set_muted(self, batches: Sequence[Batch], muted: bool) -> None:
         if self._ordered:
