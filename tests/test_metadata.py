@@ -258,6 +258,9 @@ def test_disconnect_elsewhere_ends_the_request_under_way(rig: Rig) -> None:
     rig.update()
     rig.metadata.on_failure(NetworkError("another broker went away"))
     assert rig.wait == pytest.approx(300), "nothing was asked for"
+    rig.metadata.on_failure(UnsupportedVersionError("another broker is too old"))
+    with pytest.raises(TimeoutError):
+        rig.metadata.await_topic("t", 0)
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------

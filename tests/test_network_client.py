@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from kafkabuf import __version__
 from kafkabuf.errors import ClosedError, ConfigError, NetworkError, UnsupportedVersionError
+from kafkabuf.network._io import Frame
 from kafkabuf.network.client import Request
 from kafkabuf.network.resolve import bootstrap_hosts
 from kafkabuf.protocol import messages
@@ -230,69 +232,76 @@ def test_malformed_metadata_breaks_the_client() -> None:
 # ---- the invariant: no span is read after its completion -------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def deaf_broker(**settings: Any) -> Iterator[tuple[Rig, socket.socket]]:
+    """A client connected to broker 0, which stops reading after the handshake; and the socket at its end."""
+    entry, deaf = FakeBroker(), FakeBroker(reads=False)
+    entry.cluster = cluster_of(deaf)
+    try:
+        with rig(entry, **settings) as rigged:
+            rigged.connect(0)
+            yield rigged, deaf.sockets[0]
+    finally:
+        entry.close()
+        deaf.close()
+
+
+def record_ids(request: Request, ids: list[int]) -> Request:
+    """The request, noting the correlation ids it is built with."""
+    build = request.build
+
+    def noting(correlation_id: int) -> Frame:
+        ids.append(correlation_id)
+        return build(correlation_id)
+
+    request.build = noting
+    return request
+
+
 def test_time_out_completes_while_the_socket_still_reads_the_spans() -> None:
-    with brokers(reads=False) as (broker,), rig(broker, request_timeout_ms=2000) as rigged:
-        broker.cluster = None
-        rigged.poll_until(lambda: rigged.client.ready(-1))
+    with deaf_broker(request_timeout_ms=2000) as (rigged, theirs):
         payloads = [bytes(bytearray(b"A" * HUGE)) for _ in range(2)]
         for payload in payloads:
-            rigged.client.send(-1, produce(payload))
-        rigged.settle()
-        assert rigged.client.in_flight(-1) >= 2
+            rigged.client.send(0, produce(payload))
+        assert rigged.settle() == []
         rigged.clock.advance(2.1)
-        done = [c for c in rigged.completions(2) if c.request.api_key == messages.PRODUCE]
-        assert [str(c.error) for c in done] == [str(done[0].error)] * 2
+        done = rigged.completions(2)
         assert isinstance(done[0].error, NetworkError)
         assert "within 2100 ms; the connection is closed" in str(done[0].error)
         for payload in payloads:
             poison(payload)  # the slabs have new owners
         rigged.client.poll(0)
-        received = read_to_end(broker.sockets[0])
+        received = read_to_end(theirs)
         assert 0xDD not in received
         assert len(received) < 2 * HUGE
 
 
 def test_answer_ahead_of_its_request_completes_it() -> None:
-    with brokers(reads=False) as (broker,), rig(broker) as rigged:
-        broker.cluster = None
-        rigged.poll_until(lambda: rigged.client.ready(-1))
+    with deaf_broker() as (rigged, theirs):
         payload = bytes(bytearray(b"A" * HUGE))
-        frames: list[int] = []
-
-        def build(correlation_id: int) -> Any:
-            frames.append(correlation_id)
-            return request.build(correlation_id)
-
-        request = produce(payload)
-        rigged.settle()
-        # The metadata request is ahead in the stream: answer it first, so that the early answer is next.
-        ahead = rigged.client.in_flight(-1)
-        rigged.client.send(-1, Request(messages.PRODUCE, 3, build))
-        rigged.settle()
-        for number in range(frames[0] - ahead, frames[0]):
-            broker.sockets[0].sendall(b"\0\0\0\x04" + number.to_bytes(4, "big"))
-        broker.sockets[0].sendall(b"\0\0\0\x04" + frames[0].to_bytes(4, "big"))
+        ids: list[int] = []
+        rigged.client.send(0, record_ids(produce(payload), ids))
+        assert rigged.settle() == []
+        theirs.sendall(b"\0\0\0\x04" + ids[0].to_bytes(4, "big"))
         (done,) = rigged.completions(1)
-        assert done.response is None
+        assert "before it was sent in full" in str(done.error)
         poison(payload)
         rigged.client.poll(0)
-        assert 0xDD not in read_to_end(broker.sockets[0])
+        assert 0xDD not in read_to_end(theirs)
 
 
 def test_acks_0_completes_before_its_bytes_are_written() -> None:
-    with brokers(reads=False) as (broker,), rig(broker) as rigged:
-        broker.cluster = None
-        rigged.poll_until(lambda: rigged.client.ready(-1))
-        rigged.client.send(-1, produce(b"A" * HUGE, answered=False))
-        rigged.client.send(-1, produce(b"B", answered=False))
+    with deaf_broker() as (rigged, theirs):
+        ids: list[int] = []
+        rigged.client.send(0, record_ids(produce(context="answered"), ids))
+        rigged.client.send(0, produce(b"A" * HUGE, answered=False, context="huge"))
+        rigged.client.send(0, produce(b"B", answered=False, context="small"))
         assert rigged.settle() == []
-        thread = in_thread(read_exactly, broker.sockets[0], HUGE)
+        theirs.sendall(b"\0\0\0\x04" + ids[0].to_bytes(4, "big"))
+        assert [c.request.context for c in rigged.completions(1)] == ["answered"]
+        thread = in_thread(read_exactly, theirs, HUGE)
         done = rigged.completions(2)
-        assert [(len(c.request.build(0).to_bytes()) > 100, c.response, c.error) for c in done] == [
-            (True, None, None),
-            (False, None, None),
-        ]
-        broker.drop_connections()
+        assert [(c.request.context, c.response, c.error) for c in done] == [("huge", None, None), ("small", None, None)]
         thread.join(PATIENCE)
 
 
@@ -328,20 +337,26 @@ def test_time_out_of_a_request_of_its_own_is_ignored() -> None:
 def test_poll_sleeps_past_a_time_out() -> None:
     with one_broker(request_timeout_ms=20, linger_ms=0) as (rigged, _):
         rigged.client.send(0, produce())
-        # The clock stands still, so this poll returns without a completion; but it must not sleep for ever.
+        rescue = threading.Timer(PATIENCE, rigged.client.wakeup)
+        rescue.start()
+        # The clock stands still, so the poll cannot complete the request; but it must come back to look.
         assert rigged.client.poll(None) == []
+        assert rescue.is_alive()
+        rescue.cancel()
 
 
-def test_idle_connection_is_kept_for_ever() -> None:
-    with one_broker(connections_max_idle_ms=60_000) as (rigged, broker):
-        rigged.clock.advance(59)
+def test_idle_connection_is_kept_for_ever_or_closed_while_in_use() -> None:
+    with one_broker(connections_max_idle_ms=5_000) as (rigged, broker):
+        rigged.clock.advance(4)
         rigged.client.send(0, produce())
-        thread = in_thread(lambda: broker.next_request().reply(b""))
+        rigged.client.poll(0)
+        rigged.clock.advance(6)
+        assert rigged.settle() == [], "an answer is awaited: the connection is not idle"
+        broker.next_request().reply(b"")
         rigged.completions(1)
-        thread.join(PATIENCE)
-        rigged.clock.advance(59)
+        rigged.clock.advance(4)
         rigged.settle()
-        assert rigged.client.connection_delay(0) == float("inf"), "it was used 59 s ago"
+        assert rigged.client.connection_delay(0) == float("inf"), "it was used 4 s ago"
         rigged.clock.advance(2)
         rigged.settle()
         assert rigged.client.connection_delay(0) == 0.0
