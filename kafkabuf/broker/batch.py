@@ -69,12 +69,12 @@ def check_batch(records: memoryview, version: int, limits: Limits, now_ms: int) 
     """
     if not len(records):
         raise InvalidRecordError("there must be one record batch for the partition, found none")
+    if len(records) > MAGIC_AT and records[MAGIC_AT] != 2:
+        raise InvalidRecordError(f"Produce version {version} takes magic 2 only, found {records[MAGIC_AT]}")
     if len(records) < HEADER_SIZE:
         raise CorruptMessageError(f"{len(records)} bytes are no record batch: its header alone takes {HEADER_SIZE}")
     fields = HEADER.unpack_from(records)
-    _, length, _, magic, crc, attributes, last_delta, _, max_timestamp, pid, pid_epoch, sequence, count = fields
-    if magic != 2:
-        raise InvalidRecordError(f"Produce version {version} takes magic 2 only, found {magic}")
+    _, length, _, _, crc, attributes, last_delta, _, max_timestamp, pid, pid_epoch, sequence, count = fields
     _check_length(len(records), length, limits)
     actual = crc32c(records[ATTRIBUTES_AT:])
     if actual != crc:

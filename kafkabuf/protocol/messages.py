@@ -88,6 +88,7 @@ def _unknown(api_key: int, version: int) -> UnsupportedVersionError:
     return UnsupportedVersionError(f"{name} version {version} is unknown, known are {known.start} to {known.stop - 1}")
 
 
+@cache
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether a version uses compact encodings and tagged fields (KIP-482). Versions too old for a schema never do."""
     known = known_versions(api_key)

@@ -1,0 +1,465 @@
+"""The broker byte by byte: Produce and Fetch against kio's schemas, stored bytes, error codes, and hostile frames."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.serial import entity_writer
+
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.errors import InvalidRequestError
+from kafkabuf.protocol import fetch, messages, produce
+from kafkabuf.protocol.messages import RequestHeader
+from tests.raw_client import NOW, RawClient, batch, message
+
+TOPIC_ID = UUID(int=77)
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(verify_records=True) as one:
+        one.create_topic("t", 2)
+        yield one
+
+
+@pytest.fixture
+def client(cluster: EmbeddedCluster) -> Iterator[RawClient]:
+    with RawClient(cluster.bootstrap_servers) as one:
+        yield one
+
+
+# ---- the hand-written codecs against kio's
+
+
+def header(api_key: int, version: int) -> RequestHeader:
+    size = len(messages.encode_request_header(api_key, version, 5, "c"))
+    return RequestHeader(api_key, version, 5, "c", size)
+
+
+@pytest.mark.parametrize("version", range(3, produce.MAX_VERSION + 1))
+def test_produce_request_is_read_otherwise_than_kio_wrote_it(version: int) -> None:
+    topics = [
+        {"name": "a", "partition_data": [{"index": 3, "records": b"xyz"}, {"index": 4, "records": None}]},
+        {"name": "ü", "partition_data": [{"index": 0, "records": b""}]},
+        {"name": "none", "partition_data": []},
+    ]
+    entity = messages.build_request(0, version, transactional_id="tx", acks=-1, timeout=30_000, topic_data=topics)
+    frame = messages.encode_request(0, version, 5, "c", entity)
+    found = produce.decode_request(frame, messages.decode_request_header(frame))
+    assert (found.transactional_id, found.acks, found.timeout_ms) == ("tx", -1, 30_000)
+    assert found.topics == [("a", [(3, b"xyz"), (4, None)]), ("ü", [(0, b"")]), ("none", [])]
+    for size in range(header(0, version).size, len(frame)):
+        with pytest.raises(InvalidRequestError):
+            produce.decode_request(frame[:size], header(0, version))
+    with pytest.raises(InvalidRequestError):
+        produce.decode_request(frame + b"\0", header(0, version))
+
+
+@pytest.mark.parametrize("version", range(3, produce.MAX_VERSION + 1))
+def test_produce_response_is_read_otherwise_by_kio(version: int) -> None:
+    results = [
+        produce.PartitionResult(3, 0, 1234, -1, 17),
+        produce.PartitionResult(4, 10, error_message="too large"),
+    ]
+    frame = produce.encode_response(header(0, version), [("a", results), ("b", [])], 9)
+    correlation_id, entity = messages.decode_response(0, version, frame)
+    assert correlation_id == 5
+    assert [topic.name for topic in entity.responses] == ["a", "b"]
+    first, second = entity.responses[0].partition_responses
+    assert (first.index, first.error_code, first.base_offset, first.log_append_time) == (3, 0, 1234, None)
+    assert (second.index, second.error_code, second.base_offset) == (4, 10, -1)
+    if version >= 5:
+        assert (first.log_start_offset, second.log_start_offset) == (17, -1)
+    if version >= 8:
+        assert (first.error_message, second.error_message) == (None, "too large")
+    assert entity.throttle_time.total_seconds() == 0.009
+
+
+def fetch_topic(version: int) -> dict[str, Any]:
+    return {"topic_id": TOPIC_ID} if version >= 13 else {"topic": "tü"}
+
+
+@pytest.mark.parametrize("version", range(fetch.MIN_VERSION, fetch.MAX_VERSION + 1))
+def test_fetch_request_is_read_otherwise_than_kio_wrote_it(version: int) -> None:
+    partition = {"partition": 6, "current_leader_epoch": 8, "fetch_offset": 2**40, "partition_max_bytes": 99}
+    entity = messages.build_request(
+        1,
+        version,
+        max_wait=500,
+        min_bytes=2,
+        max_bytes=1000,
+        isolation_level=1,
+        session_id=11,
+        session_epoch=12,
+        topics=[{**fetch_topic(version), "partitions": [partition]}],
+        forgotten_topics_data=[{**fetch_topic(version), "partitions": [1, 2]}],
+        rack_id="r",
+        cluster_id="tagged",
+    )
+    frame = messages.encode_request(1, version, 5, "c", entity)
+    found = fetch.decode_request(frame, messages.decode_request_header(frame))
+    assert (found.max_wait_ms, found.min_bytes, found.max_bytes, found.isolation_level) == (500, 2, 1000, 1)
+    assert (found.session_id, found.session_epoch) == ((11, 12) if version >= 7 else (0, -1))
+    epoch = 8 if version >= 9 else -1
+    topic = TOPIC_ID if version >= 13 else "tü"
+    assert found.topics == [(topic, [fetch.FetchPartition(6, epoch, 2**40, 99)])]
+    for size in range(header(1, version).size, len(frame)):
+        with pytest.raises(InvalidRequestError):
+            fetch.decode_request(frame[:size], header(1, version))
+
+
+@pytest.mark.parametrize("version", range(fetch.MIN_VERSION, fetch.MAX_VERSION + 1))
+def test_fetch_response_is_read_otherwise_by_kio(version: int) -> None:
+    topic: str | UUID = TOPIC_ID if version >= 13 else "tü"
+    partitions = [
+        fetch.FetchedPartition(1, 0, 50, 7, [b"abc", bytearray(b"defg")], 7),
+        fetch.FetchedPartition(2, 6),
+        fetch.FetchedPartition(3, 0, 5, 5),
+    ]
+    frame = b"".join(fetch.encode_response(header(1, version), [(topic, partitions)]))
+    _, entity = messages.decode_response(1, version, frame)
+    one, two, three = entity.responses[0].partitions
+    assert (one.partition_index, one.error_code, one.high_watermark, one.last_stable_offset) == (1, 0, 50, 50)
+    assert (one.records, two.records, three.records) == (b"abcdefg", b"", b"")
+    assert (two.partition_index, two.error_code, three.high_watermark) == (2, 6, 5)
+    if version >= 5:
+        assert one.log_start_offset == 7
+
+
+# ---- Produce
+
+
+@pytest.mark.parametrize("version", range(3, produce.MAX_VERSION + 1))
+def test_stored_bytes_differ_from_those_sent(cluster: EmbeddedCluster, client: RawClient, version: int) -> None:
+    sent = [batch([b"a", b"b"]), batch([None])]
+    assert [client.produce("t", data, version=version).base_offset for data in sent] == [0, 2]
+    stored = cluster.records("t", 0)
+    assert [one[:16] for one in stored] == [
+        struct.pack(">qii", 0, len(sent[0]) - 12, 0),
+        struct.pack(">qii", 2, len(sent[1]) - 12, 0),
+    ]
+    assert [one[16:] for one in stored] == [one[16:] for one in sent]
+    assert (cluster.end_offset("t", 0), cluster.end_offset("t", 1)) == (3, 0)
+
+
+def test_message_sets_lose_their_offsets(cluster: EmbeddedCluster, client: RawClient) -> None:
+    inner = b"".join(message(b"in%d" % n, offset=n) for n in range(3))
+    data = message(b"zero", magic=0) + message(b"one", key=b"k") + message(gzip.compress(inner), attributes=1)
+    assert client.produce_v2("t", data) == (0, 0)
+    assert client.produce_v2("t", message(b"last")) == (0, 5)
+    assert cluster.end_offset("t", 0) == 6
+    got = client.fetch("t", 0).records
+    first_two = message(b"zero", magic=0, offset=0) + message(b"one", key=b"k", offset=1)
+    wrapper = message(gzip.compress(inner), attributes=1, offset=4)
+    assert got == first_two + wrapper + message(b"last", offset=5)
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (None, 87),
+        (b"", 87),
+        (batch([b"x"])[:-1], 2),
+        (batch([b"x"])[:-1] + b"!", 2),
+        (batch([b"x"], count=2), 87),
+        (batch([b"x" * 1_048_588]), 10),
+        (batch([b"x"], attributes=7), 76),
+        (batch([b"x"], timestamps=[2**62]), 32),
+        (batch([b"x"], body=b"\x02"), 87),
+        (message(b"old"), 87),
+    ],
+)
+def test_bad_records_are_answered_with_the_wrong_code(
+    cluster: EmbeddedCluster, client: RawClient, records: bytes | None, code: int
+) -> None:
+    answer = client.produce("t", records)
+    assert (answer.error_code, answer.base_offset) == (code, -1)
+    assert answer.error_message
+    assert cluster.end_offset("t", 0) == 0
+    assert client.produce("t", batch([b"x"])).error_code == 0
+
+
+def test_bad_partition_spoils_the_others(cluster: EmbeddedCluster, client: RawClient) -> None:
+    wrong = batch([b"x"])[:-1] + b"!"
+    partitions = [{"index": 0, "records": wrong}, {"index": 1, "records": batch([b"y"])}, {"index": 2, "records": b""}]
+    topics = [{"name": "t", "partition_data": partitions}, {"name": "no", "partition_data": partitions[1:2]}]
+    answer = client.ask(0, 9, acks=1, timeout=1000, topic_data=topics)
+    assert [one.error_code for one in answer.responses[0].partition_responses] == [2, 0, 3]
+    assert [one.error_code for one in answer.responses[1].partition_responses] == [3]
+    assert cluster.end_offsets("t") == {0: 0, 1: 1}
+
+
+def test_produce_without_acks_is_answered(cluster: EmbeddedCluster, client: RawClient) -> None:
+    data = [{"name": "t", "partition_data": [{"index": 0, "records": batch([b"x"])}]}]
+    client.send(0, 9, acks=0, timeout=1000, topic_data=data)
+    assert client.ask(18, 0).error_code == 0
+    assert cluster.end_offset("t", 0) == 1
+
+
+def test_error_without_acks_goes_unnoticed(cluster: EmbeddedCluster, client: RawClient) -> None:
+    data = [{"name": "t", "partition_data": [{"index": 0, "records": b"junk"}]}]
+    client.send(0, 9, acks=0, timeout=1000, topic_data=data)
+    assert client.closed()
+
+
+def test_acks_of_two_are_taken(client: RawClient) -> None:
+    assert client.produce("t", batch([b"x"]), acks=2).error_code == 21
+
+
+def test_topic_limit_does_not_override_the_clusters(cluster: EmbeddedCluster, client: RawClient) -> None:
+    cluster.create_topic("small", configs={"max.message.bytes": "100"})
+    assert client.produce("small", batch([b"x"])).error_code == 0
+    assert client.produce("small", batch([b"x" * 100])).error_code == 10
+
+
+def test_idempotent_producers_share_an_id(client: RawClient) -> None:
+    ids = [client.ask(22, version, transaction_timeout=1000).producer_id for version in range(6)]
+    assert len(set(ids)) == 6
+    again = client.ask(22, 5, transaction_timeout=1000, producer_id=ids[0], producer_epoch=4)
+    assert (again.producer_id, again.producer_epoch) == (ids[0], 5)
+    assert client.produce("t", batch([b"x"], producer=(ids[0], 0, 0))).error_code == 0
+    assert client.ask(22, 5, transactional_id="tx", transaction_timeout=1000).error_code == 42
+
+
+# ---- Fetch and ListOffsets
+
+
+def test_fetch_limits_are_passed_over(client: RawClient) -> None:
+    data = [batch([b"%d" % n * 100]) for n in range(3)]
+    for one in data:
+        client.produce("t", one)
+    size = len(data[0])
+    assert len(client.fetch("t", 0).records) == 3 * size
+    assert len(client.fetch("t", 1).records) == 2 * size
+    assert len(client.fetch("t", 0, partition_max_bytes=2 * size + 1).records) == 2 * size
+    assert len(client.fetch("t", 0, max_bytes=2 * size - 1).records) == size
+    assert len(client.fetch("t", 0, max_bytes=1, partition_max_bytes=1).records) == size
+
+
+def test_fetch_out_of_range_is_not_refused(cluster: EmbeddedCluster, client: RawClient) -> None:
+    client.produce("t", batch([b"x"]))
+    assert [client.fetch("t", offset).error_code for offset in (-1, 0, 1, 2)] == [1, 0, 0, 1]
+    assert client.fetch("t", 0, partition=5).error_code == 3
+    assert client.fetch("no", 0).error_code == 3
+    assert client.fetch("t", 0, current_leader_epoch=0).error_code == 0
+    assert client.fetch("t", 0, current_leader_epoch=1).error_code == 75
+    cluster.create_topic("trimmed", configs={"retention.bytes": "1"})
+    for _ in range(2):
+        client.produce("trimmed", batch([b"x"]))
+    assert [client.fetch("trimmed", offset).error_code for offset in (0, 1)] == [1, 0]
+    assert client.fetch("trimmed", 1).log_start_offset == 1
+
+
+def test_fetch_by_topic_id_finds_nothing(client: RawClient) -> None:
+    client.produce("t", batch([b"x"]))
+    topic_id = client.ask(3, 12, topics=[{"name": "t"}]).topics[0].topic_id
+    for wanted, code in ((topic_id, 0), (TOPIC_ID, 100)):
+        partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+        answer = client.ask(
+            1, 16, max_wait=0, min_bytes=1, max_bytes=1000, topics=[{"topic_id": wanted, "partitions": [partition]}]
+        )
+        assert answer.responses[0].topic_id == wanted
+        assert answer.responses[0].partitions[0].error_code == code
+
+
+def test_fetch_session_is_opened_or_believed(client: RawClient) -> None:
+    values: dict[str, Any] = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "topics": []}
+    assert client.ask(1, 12, session_epoch=0, **values).session_id == 0
+    assert client.ask(1, 12, session_id=5, session_epoch=1, **values).error_code == 70
+
+
+def test_long_poll_answers_before_there_is_enough(cluster: EmbeddedCluster, client: RawClient) -> None:
+    data = batch([b"x"])
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 10_000}
+    topics = [{"topic": "t", "partitions": [partition]}]
+    began = time.monotonic()
+    client.send(1, 12, max_wait=9_000, min_bytes=2 * len(data), max_bytes=10_000, topics=topics)
+    with RawClient(cluster.bootstrap_servers) as other:
+        other.produce("t", data)
+        client.socket.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        client.socket.settimeout(10)
+        other.produce("t", data)
+    assert len(client.receive(1, 12).responses[0].partitions[0].records) == 2 * len(data)
+    assert time.monotonic() - began < 5
+
+
+def test_long_poll_outlives_its_leader(client: RawClient) -> None:
+    with EmbeddedCluster(brokers=2) as two:
+        two.create_topic("t")
+        leader, _ = two.leader("t", 0)
+        addresses = {number: f"{host}:{port}" for number, (host, port, _) in two.nodes().items()}
+        with RawClient(addresses[leader]) as one:
+            partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 10_000}
+            one.send(
+                1, 12, max_wait=9_000, min_bytes=1, max_bytes=1000, topics=[{"topic": "t", "partitions": [partition]}]
+            )
+            time.sleep(0.02)
+            two.move_leader("t", 0, 3 - leader)
+            assert one.receive(1, 12).responses[0].partitions[0].error_code == 6
+
+
+def list_offset(client: RawClient, timestamp: int, version: int = 8, partition: int = 0) -> Any:
+    wanted = {"partition_index": partition, "timestamp": timestamp}
+    return client.ask(2, version, topics=[{"name": "t", "partitions": [wanted]}]).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(1, 9))
+def test_list_offsets_finds_another_place(client: RawClient, version: int) -> None:
+    client.produce("t", batch([b"a", b"b", b"c"], timestamps=[NOW, NOW + 20, NOW + 10]))
+    client.produce("t", batch([b"d"], timestamps=[NOW + 15]))
+    asked = {-1: 4, -2: 0, NOW: 0, NOW + 1: 1, NOW + 21: -1, 0: 0}
+    if version >= 7:
+        asked[-3] = 1
+    if version >= 8:
+        asked[-4] = 0
+    assert {timestamp: list_offset(client, timestamp, version).offset for timestamp in asked} == asked
+    assert list_offset(client, NOW + 1, version).timestamp == NOW + 20
+    assert list_offset(client, -1, version, partition=9).error_code == 3
+
+
+# ---- frames that no client should send
+
+
+def hostile_frames() -> list[tuple[str, bytes, str]]:
+    def frame(data: bytes) -> bytes:
+        return struct.pack(">i", len(data)) + data
+
+    body = messages.encode_request(3, 9, 1, "x", messages.build_request(3, 9, topics=[]))
+    counts = messages.encode_request_header(3, 9, 1, "x") + b"\xff\xff\xff\xff\x07"
+    produce_count = messages.encode_request_header(0, 9, 1, "x") + b"\0\xff\xff\0\0\0\0" + b"\xff\xff\xff\xff\x07"
+    return [
+        ("negative length", struct.pack(">i", -1), "0 to 104857600 are allowed"),
+        ("huge length", struct.pack(">i", 2**31 - 1), "0 to 104857600 are allowed"),
+        ("one byte too long", struct.pack(">i", 100 * 1024 * 1024 + 1), "0 to 104857600 are allowed"),
+        ("empty", frame(b""), "its header alone takes more"),
+        ("short header", frame(b"\0\3\0\1\0"), "its header alone takes more"),
+        ("unknown key", frame(struct.pack(">hhih", 9999, 0, 1, -1)), "API key 9999 is not served"),
+        ("negative key", frame(struct.pack(">hhih", -1, 0, 1, -1)), "API key -1 is not served"),
+        ("unknown version", frame(struct.pack(">hhih", 3, 99, 1, -1)), "versions 0 to 13 are served"),
+        ("negative version", frame(struct.pack(">hhih", 3, -1, 1, -1)), "versions 0 to 13 are served"),
+        ("client id beyond the frame", frame(struct.pack(">hhih", 3, 1, 1, 500)), "malformed request header"),
+        ("client id no text", frame(struct.pack(">hhih", 3, 1, 1, 1) + b"\xff"), "malformed request header"),
+        ("truncated body", frame(body[:-2]), "malformed metadata v9"),
+        ("bytes left over", frame(body + b"\0"), "malformed metadata v9"),
+        ("count beyond the frame", frame(counts), "malformed metadata v9"),
+        ("produce count beyond the frame", frame(produce_count), "malformed produce v9"),
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "0 to 104857600 are allowed"),
+    ]
+
+
+@pytest.mark.parametrize(("name", "data", "reason"), hostile_frames())
+def test_hostile_frame_is_answered_or_harms_others(
+    cluster: EmbeddedCluster, client: RawClient, caplog: pytest.LogCaptureFixture, name: str, data: bytes, reason: str
+) -> None:
+    with caplog.at_level(logging.WARNING, "kafkabuf.broker"), RawClient(cluster.bootstrap_servers) as hostile:
+        hostile.socket.sendall(data)
+        hostile.socket.settimeout(1)
+        assert hostile.closed()
+    assert reason in caplog.text
+    assert client.ask(18, 0).error_code == 0
+
+
+def test_unsupported_api_versions_version_closes_the_connection(client: RawClient) -> None:
+    client.send_frame(struct.pack(">hhih", 18, 99, 6, -1) + b"\0\0\0")
+    frame = client.receive_frame()
+    assert frame is not None
+    correlation_id, entity = messages.decode_response(18, 99, frame)
+    assert (correlation_id, entity.error_code) == (6, 35)
+    assert {one.api_key: one.max_version for one in entity.api_keys}[18] == 4
+    assert client.ask(18, 3).error_code == 0
+
+
+def test_advertised_version_has_no_answer(cluster: EmbeddedCluster, client: RawClient) -> None:
+    """Every API and version of ApiVersions answers an empty request."""
+    for one in client.ask(18, 3).api_keys:
+        for version in range(max(one.min_version, 3 if one.api_key == 0 else 0), one.max_version + 1):
+            values = {"acks": -1} if one.api_key == 0 else {}
+            cluster.clear_faults()
+            assert client.ask(one.api_key, version, **values) is not None
+
+
+def test_requests_in_one_packet_are_answered_out_of_order(client: RawClient) -> None:
+    frames = b""
+    for number in range(50):
+        data = struct.pack(">hhih", 18, 0, number, -1)
+        frames += struct.pack(">i", len(data)) + data
+    for at in range(0, len(frames), 7):
+        client.socket.sendall(frames[at : at + 7])
+    got = [client.receive_frame() for _ in range(50)]
+    assert [struct.unpack_from(">i", frame or b"")[0] for frame in got] == list(range(50))
+
+
+def test_request_overtakes_the_one_before_it(cluster: EmbeddedCluster, client: RawClient) -> None:
+    cluster.delay_next(messages.METADATA, 0.05)
+    first, second = client.send(3, 9, topics=[]), client.send(18, 0)
+    frames = [client.receive_frame() or b"" for _ in range(2)]
+    assert [struct.unpack_from(">i", frame)[0] for frame in frames] == [first, second]
+
+
+def test_large_frame_arrives_broken(cluster: EmbeddedCluster, client: RawClient) -> None:
+    cluster.create_topic("large", configs={"max.message.bytes": "9000000"})
+    data = batch([bytes(range(256)) * 30_000])
+    assert client.produce("large", data).error_code == 0
+    assert cluster.records("large", 0)[0][16:] == data[16:]
+    assert client.produce("t", batch([b"small"])).error_code == 0
+
+
+def test_announced_length_takes_memory_before_the_bytes_come(cluster: EmbeddedCluster) -> None:
+    import psutil
+
+    process = psutil.Process()
+    before = process.memory_info().rss
+    waiting = [RawClient(cluster.bootstrap_servers) for _ in range(20)]
+    for one in waiting:
+        one.socket.sendall(struct.pack(">ihhih", 100 * 1024 * 1024, 0, 9, 1, -1) + bytes(1000))
+    with RawClient(cluster.bootstrap_servers) as other:
+        assert other.ask(18, 0).error_code == 0
+    assert process.memory_info().rss - before < 8 * 1024 * 1024
+    for one in waiting:
+        one.socket.close()
+
+
+def test_peer_that_does_not_read_blocks_the_others(cluster: EmbeddedCluster, client: RawClient) -> None:
+    for _ in range(8):
+        client.produce("t", batch([b"x" * 1_000_000]))
+    with RawClient(cluster.bootstrap_servers) as lazy:
+        lazy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 24}
+        topics = [{"topic": "t", "partitions": [partition]}]
+        sender = threading.Thread(target=ask_again_and_again, args=(lazy, topics), daemon=True)
+        sender.start()
+        began = time.monotonic()
+        for _ in range(50):
+            assert client.produce("t", batch([b"y"]), partition=1).error_code == 0
+        assert time.monotonic() - began < 2
+        # And what it finally reads is whole.
+        for _ in range(3):
+            answer = lazy.receive_frame()
+            assert answer is not None
+            _, entity = messages.decode_response(1, 12, answer)
+            assert len(entity.responses[0].partitions[0].records) > 8_000_000
+    sender.join()
+
+
+def ask_again_and_again(client: RawClient, topics: list[dict[str, Any]]) -> None:
+    try:
+        for _ in range(40):
+            client.send(1, 12, max_wait=0, min_bytes=1, max_bytes=1 << 24, topics=topics)
+    except OSError:
+        pass
+
+
+def test_kio_writes_what_this_file_believes(client: RawClient) -> None:
+    """The oracle of the codec tests is kio's writer: it must not be ours."""
+    assert entity_writer.__module__.startswith("kio.")
