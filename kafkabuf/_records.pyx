@@ -1,25 +1,26 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Encoding of records in place: size, reserve once, write, patch the header back. The layouts are in _records.pxd."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
 
 from kafkabuf._wire cimport (
     kb_crc32, kb_crc32c, kb_crc32c_table, kb_crc_init, kb_crc_sliced, murmur2, put_bytes, put_i8, put_i16, put_i32,
-    put_i64, put_uvarint, put_varint, varint_size,
+    put_i64, put_varint,
 )
 
-from kafkabuf.errors import ClosedError, RecordTooLargeError, SerializationError
+from kafkabuf.errors import ClosedError, InvalidTimestampError, RecordTooLargeError, SerializationError
 
 kb_crc_init()
 
 cdef int64_t INT32_MAX = 0x7FFFFFFF
 
 
-cdef void builder_init(RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic) noexcept nogil:
+cdef void builder_init(
+    RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic
+) noexcept nogil:
     b.base = base
     b.capacity = capacity
     b.write_limit = write_limit
@@ -162,8 +163,8 @@ cdef class MemoryRecordsBuilder:
     def __init__(self, int magic=2, Py_ssize_t write_limit=16384):
         if magic not in (1, 2):
             raise ValueError(f"magic is 1 or 2, found {magic}")
-        if write_limit < 0:
-            raise ValueError(f"write_limit is a number of bytes, found {write_limit}")
+        if not 0 <= write_limit <= INT32_MAX:
+            raise ValueError(f"write_limit is a number of bytes up to 2^31 - 1, found {write_limit}")
         self.headers = bytearray()
         self._reserve(magic, max(write_limit, BATCH_RECORDS), write_limit)
 
@@ -176,12 +177,15 @@ cdef class MemoryRecordsBuilder:
         """Append a record; its offset within the batch, or None when the batch has no room for it.
 
         `key` and `value` are bytes-like or None; `headers` pairs of (str, bytes or None), for magic 2 only.
-        Raises RecordTooLargeError past the format's 2^31 limits, ClosedError after `close`.
+        Raises RecordTooLargeError past the format's 2^31 limits, InvalidTimestampError for a negative timestamp (two of
+        different signs may lie further apart than a delta reaches), ClosedError after `close`.
         """
         cdef Record r
         cdef Py_ssize_t needed
         if self.closed:
             raise ClosedError("the batch is closed")
+        if timestamp_ms < 0:
+            raise InvalidTimestampError(f"timestamp_ms must not be negative, found {timestamp_ms}")
         r.timestamp = timestamp_ms
         r.key = _field(key)
         r.value = _field(value)
@@ -201,8 +205,13 @@ cdef class MemoryRecordsBuilder:
         return self.builder.count - 1
 
     def close(self, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1):
-        """Finish the batch and return its bytes. Called again, it returns the same records under the new producer."""
+        """Finish the batch and return its bytes; none where it holds no record, since no broker takes an empty batch.
+
+        Called again, it returns the same records under the new producer.
+        """
         self.closed = True
+        if self.builder.count == 0:
+            return b""
         finish(&self.builder, producer_id, producer_epoch, base_sequence)
         return PyBytes_FromStringAndSize(<char*>self.builder.base, self.builder.position)
 
@@ -226,6 +235,17 @@ cdef Field _field(const uint8_t[::1] data):
 
 
 # ---- leaves made visible, for tests and tools ------------------------------------------------------------------------
+
+def estimate_size_upper_bound(int magic, const uint8_t[::1] key, const uint8_t[::1] value, headers=()):
+    """Bytes that a batch of this one record never exceeds (Kafka's `estimateSizeInBytesUpperBound`)."""
+    cdef Record r
+    cdef bytearray encoded = bytearray()
+    r.key = _field(key)
+    r.value = _field(value)
+    r.header_count = encode_headers(headers, encoded)
+    r.headers_size = len(encoded)
+    return size_upper_bound(magic, &r)
+
 
 def crc32c(const uint8_t[::1] data, uint32_t crc=0):
     """CRC-32C (Castagnoli) of bytes, continuing from `crc`."""
