@@ -1,0 +1,89 @@
+"""Checksums and the key's hash: by instruction, by table, and as everybody else computes them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import crc32c as crc32c_package
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kafka.partitioner import murmur2 as kafka_python_murmur2
+
+from kafkabuf._records import crc32, crc32c, crc32c_portable, murmur2_hash
+from kafkabuf.partitioner import murmur2, partition_for_key
+
+Crc = Callable[..., int]
+CRCS = pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(crc32c, crc32c_package.crc32c), (crc32c_portable, crc32c_package.crc32c), (crc32, zlib.crc32)],
+    ids=["crc32c by instruction", "crc32c by table", "crc32"],
+)
+# The instruction runs over three streams of 512 bytes at once, then by 8, then by 1; the table by 8, then by 1.
+LENGTHS = sorted({n + off for n in (0, 8, 512, 1536, 3072, 4608, 16384) for off in range(-9, 10) if n + off >= 0})
+NOISE = np.random.default_rng(7).bytes(70_000)
+
+
+@CRCS
+@pytest.mark.parametrize("start", [0, 1, 7])
+def test_crc_is_wrong_at_some_length_or_alignment(ours: Crc, theirs: Crc, start: int) -> None:
+    for length in LENGTHS:
+        piece = memoryview(NOISE)[start : start + length]
+        assert ours(piece) == theirs(piece), f"{length} bytes from {start}"
+
+
+@CRCS
+@given(data=st.binary(max_size=200), seed=st.integers(0, 2**32 - 1))
+@example(b"", 0)
+@example(b"", 2**32 - 1)
+@example(b"\0", 0)
+def test_crc_that_goes_on_from_another_is_wrong(ours: Crc, theirs: Crc, data: bytes, seed: int) -> None:
+    assert ours(data, seed) == theirs(data, seed)
+
+
+@CRCS
+@given(cuts=st.lists(st.integers(0, 20_000), max_size=4).map(sorted))
+def test_crc_of_the_parts_is_not_that_of_the_whole(ours: Crc, theirs: Crc, cuts: list[int]) -> None:
+    whole = memoryview(NOISE)[:20_000]
+    chained = 0
+    for begin, end in zip([0, *cuts], [*cuts, 20_000], strict=True):
+        chained = ours(whole[begin:end], chained)
+    assert chained == theirs(whole)
+
+
+def test_crc_misses_its_check_value() -> None:
+    """The catalogue's check value: the CRC of the nine digits."""
+    assert crc32c(b"123456789") == crc32c_portable(b"123456789") == 0xE3069283
+    assert crc32(b"123456789") == 0xCBF43926
+
+
+@pytest.mark.parametrize(
+    ("key", "signed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_hash_is_not_java_s(key: bytes, signed: int) -> None:
+    """Vectors of Kafka's UtilsTest.testMurmur2, where an int is signed."""
+    assert murmur2(key) == murmur2_hash(key) == signed % 2**32
+
+
+@given(st.binary(max_size=70), st.integers(1, 2**31 - 1))
+@example(b"", 3)
+@example(b"\xff" * 7, 12)
+def test_key_goes_to_another_partition_than_kafka_python_s(key: bytes, partitions: int) -> None:
+    assert murmur2_hash(key) == kafka_python_murmur2(key)
+    assert partition_for_key(key, partitions) == (kafka_python_murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+@pytest.mark.parametrize("partitions", [0, -1])
+def test_partition_of_a_topic_without_any(partitions: int) -> None:
+    with pytest.raises(ValueError, match=f"found {partitions}"):
+        partition_for_key(b"key", partitions)
