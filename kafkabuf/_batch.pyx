@@ -150,15 +150,20 @@ cdef class Batch:
                 lock.release()
         return 0
 
-    def run_callbacks(self):
+    cdef int run_callbacks(self) except -1:
         cdef list thunks
         cdef Py_ssize_t i
         thunks, self.thunks = self.thunks, None
         for i in range(0, len(thunks), 2):
-            try:
-                thunks[i]((<RecordFuture>thunks[i + 1]).metadata(), self.error)
-            except Exception:
-                logger.exception("a callback raised for a record of %s-%d", self.topic, self.partition)
+            self.call_back(thunks[i], <RecordFuture>thunks[i + 1])
+        return 0
+
+    cdef int call_back(self, callback, RecordFuture future) except -1:
+        try:
+            callback(future.metadata(), self.error)
+        except BaseException:  # even SystemExit: the batch's other callbacks and waiting threads must have their turn
+            logger.exception("a callback raised for a record of %s-%d", self.topic, self.partition)
+        return 0
 
     def wait(self, timeout=None, clock=system_clock):
         """Wait until the outcome is decided and the callbacks have run; False when `timeout` seconds pass first."""
@@ -181,8 +186,7 @@ cdef class Batch:
     cdef int add_callback(self, callback, RecordFuture future) except -1:
         """Call `callback(metadata, error)` at the end, or now where the end has come."""
         if self.outcome != PENDING:
-            callback(future.metadata(), self.error)
-            return 0
+            return self.call_back(callback, future)
         if self.thunks is None:
             self.thunks = []
         self.thunks.append(callback)

@@ -28,4 +28,4 @@ cdef class ProducerCore:
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition)
     cdef int64_t now_ms(self) except -1
     cdef int check_size(self, const Record* r) except -1
-    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, Record* r)
+    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r)

@@ -108,20 +108,18 @@ cdef class ProducerCore:
         try:
             key_held = hold(key, &r.key, &key_view, "key", "key_serializer")
             value_held = hold(value, &r.value, &value_view, "value", "value_serializer")
-            future = self.enqueue(queues, partition, &r)
+            future = self.enqueue(queues, partition, callback, &r)
         finally:
             if key_held:
                 PyBuffer_Release(&key_view)
             if value_held:
                 PyBuffer_Release(&value_view)
-        if callback is not None:
-            future.batch.add_callback(callback, future)
         return future
 
-    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, Record* r):
+    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r):
         cdef PartitionQueue queue
+        cdef RecordFuture future
         cdef Batch batch
-        cdef int32_t index
         cdef bint sticky = False, opened = False
         self.check_size(r)
         if partition is not None:
@@ -139,12 +137,14 @@ cdef class ProducerCore:
                 queue = topic.sticky
             batch = self.accumulator.open_batch(queue, r, self.clock.monotonic() + self.max_block)
             opened = True
-        index = batch.builder.count
+        future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
         append(&batch.builder, r)
         self.records_sent += 1
+        if callback is not None:
+            batch.add_callback(callback, future)
         if opened:
             self.accumulator.wakeup()
-        return new_future(batch, index, r.timestamp, r.key.size, r.value.size)
+        return future
 
     cdef int check_open(self) except -1:
         if self.closing:

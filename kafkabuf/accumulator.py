@@ -46,7 +46,7 @@ class RecordAccumulator(AccumulatorCore):
         self._delivery_timeout = config.delivery_timeout_ms / 1000
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._max_request_size = config.max_request_size
-        self._flushes = 0
+        self._flushes: set[object] = set()  # one token for each flush under way
 
     # ---- thread: any -------------------------------------------------------------------------------------------------
 
@@ -63,7 +63,8 @@ class RecordAccumulator(AccumulatorCore):
     def flush(self, timeout: float | None) -> None:
         """Send what is buffered without lingering and wait for every outcome. Raises TimeoutError."""
         deadline = None if timeout is None else self.clock.monotonic() + timeout
-        self._flushes += 1
+        token = object()
+        self._flushes.add(token)
         try:
             self.wakeup()
             for batch in list(self.incomplete):
@@ -71,14 +72,14 @@ class RecordAccumulator(AccumulatorCore):
                 if not batch.wait(left, self.clock):
                     raise TimeoutError(f"flush: {len(self.incomplete)} batches not acknowledged within {timeout} s")
         finally:
-            self._flushes -= 1
+            self._flushes.discard(token)
 
     # ---- thread: Sender ----------------------------------------------------------------------------------------------
 
     def ready(self, now: float) -> Ready:
         answer = Ready()
         exhausted = self.pool.waiting > 0
-        for queue in self.active:
+        for queue in list(self.active):  # a copy: send() adds to it while this loop runs
             wait = self._time_until_sendable(queue, now, exhausted)
             if wait > 0:
                 answer.next_check = min(answer.next_check, wait)
@@ -104,9 +105,10 @@ class RecordAccumulator(AccumulatorCore):
         size = 0
         exhausted = self.pool.waiting > 0
         for queue in queues:
-            if self._time_until_sendable(queue, now, exhausted) > 0:
+            head = queue.head
+            if head is None or self._time_until_sendable(queue, now, exhausted) > 0:
                 continue
-            if batches and size + queue.head.size > self._max_request_size:
+            if batches and size + head.size > self._max_request_size:
                 break
             batch = self.drain_one(queue)
             size += batch.size

@@ -22,7 +22,7 @@ class RowPlaces(NamedTuple):
     """By row of one Arrow chunk: the number of its Segment, its place in that batch, its timestamp in ms."""
 
     segment: Int32Array
-    index: Int32Array
+    place: Int32Array
     timestamp: Int64Array
 
 
@@ -80,7 +80,7 @@ class ArrowReport:
         """Partition, offset, timestamp (ms) and error code of every row, in the order they were given. Waits."""
         self.wait(timeout)
         segment = _joined([chunk.segment for chunk in self._places], np.int32)
-        index = _joined([chunk.index for chunk in self._places], np.int32)
+        place = _joined([chunk.place for chunk in self._places], np.int32)
         timestamp = _joined([chunk.timestamp for chunk in self._places], np.int64)
         batches = [segment.batch for segment in self._segments]
         partition, base, appended, code = (
@@ -93,7 +93,7 @@ class ArrowReport:
             )
         )
         return ArrowResult(
-            partition, np.where(base >= 0, base + index, -1), np.where(appended >= 0, appended, timestamp), code
+            partition, np.where(base >= 0, base + place, -1), np.where(appended >= 0, appended, timestamp), code
         )
 
     def ranges(self, timeout: float | None = None) -> list[OffsetRange]:

@@ -1,4 +1,4 @@
-"""The Sender's turn: expire, ask what is ready, drain it into Produce requests, poll the network, act on the answers."""
+"""The Sender's turn: expire, ask what is ready, drain it into Produce requests, poll, act on the answers."""
 
 from __future__ import annotations
 
