@@ -22,7 +22,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError
 from kafkabuf.report import OffsetRange
-from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, sink, workers
+from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.schema import sink_columns
 from kafkabuf.spark.sink import ArrowSink
@@ -190,7 +190,7 @@ class FakeProducer:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
     producer = FakeProducer()
-    monkeypatch.setattr("kafkabuf.KafkaProducer", lambda settings: producer, raising=False)
+    monkeypatch.setattr(workers, "KafkaProducer", lambda settings: producer)
     monkeypatch.setattr(workers, "_producers", {})
     return producer
 
@@ -205,7 +205,7 @@ SINK = ArrowSink(SinkOptions("t", (("bootstrap.servers", "localhost:9092"),)), (
 
 def test_a_long_task_does_not_pile_up_reports(fake: FakeProducer) -> None:
     report = SINK.send(batches(100))
-    assert fake.most_unresolved == sink.MAX_OPEN_REPORTS + 1
+    assert fake.most_unresolved == task.MAX_OPEN_REPORTS + 1
     assert fake.unresolved == 0
     assert fake.flushes == 1
     assert (report.rows, report.bytes) == (300, 3000)
@@ -227,7 +227,7 @@ def test_failed_batch_fails_the_task_and_leaves_no_buffered_rows_to_its_retry(fa
         SINK.send(batches(100))
     assert fake.closed
     assert not workers._producers
-    assert len(fake.batches) <= failing + sink.MAX_OPEN_REPORTS + 1
+    assert len(fake.batches) <= failing + task.MAX_OPEN_REPORTS + 1
 
 
 def test_empty_partition_opens_no_producer(fake: FakeProducer) -> None:

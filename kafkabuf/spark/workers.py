@@ -3,15 +3,15 @@
 Spark reuses its Python workers for task after task, one task at a time, and ends them with os._exit or SIGKILL. So a
 producer lives as long as its worker, is never shared by two tasks at once, and nothing may be left for an exit handler:
 each task flushes what it sent.
+
+Only tasks import this module: it loads the extensions.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kafkabuf.producer import KafkaProducer
+from kafkabuf.producer import KafkaProducer
 
 Settings = tuple[tuple[str, str], ...]
 
@@ -24,8 +24,6 @@ def producer_for(settings: Settings) -> KafkaProducer:
     place = (os.getpid(), settings)
     producer = _producers.get(place)
     if producer is None:
-        from kafkabuf import KafkaProducer
-
         producer = _producers[place] = KafkaProducer(dict(settings))
     return producer
 
