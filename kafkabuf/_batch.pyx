@@ -171,11 +171,12 @@ cdef class Batch:
             return True
         lock = threading.Lock()
         lock.acquire()
-        # No other thread runs between this look and the append: neither step lets the GIL go.
-        if self.settled:
-            return True
         if self.sleepers is None:
             self.sleepers = []
+        # Making an object may let another thread run, as the garbage collector may. From this look to the append no
+        # object is made.
+        if self.settled:
+            return True
         self.sleepers.append(lock)
         if clock.wait(lock, timeout):
             return True
@@ -185,10 +186,11 @@ cdef class Batch:
 
     cdef int add_callback(self, callback, RecordFuture future) except -1:
         """Call `callback(metadata, error)` at the end, or now where the end has come."""
-        if self.outcome != PENDING:
-            return self.call_back(callback, future)
         if self.thunks is None:
             self.thunks = []
+        # As in `wait`: nothing between this look and the appends lets another thread run.
+        if self.outcome != PENDING:
+            return self.call_back(callback, future)
         self.thunks.append(callback)
         self.thunks.append(future)
         return 0
