@@ -38,6 +38,7 @@ cdef class BufferPool:
     cdef unsigned char* base                # its first byte
     cdef object clock
     cdef object on_wait
+    cdef public object on_exhausted         # set later at will: the Sender comes after the pool
 
     # ---- guarded by `mutex`
     cdef pthread_mutex_t mutex

@@ -18,7 +18,10 @@ class BufferPool:
         clock: Clock | None = None,
         poison: bool = False,
         on_wait: Callable[[float], None] | None = None,
+        on_exhausted: Callable[[], None] | None = None,
     ) -> None: ...
+
+    on_exhausted: Callable[[], None] | None
     @property
     def total(self) -> int: ...
     @property
@@ -50,7 +53,7 @@ class BufferPool:
 
 @final
 class Slab:
-    """A run of slabs, released exactly once. A writable buffer of `nbytes` bytes; its memoryviews keep it from release."""
+    """A run of slabs, released exactly once: a writable buffer of `nbytes` bytes; its memoryviews put off release."""
 
     def __init__(self, pool: BufferPool) -> None: ...
     @property

@@ -54,12 +54,14 @@ def _new_arena(total):
 cdef class BufferPool:
     """`total` bytes cut into slabs of `slab_size`; any thread may allocate and release.
 
-    `on_wait(seconds)` is called by each allocation that had to wait, after its wait (Kafka's bufferpool-wait-time); if
-    it raises, the allocation raises that and keeps no memory. `poison` overwrites released memory, to show up readers
+    `on_exhausted()` is called by each allocation that must wait once it stands in the queue, so that a Sender woken by
+    it is certain to see `waiting`; `on_wait(seconds)` after its wait (Kafka's bufferpool-wait-time). If either raises,
+    the allocation raises that and keeps no memory. `poison` overwrites released memory, to show up readers
     that hold on to it. Raises ConfigError for sizes that make no slab, MemoryError when the machine refuses the arena.
     """
 
-    def __cinit__(self, Py_ssize_t total, Py_ssize_t slab_size, *, clock=None, bint poison=False, on_wait=None):
+    def __cinit__(self, Py_ssize_t total, Py_ssize_t slab_size, *, clock=None, bint poison=False, on_wait=None,
+                  on_exhausted=None):
         pthread_mutex_init(&self.mutex, NULL)
         if slab_size < 1 or total < slab_size:
             raise ConfigError(f"buffer.memory is {total} and batch.size {slab_size} bytes: batch.size must be at least "
@@ -74,6 +76,7 @@ cdef class BufferPool:
         self.poison = poison
         self.clock = SystemClock() if clock is None else clock
         self.on_wait = on_wait
+        self.on_exhausted = on_exhausted
         self.arena = _new_arena(total)
         self.base = &self.arena[0]
         if set_up(&self.table, self.slab_count) < 0:
@@ -223,6 +226,8 @@ cdef class BufferPool:
     cdef int wait_turn(self, Waiter* me, object wake, object timeout) except -1:
         cdef double seconds
         try:
+            if self.on_exhausted is not None:
+                self.on_exhausted()
             started = self.clock.monotonic()
             self.clock.wait(wake, timeout)
             self.leave(me)
@@ -232,7 +237,7 @@ cdef class BufferPool:
             pthread_mutex_unlock(&self.mutex)
             if self.on_wait is not None:
                 self.on_wait(seconds)
-        except BaseException:       # KeyboardInterrupt while waiting, or a metric that fails
+        except BaseException:       # KeyboardInterrupt while waiting, or a hook that fails
             self.leave(me)
             if me.slab >= 0:
                 self.release(me.slab, me.n_slabs)

@@ -54,7 +54,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.free += reversed(range(handle.first, handle.first + handle.count))
         if not forget:
             handle.release()
-            with pytest.raises(ValueError):
+            with pytest.raises(ValueError, match="released"):
                 handle.release()
 
     @precondition(lambda self: self.held)
@@ -67,7 +67,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.free)
     @rule(data=st.data())
     def release_what_is_free(self, data: st.DataObject) -> None:
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="not all in use"):
             self.pool._release_run(data.draw(st.sampled_from(self.free)), 1)
 
     @precondition(lambda self: len(self.held) > 3)

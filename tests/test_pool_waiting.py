@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import signal
-import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 
@@ -175,6 +175,32 @@ def test_failing_metric_loses_memory(served: bool) -> None:
     assert_whole(pool)
 
 
+def test_sender_is_woken_before_it_can_see_the_waiter() -> None:
+    seen: list[int] = []
+    held: list[Slab] = []
+
+    def sender() -> None:
+        seen.append(pool.waiting)
+        held.pop().release()
+
+    pool = make_pool(1)
+    pool.on_exhausted = sender
+    held.append(pool.allocate(1, 0))
+    pool.allocate(1, 1.0).release()  # served, because what was woken knew that someone waits
+    assert seen == [1]
+    assert_whole(pool)
+
+
+def test_failing_wake_up_of_the_sender_loses_memory() -> None:
+    def broken() -> None:
+        raise OSError("no wake-up")
+
+    pool = BufferPool(2 * SLAB, SLAB, clock=ManualClock(auto_advance=True), on_exhausted=broken)
+    with pool.allocate(1, 0), pytest.raises(OSError, match="no wake-up"):
+        pool.allocate(2 * SLAB, 1.0)
+    assert_whole(pool)
+
+
 def test_wait_time_is_not_recorded() -> None:
     waits: list[float] = []
     pool = BufferPool(SLAB, SLAB, clock=ManualClock(auto_advance=True), on_wait=waits.append)
@@ -255,20 +281,34 @@ def test_small_requests_starve_a_large_one() -> None:
 
 
 def test_one_release_serves_one_waiter_where_there_is_memory_for_more() -> None:
-    clock = ArrivalClock()
+    second_served = threading.Event()
+
+    class StuckClock(ArrivalClock):
+        def wait(self, lock: Lockable, timeout: float | None) -> bool:
+            served = super().wait(lock, timeout)
+            if timeout == PATIENCE:  # the first waiter, which does not come to run before the second has its memory
+                assert second_served.wait(PATIENCE)
+            return served
+
+        def monotonic(self) -> float:
+            return 0.0
+
+    clock = StuckClock()
     pool = make_pool(3, clock)
     held = pool.allocate(3 * SLAB, 0)
-    waiters = []
-    for slabs in (1, 2, 1):
-        waiters.append(in_thread(lambda slabs=slabs: pool.allocate(slabs * SLAB, None)))  # type: ignore[misc]
-        clock.await_arrival()
+    first = in_thread(lambda: pool.allocate(SLAB, PATIENCE))
+    clock.await_arrival()
+    second = in_thread(lambda: pool.allocate(2 * SLAB, None))
+    clock.await_arrival()
+    third = in_thread(lambda: pool.allocate(SLAB, None))
+    clock.await_arrival()
     held.release()
-    first, second = waiters[0].result(PATIENCE), waiters[1].result(PATIENCE)
+    handle = second.result(PATIENCE / 2)
+    second_served.set()
     assert pool.waiting == 1
-    second.release()
-    third = waiters[2].result(PATIENCE)
-    first.release()
-    third.release()
+    handle.release()
+    for waiter in (first, third):
+        waiter.result(PATIENCE).release()
     assert_whole(pool)
 
 
@@ -306,21 +346,14 @@ def test_close_leaves_threads_waiting() -> None:
     assert_whole(pool)
 
 
-# ---- real threads ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def restless_threads() -> Iterator[None]:
-    """Threads that switch every few bytecodes, so that they meet while they hold memory."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual)
+# ---- real threads ----------------------------------------------------------------------------------------------------
 
 
 # Kafka: testStressfulSituation
-def test_threads_lose_or_share_memory(restless_threads: None) -> None:
-    pool = make_pool(7, SystemClock())
+def test_threads_lose_or_share_memory() -> None:
+    clock = ArrivalClock()
+    pool = make_pool(7, clock)
+    everything = pool.allocate(7 * SLAB, 0)
     done = threading.Event()
 
     def work(mark: int) -> None:
@@ -333,6 +366,7 @@ def test_threads_lose_or_share_memory(restless_threads: None) -> None:
                 slab.state = rng.choice(["open", "closed", "in_flight", "scratch"])
                 if rng.random() < 0.3:
                     pool.check()
+                time.sleep(0)  # lets go of the GIL, so that the others come while this one holds memory
                 assert bytes(view) == bytes([mark]) * slab.nbytes, "two owners"
                 view.release()
 
@@ -343,12 +377,15 @@ def test_threads_lose_or_share_memory(restless_threads: None) -> None:
     nogil = in_thread(churn)
     workers = [in_thread(lambda mark=mark: work(mark)) for mark in range(1, 6)]  # type: ignore[misc]
     try:
+        for _ in workers:
+            clock.await_arrival()
+        everything.release()
         for worker in workers:
             worker.result(60)
     finally:
         done.set()
     nogil.result(PATIENCE)
-    assert pool.waits_total > 0
+    assert pool.waits_total > len(workers)
     assert pool.refused_total == 0
     assert_whole(pool)
 
@@ -363,7 +400,7 @@ def test_release_without_the_gil_wakes_nobody() -> None:
 
     other = in_thread(churn)
     try:
-        while pool.waits_total < 20:
+        while pool.waits_total < 5:
             pool.allocate(1, PATIENCE).release()
     finally:
         done.set()
