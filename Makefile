@@ -27,7 +27,8 @@ $(VENV)/.installed: requirements-build.lock requirements.lock tools/bootstrap.sh
 
 $(VENV)/.built: $(VENV)/.installed setup.py pyproject.toml $(NATIVE)
 	@echo "kafkabuf: building the extensions ..."
-	@CFLAGS="$(CFLAGS) $(BUILD_CFLAGS)" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@CFLAGS="$(CFLAGS) $(BUILD_CFLAGS)" PYTHONWARNINGS="ignore:Editable installation" \
+		$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.built requirements-bench.lock
