@@ -72,7 +72,7 @@ def change(index: int, **fields: object) -> Callable[[list[Record]], list[Record
         (lambda records: records + records[-1:], "comes after row"),
         (
             lambda records: [*records[:2], records[7], *records[3:7], records[2], *records[8:]],
-            "row 2 comes after row 7",
+            "comes after row",
         ),
         (change(3, value=b'{"row":4}'), "the checksum of what was sent"),
         (change(3, value=None), "the checksum of what was sent"),

@@ -25,4 +25,4 @@ class ArrowSink:
         # Loads the extensions: only where rows are sent, and before the first batch is asked for, while Spark makes it.
         from kafkabuf.spark import task
 
-        return task.send(self, batches)
+        return task.send(batches, self.options, self.columns)

@@ -11,21 +11,21 @@ from pyspark import TaskContext
 from kafkabuf.errors import InvalidTopicError
 from kafkabuf.report import ArrowReport, OffsetRange
 from kafkabuf.spark import workers
+from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.report import TaskReport, merge_ranges
-from kafkabuf.spark.sink import ArrowSink
 
 # Batches sent and not yet looked at. A report keeps each row's place until it is read, so this bounds a task's memory
 # besides buffer.memory, and how far a task runs on after its first error.
 MAX_OPEN_REPORTS = 16
 
 
-def send(sink: ArrowSink, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+def send(batches: Iterator[pa.RecordBatch], options: SinkOptions, columns: tuple[str, ...]) -> TaskReport:
     """See `ArrowSink.send`."""
     try:
-        tally = _send_all(sink, batches)
+        tally = _send_all(batches, options, list(columns))
     except BaseException:
         # A retry in this process must not find this attempt's unsent rows in the buffer.
-        workers.discard(sink.options.producer)
+        workers.discard(options.producer)
         raise
     context = TaskContext.get()
     return TaskReport(
@@ -56,16 +56,15 @@ class _Tally:
         self.ranges = merge_ranges((*self.ranges, *ranges))
 
 
-def _send_all(sink: ArrowSink, batches: Iterator[pa.RecordBatch]) -> _Tally:
-    topic, columns = sink.options.topic, list(sink.columns)
+def _send_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, columns: list[str]) -> _Tally:
     tally, reports, row = _Tally(), deque[ArrowReport](), 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        producer = workers.producer_for(sink.options.producer)  # not before: an empty partition opens no connection
-        if topic is None:
+        producer = workers.producer_for(options.producer)  # not before: an empty partition opens no connection
+        if options.topic is None:
             _check_topics(batch.column("topic"), row)
-        reports.append(producer.send_arrow(batch.select(columns), topic=topic))
+        reports.append(producer.send_arrow(batch.select(columns), topic=options.topic))
         row += batch.num_rows
         if len(reports) > MAX_OPEN_REPORTS:
             tally.add(reports.popleft())
