@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -156,6 +157,25 @@ def test_closed_connection_still_reads_the_spans(poller: Poller) -> None:
             connection.send(frame_of(b"more"))
 
 
+def test_connection_closed_before_its_first_write_is_written(poller: Poller) -> None:
+    class Slab:
+        pass
+
+    with connected(poller) as (closed, theirs), connected(poller) as (open_, their_open):
+        slab = Slab()
+        gone = weakref.ref(slab)
+        frame = frame_of(b"never")
+        frame.own(slab)
+        closed.send(frame)
+        open_.send(frame_of(b"ever"))
+        closed.close()
+        del slab, frame
+        assert gone() is None, "a closed connection keeps the frames it will never send"
+        poller.poll(0)
+        assert read_to_end(theirs) == b""
+        assert read_exactly(their_open, 4) == b"ever"
+
+
 def test_frame_bytes_are_copied_wrongly() -> None:
     frame = frame_of(b"ab", b"", b"c")
     assert (frame.nbytes, frame.to_bytes()) == (3, b"abc")
@@ -197,11 +217,19 @@ def test_large_frame_arrives_damaged(poller: Poller) -> None:
 @pytest.mark.parametrize("length", [-1, 0, 3, 100_000_001, 2**31 - 1, -(2**31)])
 def test_impossible_length_keeps_the_connection_open(poller: Poller, length: int) -> None:
     with connected(poller) as (connection, theirs):
-        theirs.sendall(prefixed(b"good") + length.to_bytes(4, "big", signed=True))
+        theirs.sendall(prefixed(b"good"))
+        assert poll_for_frames(poller, connection, 1) == [b"good"]
+        theirs.sendall(length.to_bytes(4, "big", signed=True))
         error = poll_for_error(poller, connection)
         assert re.search(f"broker 1 at h:9092 failed: .* frame of {length} bytes, allowed are 4 to 100000000", error)
-        assert connection.take_frames() == [b"good"]
         assert theirs.recv(1) == b"", "the socket is still open"
+
+
+def test_good_frame_ahead_of_an_impossible_one_is_lost(poller: Poller) -> None:
+    with connected(poller) as (connection, theirs):
+        theirs.sendall(prefixed(b"good") + b"\xff\xff\xff\xff")
+        poll_for_error(poller, connection)
+        assert connection.take_frames() == [b"good"]
 
 
 def test_announced_length_is_allocated_before_the_bytes_are_there(poller: Poller) -> None:
@@ -227,6 +255,15 @@ def test_answers_before_the_end_of_the_stream_are_lost(poller: Poller) -> None:
         theirs.sendall(prefixed(b"last words"))
         theirs.close()
         assert "connection to broker 1 at h:9092 failed: the peer closed it" in poll_for_error(poller, connection)
+        assert connection.take_frames() == [b"last words"]
+
+
+def test_failed_write_hides_the_answer_that_came_before(poller: Poller) -> None:
+    with connected(poller) as (connection, theirs):
+        theirs.sendall(prefixed(b"last words"))
+        theirs.close()
+        connection.send(frame_of(b"x"))
+        assert "Broken pipe" in poll_for_error(poller, connection)
         assert connection.take_frames() == [b"last words"]
 
 
