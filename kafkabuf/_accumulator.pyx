@@ -2,7 +2,7 @@
 """Opening, sealing and draining of batches. Policy (what is ready, what has expired) is accumulator.py's."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from collections import OrderedDict, deque
 

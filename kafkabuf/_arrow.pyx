@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """From an exported Arrow struct to the columns of records; types are checked once, before any row is read."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 
 from kafkabuf.errors import SerializationError
@@ -75,7 +75,7 @@ cdef Column bind_timestamp(const ArrowSchema* schema, const ArrowArray* array, i
     if not text.startswith("ts"):
         refuse("timestamp", schema, "timestamp of any unit")
     c = bind_fixed("timestamp", schema, array, start)
-    c.unit_multiplier, c.unit_divisor = _UNITS[text[2]]
+    c.unit_multiplier, c.unit_divisor = _UNITS[text[2:3]]
     return c
 
 

@@ -33,7 +33,7 @@ cdef class Batch:
     # ---- the records: the appending threads while open, the Sender once closed
     cdef RecordsBuilder builder
     cdef readonly bint closed               # takes no further record
-    cdef readonly bint claimed              # a bulk append writes here without the GIL: not to be closed or appended to
+    cdef readonly bint claimed              # a bulk append writes here without the GIL: nobody else may
 
     # ---- thread: Sender
     cdef public int attempts
@@ -46,7 +46,7 @@ cdef class Batch:
     cdef readonly int64_t base_offset       # -1 where unknown (acks=0, failure)
     cdef readonly int64_t log_append_time   # ms, or -1: the records' own timestamps hold
     cdef readonly object error
-    cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ...; or None
+    cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
     cdef list sleepers                      # locks of threads that wait for the end, or None
 
     cdef bint owns_slab(self) noexcept
@@ -71,7 +71,9 @@ cdef class RecordFuture:
     cdef object metadata(self)
 
 
-cdef inline RecordFuture new_future(Batch batch, int32_t index, int64_t timestamp, int64_t key_size, int64_t value_size):
+cdef inline RecordFuture new_future(
+    Batch batch, int32_t index, int64_t timestamp, int64_t key_size, int64_t value_size
+):
     cdef RecordFuture future = RecordFuture.__new__(RecordFuture)
     future.batch = batch
     future.index = index

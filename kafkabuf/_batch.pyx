@@ -255,4 +255,3 @@ cdef class RecordFuture:
     def __repr__(self):
         state = "pending" if self.batch.outcome == PENDING else "done" if self.batch.error is None else "failed"
         return f"RecordFuture({self.batch.topic}-{self.batch.partition}, {state})"
-

@@ -20,7 +20,7 @@ from kafkabuf._records cimport Field, append, has_room, record_size, size_upper_
 from kafkabuf._wire cimport partition_of_key, put_bytes, put_varint
 
 from kafkabuf.errors import (
-    ClosedError, InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, KafkaError, RecordTooLargeError,
+    InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, KafkaError, RecordTooLargeError,
     SerializationError,
 )
 from kafkabuf.report import ArrowReport, RowPlaces
@@ -295,8 +295,8 @@ def append_arrow(ProducerCore producer, data, topic):
             append_stream(walker, data.__arrow_c_stream__(), places)
         else:
             raise SerializationError(
-                f"send_arrow takes data with the Arrow PyCapsule interface (a pyarrow RecordBatch or Table, a polars or "
-                f"pandas DataFrame), found {type(data).__name__}")
+                f"send_arrow takes data with the Arrow PyCapsule interface (a pyarrow RecordBatch or Table, a polars "
+                f"or pandas DataFrame), found {type(data).__name__}")
     except KafkaError as error:
         error.rows_queued = getattr(error, "rows_queued", 0) + sum(len(chunk.segment) for chunk in places)
         raise

@@ -3,7 +3,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
@@ -73,7 +73,7 @@ cdef class ProducerCore:
             headers: pairs of (str, bytes or None), or a dict of them.
             partition: a number, or None: by the key's murmur2 as Java does, or sticky where there is no key.
             timestamp_ms: since the epoch, in ms; None is now.
-            callback: `callback(metadata, error)`, called in the Sender's thread; `error` is None for a delivered record.
+            callback: `callback(metadata, error)`, called in the Sender's thread; `error` is None for a delivered one.
 
         Raises:
             SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionsError, InvalidTimestampError:

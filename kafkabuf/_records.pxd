@@ -82,7 +82,9 @@ cdef struct RecordsBuilder:
     int64_t max_timestamp
 
 
-cdef void builder_init(RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic) noexcept nogil
+cdef void builder_init(
+    RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic
+) noexcept nogil
 cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil
 cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence) noexcept nogil
 # Encodes [(str, bytes | None), ...] behind each other into `out`, which grows as needed; returns the count.

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Inline leaves of the hot path: big-endian stores, varints, CRCs, murmur2. Bodies are here so that the C compiler sees them.
+"""Inline leaves of the hot path: big-endian stores, varints, CRCs, murmur2. Bodies, so that the C compiler sees them.
 
 Capacity contract: no leaf checks bounds. Whoever calls has sized the record first and knows that it fits.
 """

@@ -51,7 +51,7 @@ class RecordAccumulator(AccumulatorCore):
     # ---- thread: any -------------------------------------------------------------------------------------------------
 
     def topic_queues(self, name: str, leaders: list[int]) -> TopicQueues:
-        """The queues of a topic, made or grown to fit its partitions; `leaders` are node ids by partition, -1 unknown."""
+        """The queues of a topic, made or grown to fit; `leaders` are node ids by partition, -1 where unknown."""
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics.setdefault(name, TopicQueues(name, len(leaders), random.getrandbits(64)))
@@ -100,7 +100,7 @@ class RecordAccumulator(AccumulatorCore):
         return max(head.created + self._linger - now, 0.0)
 
     def drain(self, queues: Iterable[PartitionQueue], now: float) -> list[Batch]:
-        """At most one batch of each queue, together at most max.request.size bytes, unless the first alone is larger."""
+        """At most one batch of each queue, together at most max.request.size, unless the first alone is larger."""
         batches: list[Batch] = []
         size = 0
         exhausted = self.pool.waiting > 0
@@ -132,7 +132,7 @@ class RecordAccumulator(AccumulatorCore):
             batch.fail(
                 TimeoutError(
                     f"{batch.count} record(s) of {batch.topic}-{batch.partition} were not acknowledged within "
-                    f"delivery.timeout.ms ({self._delivery_timeout * 1000:.0f} ms) after {batch.attempts} failed attempt(s)"
+                    f"delivery.timeout.ms ({self._delivery_timeout * 1000:.0f} ms), {batch.attempts} attempts failed"
                 )
             )
             expired.append(batch)

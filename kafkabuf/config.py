@@ -19,13 +19,26 @@ Serializer = Callable[[Any], bytes | bytearray | memoryview | None]
 
 # Settings of Java's producer that this release does not act on. They are refused, not ignored: a user who sets
 # ssl.truststore.location must not find the records sent in the clear.
-_KNOWN_TO_KAFKA = (
-    "enable.metrics.push interceptor.classes metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy "
-    "metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms partitioner.class "
-    "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms compression.gzip.level "
-    "compression.lz4.level compression.zstd.level security.providers transaction.timeout.ms "
-    "transaction.two.phase.commit.enable transactional.id"
-).split()
+_KNOWN_TO_KAFKA = {
+    "enable.metrics.push",
+    "interceptor.classes",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
+    "metric.reporters",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+    "partitioner.class",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "security.providers",
+    "transaction.timeout.ms",
+    "transaction.two.phase.commit.enable",
+    "transactional.id",
+}
 _KNOWN_PREFIXES = ("ssl.", "sasl.")
 
 

@@ -60,7 +60,8 @@ def build_request(int version, int correlation_id, bytes client_id, int acks, in
         topics.setdefault(batch.topic, []).append(batch)
     cdef dict names = {name: name.encode() for name in topics}
     # Never more than 24 bytes a partition or topic besides the name, and 64 for what stands before.
-    cdef bytearray head = bytearray(64 + len(client_id) + 24 * (len(batches) + len(topics)) + sum(map(len, names.values())))
+    cdef Py_ssize_t names_size = sum(map(len, names.values()))
+    cdef bytearray head = bytearray(64 + len(client_id) + 24 * (len(batches) + len(topics)) + names_size)
     cdef uint8_t* begin = <uint8_t*><char*>head
     cdef uint8_t* p = put_header(begin, version, correlation_id, client_id, acks, timeout_ms)
     cdef Frame frame = Frame()
@@ -90,7 +91,9 @@ def build_request(int version, int correlation_id, bytes client_id, int acks, in
     return frame
 
 
-cdef uint8_t* put_header(uint8_t* p, int version, int correlation_id, bytes client_id, int acks, int timeout_ms) noexcept:
+cdef uint8_t* put_header(
+    uint8_t* p, int version, int correlation_id, bytes client_id, int acks, int timeout_ms
+) noexcept:
     cdef bint flexible = version >= 9
     p = put_i32(p, 0)  # the size, patched when it is known
     p = put_i16(p, 0)
