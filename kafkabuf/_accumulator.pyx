@@ -84,6 +84,7 @@ cdef class AccumulatorCore:
 
     def __init__(self, BufferPool pool, clock, *, magic=2, batch_size=16384, wakeup=lambda: None):
         self.pool = pool
+        pool.on_exhausted = wakeup
         self.clock = clock
         self.wakeup = wakeup
         self.magic = magic
@@ -103,7 +104,6 @@ cdef class AccumulatorCore:
             raise ClosedError("the producer is closed")
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
-            self.wakeup()
             slab = self.pool.wait_allocate(n_slabs, deadline)
             # The GIL was free meanwhile. Whoever opened a batch here in that time has room for this record too, or not.
             if queue.open is not None:
@@ -119,8 +119,13 @@ cdef class AccumulatorCore:
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs):
         # Making the object may run the garbage collector, and that any thread; nothing after it does.
         cdef double now = self.clock.monotonic()
-        cdef Batch batch = Batch.__new__(Batch, queue.topic, queue.partition, self.opened, now,
-                                         self.pool, slab, n_slabs, self.batch_size, self.magic, self.incomplete)
+        cdef Batch batch
+        try:
+            batch = Batch.__new__(Batch, queue.topic, queue.partition, self.opened, now, self.pool, slab, n_slabs,
+                                  self.batch_size, self.magic, self.incomplete)
+        except BaseException:
+            self.pool.release(slab, n_slabs)
+            raise
         queue.seal()
         self.opened += 1
         queue.batches.append(batch)
