@@ -118,11 +118,10 @@ cdef class AccumulatorCore:
 
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs):
         # Making the object may run the garbage collector, and that any thread; nothing after it does.
-        cdef double now = self.clock.monotonic()
         cdef Batch batch
         try:
-            batch = Batch.__new__(Batch, queue.topic, queue.partition, self.opened, now, self.pool, slab, n_slabs,
-                                  self.batch_size, self.magic, self.incomplete)
+            batch = Batch.__new__(Batch, queue.topic, queue.partition, self.opened, self.clock.monotonic(), self.pool,
+                                  slab, n_slabs, self.batch_size, self.magic, self.incomplete)
         except BaseException:
             self.pool.release(slab, n_slabs)
             raise
