@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import random as _random
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
-from kafkabuf import __version__
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, error_for_code
 from kafkabuf.network import resolve
@@ -274,7 +274,10 @@ class NetworkClient:
     def _greet(self, node: NodeConnection, version: int) -> None:
         node.state = State.HANDSHAKING
         entity = messages.build_request(
-            messages.API_VERSIONS, version, client_software_name=SOFTWARE_NAME, client_software_version=__version__
+            messages.API_VERSIONS,
+            version,
+            client_software_name=SOFTWARE_NAME,
+            client_software_version=software_version(),
         )
         self.submit(node, entity, partial(self._greeted, node))
 
@@ -333,3 +336,12 @@ class NetworkClient:
             return min(entry.deadline for entry in node.in_flight)
         idle = self._config.connections_max_idle_ms / 1000
         return node.last_used + idle if node.state is State.READY and idle >= 0 else float("inf")
+
+
+@cache
+def software_version() -> str:
+    """The installed version of kafkabuf, in the letters that brokers accept (KIP-511)."""
+    try:
+        return importlib.metadata.version("kafkabuf").replace("+", "-")
+    except importlib.metadata.PackageNotFoundError:
+        return "source"
