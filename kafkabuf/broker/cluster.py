@@ -15,7 +15,7 @@ from kafkabuf.broker.batch import Limits
 from kafkabuf.broker.faults import Faults
 from kafkabuf.broker.groups import Groups
 from kafkabuf.broker.log import PartitionLog
-from kafkabuf.broker.server import Connection
+from kafkabuf.broker.server import Connection, Listener
 from kafkabuf.broker.timer import Timer
 from kafkabuf.broker.topics import Partition, Topic, check_name, int_config
 from kafkabuf.clock import Clock
@@ -54,28 +54,27 @@ class Node:
         self.host = host
         self.port = port
         self.connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     @property
     def alive(self) -> bool:
-        return self._server is not None
+        return self._listener is not None
 
     def coordinates(self, group_id: str) -> bool:
         return self.cluster.coordinator(group_id) == self.node_id
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Listens; a port of 0 becomes the one the system gave, and stays the node's from then on."""
-        if self._server is None:
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(lambda: Connection(self), self.host, self.port)
-            self.port = self._server.sockets[0].getsockname()[1]
+        if self._listener is None:
+            self._listener = Listener(self.host, self.port, lambda: Connection(self))
+            self.port = self._listener.port
 
     async def stop(self) -> None:
         """Stops listening and cuts every connection, answered or not, as a process that dies does."""
-        if self._server is None:
+        if self._listener is None:
             return
-        self._server.close()
-        self._server = None
+        listener, self._listener = self._listener, None
+        await listener.close()
         for connection in tuple(self.connections):
             connection.abort()
         while self.connections:
@@ -102,7 +101,7 @@ class Cluster:
 
     async def start(self) -> None:
         for node in self.nodes.values():
-            await node.start()
+            node.start()
 
     async def stop(self) -> None:
         for node in self.nodes.values():
@@ -114,7 +113,7 @@ class Cluster:
         self._elect()
 
     async def start_node(self, node_id: int) -> None:
-        await self.nodes[node_id].start()
+        self.nodes[node_id].start()
         self._elect()
 
     def alive(self) -> list[int]:

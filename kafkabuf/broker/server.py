@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import socket
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kafkabuf.broker.dispatch import Frame, dispatch
@@ -31,7 +32,60 @@ _STEP = 1024 * 1024
 _KEEP = 2 * 1024 * 1024
 # Unread answers beyond this stop further requests of the connection from being served.
 _HIGH_WATER = 1024 * 1024
+_BACKLOG = 1024
+_ACCEPT_RETRY_SECONDS = 1.0
 _LENGTH = struct.Struct(">i")
+
+
+class Listener:
+    """A listening socket and the connections being made from it. `close` returns when each of those has its protocol.
+
+    asyncio's own Server forgets, unclosed, what it has accepted but not yet served when it is closed.
+    """
+
+    def __init__(self, host: str, port: int, protocol: Callable[[], asyncio.BufferedProtocol]) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._socket.setblocking(False)
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._accepting: set[asyncio.Task[None]] = set()
+        self._resume: asyncio.TimerHandle | None = None
+        self._listen()
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    def _listen(self) -> None:
+        self._resume = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            # Most likely there are no file descriptors left: the socket stays readable, so look away for a while.
+            log.warning("cannot accept a connection on port %d: %s", self.port, error)
+            self._loop.remove_reader(self._socket)
+            self._resume = self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen)
+            return
+        accepted.setblocking(False)
+        task = self._loop.create_task(self._connect(accepted))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        await self._loop.connect_accepted_socket(self._protocol, accepted)
+
+    async def close(self) -> None:
+        if self._resume is not None:
+            self._resume.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
 
 
 class Connection(asyncio.BufferedProtocol):
