@@ -1,7 +1,7 @@
 """A Kafka client of a few lines for tests that must see bytes: a blocking socket, kio's schemas, records by hand.
 
-Batches are built here with `struct` and the `crc32c` package alone, so that neither our encoder nor the broker's reader has
-a part in what they are checked with.
+Batches are built here with `struct` and the `crc32c` package alone, so that neither our encoder nor the broker's
+reader has a part in what they are checked with.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ class RawClient:
 
     # ---- Produce and Fetch, one partition at a time
 
-    def produce(self, topic: str, records: bytes | None, *, partition: int = 0, version: int = 9, acks: int = -1) -> Any:
+    def produce(
+        self, topic: str, records: bytes | None, *, partition: int = 0, version: int = 9, acks: int = -1
+    ) -> Any:
         """The partition's response."""
         data = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
         answer = self.ask(messages.PRODUCE, version, acks=acks, timeout=1000, topic_data=data)
@@ -103,7 +105,7 @@ class RawClient:
         return code, base
 
     def fetch(self, topic: str, offset: int, *, partition: int = 0, version: int = 12, **more: Any) -> Any:
-        """The partition's response. `more`: max_wait, min_bytes, max_bytes, partition_max_bytes, current_leader_epoch."""
+        """The partition's response. `more`: fields of the request, partition_max_bytes, current_leader_epoch."""
         wanted = {
             "partition": partition,
             "fetch_offset": offset,
@@ -153,7 +155,13 @@ def batch(
 
 
 def message(
-    value: bytes | None, *, magic: int = 1, key: bytes | None = None, attributes: int = 0, offset: int = 0, time: int = NOW
+    value: bytes | None,
+    *,
+    magic: int = 1,
+    key: bytes | None = None,
+    attributes: int = 0,
+    offset: int = 0,
+    time: int = NOW,
 ) -> bytes:
     """One message of magic 0 or 1."""
     tail = struct.pack(">bb", magic, attributes) + (struct.pack(">q", time) if magic else b"")

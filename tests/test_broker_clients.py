@@ -20,7 +20,8 @@ from kafkabuf.broker import EmbeddedCluster
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 BASE_TIME = 1_600_000_000_000
-Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
+# Key, value, timestamp, headers.
+Row = tuple[bytes | None, bytes | None, int, list[tuple[str, str | bytes | None]]]
 ROWS: list[Row] = [
     (b"key-%d" % n if n % 4 else None, b"value-%d" % n * 20 if n % 4 != 1 else None, BASE_TIME + n, [("h", b"%d" % n)])
     for n in range(200)
@@ -76,7 +77,7 @@ def consume_with_confluent(cluster: EmbeddedCluster, topic: str) -> list[Row]:
         for one in consumer.consume(500, 0.2):
             assert one.error() is None, one.error()
             assert one.offset() == len(rows)
-            rows.append((one.key(), one.value(), one.timestamp()[1], one.headers() or []))
+            rows.append((one.key(), one.value(), one.timestamp()[1], list(one.headers() or [])))  # type: ignore[arg-type]
     consumer.close()
     return rows
 
@@ -145,7 +146,7 @@ def test_old_messages_of_kafka_python_are_not_taken(cluster: EmbeddedCluster, ma
     host, port, _ = cluster.nodes()[cluster.leader(topic, 0)[0]]
     with RawClient(f"{host}:{port}") as client:
         assert client.produce_v2(topic, bytes(builder.buffer())) == (0, 0)
-    expected = [(key, value, timestamp, []) for key, value, timestamp, _ in ROWS]
+    expected: list[Row] = [(key, value, timestamp, []) for key, value, timestamp, _ in ROWS]
     if magic == 0:
         expected = [(key, value, -1, []) for key, value, _, _ in ROWS]
     got = consume_with_confluent(cluster, topic)
@@ -163,7 +164,7 @@ def drain_confluent(consumer: confluent_kafka.Consumer, into: list[tuple[int, in
     while not until() and time.monotonic() < deadline:
         for one in consumer.consume(500, 0.1):
             assert one.error() is None, one.error()
-            into.append((one.partition(), one.offset()))
+            into.append((one.partition() or 0, one.offset() or 0))
     assert until()
 
 
@@ -202,7 +203,8 @@ def test_two_confluent_members_read_a_record_twice_or_never(cluster: EmbeddedClu
         one.poll(0.05)
         two.poll(0.05)
     owned = [{part.partition for part in member.assignment()} for member in (one, two)]
-    assert owned[0] | owned[1] == {0, 1, 2, 3} and not owned[0] & owned[1]
+    assert owned[0] | owned[1] == {0, 1, 2, 3}
+    assert not owned[0] & owned[1]
     for member, partitions in ((one, owned[0]), (two, owned[1])):
         for partition in partitions:
             member.seek(confluent_kafka.TopicPartition("shared-c", partition, 0))
@@ -256,8 +258,8 @@ def test_two_kafka_python_members_share_nothing(cluster: EmbeddedCluster) -> Non
         )
         for _ in range(2)
     ]
-    # A member answers a rebalance only while it polls, so both poll all the time; a poll that times out in the middle of
-    # joining (seen with 50 ms) leaves kafka-python 3.0.12 without an assignment.
+    # A member answers a rebalance only while it polls, so both poll all the time; a poll that times out in the middle
+    # of joining (seen with 50 ms) leaves kafka-python 3.0.12 without an assignment.
     seen: list[set[tuple[int, int]]] = [set(), set()]
     owned: list[set[int]] = [set(), set()]
     done = threading.Event()
@@ -282,9 +284,10 @@ def test_two_kafka_python_members_share_nothing(cluster: EmbeddedCluster) -> Non
         thread.join()
     for one in members:
         one.close()
-    assert owned[0] | owned[1] == {0, 1, 2, 3} and not owned[0] & owned[1]
+    assert owned[0] | owned[1] == {0, 1, 2, 3}
+    assert not owned[0] & owned[1]
     assert seen[0] | seen[1] == expected | rest
-    assert not {one for one in rest & seen[0] & seen[1]}
+    assert not rest & seen[0] & seen[1]
 
 
 # ---- administration
@@ -294,13 +297,13 @@ def test_confluent_admin_finds_no_way(cluster: EmbeddedCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     made = admin.create_topics([NewTopic("admin-c", 3, 2), NewTopic("bad name", 1, 1)])
     made["admin-c"].result(10)
-    with pytest.raises(confluent_kafka.KafkaException, match="INVALID_TOPIC|topic name"):
+    with pytest.raises(confluent_kafka.KafkaException, match="no topic name"):
         made["bad name"].result(10)
     found = admin.list_topics("admin-c", timeout=10)
     assert len(found.brokers) == 3
     assert {index: len(one.replicas) for index, one in found.topics["admin-c"].partitions.items()} == {0: 2, 1: 2, 2: 2}
     fill(cluster, "admin-c", 3, 7)
-    asked = {confluent_kafka.TopicPartition("admin-c", 1): OffsetSpec.latest()}
+    asked = {confluent_kafka.TopicPartition("admin-c", 1): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
     assert [one.result(10).offset for one in admin.list_offsets(asked).values()] == [7]
 
 

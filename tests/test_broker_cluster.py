@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -75,7 +75,9 @@ def test_stopping_leaves_threads_or_sockets_behind() -> None:
     client = leader_of(cluster, "t")
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100}
     for _ in range(2):
-        client.send(1, 12, max_wait=60_000, min_bytes=1, max_bytes=1, topics=[{"topic": "t", "partitions": [partition]}])
+        client.send(
+            1, 12, max_wait=60_000, min_bytes=1, max_bytes=1, topics=[{"topic": "t", "partitions": [partition]}]
+        )
     ports = [int(one.rpartition(":")[2]) for one in cluster.bootstrap_servers.split(",")]
     cluster.stop()
     cluster.stop()
@@ -142,7 +144,7 @@ def test_leaders_gather_on_one_node(cluster: EmbeddedCluster) -> None:
 
 def test_impossible_topic_is_created(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t")
-    for name, values, error in (
+    impossible: list[tuple[str, dict[str, Any], type[Exception]]] = [
         ("t", {}, TopicExistsError),
         ("no partitions", {}, InvalidTopicError),
         ("a" * 250, {}, InvalidTopicError),
@@ -151,9 +153,10 @@ def test_impossible_topic_is_created(cluster: EmbeddedCluster) -> None:
         ("u", {"partitions": 0}, InvalidPartitionsError),
         ("u", {"replication_factor": 4}, InvalidReplicationFactorError),
         ("u", {"configs": {"retention.bytes": "much"}}, InvalidConfigError),
-    ):
+    ]
+    for name, values, error in impossible:
         with pytest.raises(error):
-            cluster.create_topic(name, **values)  # type: ignore[arg-type]
+            cluster.create_topic(name, **values)
     assert cluster.topics() == {"t": 1}
     with pytest.raises(UnknownTopicOrPartitionError):
         cluster.end_offset("t", 1)
@@ -162,7 +165,12 @@ def test_impossible_topic_is_created(cluster: EmbeddedCluster) -> None:
 @pytest.mark.parametrize("version", range(2, 8))
 def test_create_topics_request_makes_another_topic(cluster: EmbeddedCluster, version: int) -> None:
     wanted = [
-        {"name": "a", "num_partitions": 4, "replication_factor": 2, "configs": [{"name": "retention.bytes", "value": "9"}]},
+        {
+            "name": "a",
+            "num_partitions": 4,
+            "replication_factor": 2,
+            "configs": [{"name": "retention.bytes", "value": "9"}],
+        },
         {"name": "b", "num_partitions": -1, "replication_factor": -1},
         {
             "name": "c",
@@ -170,7 +178,12 @@ def test_create_topics_request_makes_another_topic(cluster: EmbeddedCluster, ver
             "replication_factor": -1,
             "assignments": [{"partition_index": 1, "broker_ids": [3]}, {"partition_index": 0, "broker_ids": [2, 1]}],
         },
-        {"name": "d", "num_partitions": -1, "replication_factor": -1, "assignments": [{"partition_index": 0, "broker_ids": [9]}]},
+        {
+            "name": "d",
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": [{"partition_index": 0, "broker_ids": [9]}],
+        },
         {"name": "e!", "num_partitions": 1, "replication_factor": 1},
     ]
     with connect(cluster, 2) as client:
@@ -193,7 +206,7 @@ def test_metadata_tells_something_else(cluster: EmbeddedCluster, version: int) -
         answer = metadata(client, "t", "new", "bad name", version=version, allow_auto_topic_creation=True)
         addresses = {node_id: (host, port) for node_id, (host, port, _) in cluster.nodes().items()}
         assert {one.node_id: (one.host, one.port) for one in answer.brokers} == addresses
-        known, new, bad = answer.topics
+        known, new, _ = answer.topics
         assert [(one.name, one.error_code) for one in answer.topics] == [("t", 0), ("new", 0), ("bad name", 17)]
         assert [one.leader_id for one in known.partitions] == [cluster.leader("t", index)[0] for index in range(3)]
         assert [len(one.replica_nodes) for one in known.partitions] == [2, 2, 2]
@@ -243,7 +256,8 @@ def test_dead_nodes_partitions_stay_without_a_leader(cluster: EmbeddedCluster) -
     with pytest.raises(ConnectionRefusedError):
         connect(cluster, victim)
     successor, risen = cluster.leader("t", 0)
-    assert successor != victim and risen == epoch + 1
+    assert successor != victim
+    assert risen == epoch + 1
     assert {index: cluster.leader("t", index) for index in (1, 2)} == others
     with leader_of(cluster, "t") as client:
         assert victim not in [one.node_id for one in metadata(client, "t").brokers]
@@ -321,7 +335,7 @@ def test_error_for_a_topic_hits_another(cluster: EmbeddedCluster) -> None:
 
 
 def test_error_for_an_api_without_topics_is_lost(cluster: EmbeddedCluster) -> None:
-    apis = {
+    apis: dict[int, Callable[[RawClient], int]] = {
         messages.INIT_PRODUCER_ID: lambda c: c.ask(22, 4).error_code,
         messages.HEARTBEAT: lambda c: c.ask(12, 4).error_code,
         messages.API_VERSIONS: lambda c: c.ask(18, 3).error_code,
@@ -375,7 +389,9 @@ def test_long_poll_ends_before_its_time_on_the_clock() -> None:
     with EmbeddedCluster(clock=clock) as cluster, RawClient(cluster.bootstrap_servers) as client:
         cluster.create_topic("t")
         partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100}
-        client.send(1, 12, max_wait=20_000, min_bytes=1, max_bytes=1, topics=[{"topic": "t", "partitions": [partition]}])
+        client.send(
+            1, 12, max_wait=20_000, min_bytes=1, max_bytes=1, topics=[{"topic": "t", "partitions": [partition]}]
+        )
         client.socket.settimeout(0.02)
         with pytest.raises(TimeoutError):
             client.socket.recv(1)

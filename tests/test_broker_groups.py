@@ -48,7 +48,8 @@ class World:
             ids = sorted((one["member_id"] for one in answers), key=lambda name: name != answers[0]["leader"])
         waiting = [self.group.sync(member, self.group.generation, {}) for member in ids[1:]]
         assigned = {member: b"for " + member.encode() for member in ids}
-        assert (await settled(self.group.sync(ids[0], self.group.generation, assigned)))["assignment"] == assigned[ids[0]]
+        first = await settled(self.group.sync(ids[0], self.group.generation, assigned))
+        assert first["assignment"] == assigned[ids[0]]
         for member, answer in zip(ids[1:], waiting, strict=True):
             assert (await settled(answer))["assignment"] == assigned[member]
         assert self.group.state is State.STABLE
@@ -186,7 +187,8 @@ async def test_member_leaving_in_a_rebalance_blocks_it(world: World) -> None:
     leader, other = await world.stable(2)
     joined = world.join(leader)
     third = world.join()
-    assert pending(joined) and pending(third)
+    assert pending(joined)
+    assert pending(third)
     assert world.group.leave(other, None) == 0
     assert len((await settled(joined))["members"]) == 2
     assert (await settled(third))["generation_id"] == (await settled(joined))["generation_id"]
@@ -250,7 +252,8 @@ async def test_stranger_commits_for_a_living_group(world: World) -> None:
     assert world.group.check_commit("", -1) is None
     first = await settled(world.join())
     late = world.group.check_commit(first["member_id"], 1)
-    assert late is not None and late.code == 27
+    assert late is not None
+    assert late.code == 27
     await settled(world.group.sync(first["member_id"], 1, {}))
     assert world.group.check_commit(first["member_id"], 1) is None
     refused = [world.group.check_commit(*who) for who in (("", -1), ("x", 1), (first["member_id"], 0))]

@@ -2,7 +2,8 @@
 
 Magic 2, one batch:
     base offset i64 | length i32 | leader epoch i32 | magic i8 | crc u32 | attributes i16 | last offset delta i32 |
-    first timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 | base sequence i32 | count i32 | records
+    first timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 | base sequence i32 | count i32 |
+    records
 The CRC-32C covers attributes to end, so base offset and leader epoch are stamped without touching it.
 
 The checks are those of Kafka's UnifiedLog and LogValidator that the header allows. What is inside the records is looked

@@ -22,7 +22,7 @@ _XERIAL = b"\x82SNAPPY\0"
 
 
 def decompress(codec: int, data: bytes) -> bytes:
-    """CorruptMessageError if `data` is not what the codec says, UnsupportedCompressionTypeError if it cannot be read."""
+    """CorruptMessageError if `data` is not what the codec says, UnsupportedCompressionTypeError if none can read it."""
     if codec == NONE:
         return data
     try:

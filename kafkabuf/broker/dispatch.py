@@ -1,8 +1,8 @@
 """From a frame to the handler of its API key, and from the handler's answer to the frame that goes back.
 
 Each file under apis/ registers one API: key, versions, handler. A handler gets the node that was asked, the request's
-header and its decoded body, and returns the answer or an awaitable of it. It runs in the event loop and must not keep the
-frame: what it wants to keep it copies before it returns or first awaits.
+header and its decoded body, and returns the answer or an awaitable of it. It runs in the event loop and must not keep
+the frame: what it wants to keep it copies before it returns or first awaits.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def api(
     return register
 
 
-def dispatch(node: Node, frame: Buffer) -> tuple[int, Frame | None | Awaitable[Frame | None]]:
+def dispatch(node: Node, frame: Buffer) -> tuple[int, Frame | Awaitable[Frame | None] | None]:
     """The API key and the answer: a frame, None for no answer, or an awaitable of either.
 
     InvalidRequestError or UnsupportedVersionError where there is nothing to do but close the connection.

@@ -1,10 +1,10 @@
-"""Classic consumer groups: members join, one of them assigns, all sync, heartbeats keep them (Kafka's GroupCoordinator).
+"""Classic consumer groups (Kafka's GroupCoordinator): members join, one assigns, all sync, heartbeats keep them.
 
 A generation begins when every known member has joined, or the rebalance time-out has passed and those who did not are
 out. The state belongs to the cluster, not to a node, and outlives the coordinating node; it runs in the event loop.
 
-Deviations: no initial rebalance delay (a first member is alone for a moment, the second rebalances); a static member that
-comes back rebalances the group; session time-outs from 1 ms to 30 minutes are taken; offsets are kept for ever.
+Deviations: no initial rebalance delay (a first member is alone for a moment, the second rebalances); a static member
+that comes back rebalances the group; session time-outs from 1 ms to 30 minutes are taken; offsets are kept for ever.
 """
 
 from __future__ import annotations

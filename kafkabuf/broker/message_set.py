@@ -85,7 +85,7 @@ def _message(data: memoryview, start: int) -> Message:
 
 
 def check_message_set(records: memoryview, limits: Limits, now_ms: int) -> tuple[BatchInfo, list[tuple[int, int]]]:
-    """Checks a whole set. Returns what the log keeps of it, and for each message (position, offset relative to the first).
+    """Checks a whole set. Returns what the log keeps of it, and each message's (position, offset within the set).
 
     Raises the error to answer with, as `check_batch` does.
     """
@@ -113,7 +113,9 @@ def _inner_count(records: memoryview, wrapper: Message) -> int:
     inner = decompress(wrapper.codec, bytes(records[wrapper.value]))
     found = [message.offset for message in messages(memoryview(inner))]
     if not found or found != list(range(len(found))):
-        raise InvalidRecordError(f"a compressed message of {len(found)} with inner offsets {found[:5]}..., not 0, 1, 2...")
+        raise InvalidRecordError(
+            f"a compressed message of {len(found)} with inner offsets {found[:5]}..., not 0, 1, 2..."
+        )
     return len(found)
 
 

@@ -99,7 +99,7 @@ def _set_records(view: memoryview) -> Iterator[StoredRecord]:
 
 
 def verify(batch: bytes | bytearray | memoryview) -> None:
-    """Reads every record of a magic 2 batch. InvalidRecordError if one is malformed or the header's maximum is wrong."""
+    """Reads every record of a magic 2 batch. InvalidRecordError if one is malformed or the header contradicts them."""
     fields = HEADER.unpack_from(batch)
     newest = max(record.timestamp for record in read_records(batch))
     if newest != fields[8]:

@@ -28,7 +28,8 @@ MAX_FRAME = 100 * 1024 * 1024
 _INITIAL = 16 * 1024
 # Memory follows the bytes that have come, not those announced: the buffer grows by this much or to twice what is in it.
 _STEP = 1024 * 1024
-# A buffer this large stays with its connection, so that a producer of 1 MiB requests does not pay for a new one each time.
+# A buffer this large stays with its connection, so that a producer of 1 MiB requests does not pay for a new one each
+# time.
 _KEEP = 2 * 1024 * 1024
 # Unread answers beyond this stop further requests of the connection from being served.
 _HIGH_WATER = 1024 * 1024
@@ -89,8 +90,8 @@ class Listener:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Bytes received are `_buffer[_start:_end]`. Frames are handed out as views of it, valid until their handler returns;
-    the buffer is replaced, never resized, because such a view may be alive."""
+    """Bytes received are `_buffer[_start:_end]`. Frames are handed out as views of it, valid until their handler
+    returns; the buffer is replaced, never resized, because such a view may be alive."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -183,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._send(answer, drop)
 
-    async def _answer_later(self, answer: Frame | None | Awaitable[Frame | None], delay: float, drop: bool) -> None:
+    async def _answer_later(self, answer: Frame | Awaitable[Frame | None] | None, delay: float, drop: bool) -> None:
         try:
             frame = await answer if inspect.isawaitable(answer) else answer
             if delay:

@@ -1,7 +1,7 @@
 """Deadlines on an injected clock, run in the event loop.
 
-With the system clock the loop sleeps until the next deadline. With a `ManualClock` somebody calls `advance` after moving
-it: then exactly what is due runs, and no test sleeps.
+With the system clock the loop sleeps until the next deadline. With a `ManualClock` somebody calls `advance` after
+moving it: then exactly what is due runs, and no test sleeps.
 """
 
 from __future__ import annotations

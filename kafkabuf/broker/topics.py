@@ -26,7 +26,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(slots=True)
 class Partition:
-    """`replicas` lists the nodes that may lead it. There is one log, whoever leads: replication comes on top of this."""
+    """`replicas` lists the nodes that may lead it. There is one log, whoever leads: no replication yet."""
 
     index: int
     replicas: tuple[int, ...]

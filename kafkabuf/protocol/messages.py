@@ -1,11 +1,12 @@
 """Requests and responses as frames: header and body, without the four bytes of length that precede them on the wire.
 
-Everything that is not on the hot path goes through here; Produce and Fetch payloads have modules of their own. Bytes that
-are not what they claim to be raise InvalidRequestError (requests) or CorruptMessageError (responses), never a bare
-IndexError or struct.error.
+Everything that is not on the hot path goes through here; Produce and Fetch payloads have modules of their own. Bytes
+that are not what they claim to be raise InvalidRequestError (requests) or CorruptMessageError (responses), never a
+bare IndexError or struct.error.
 
-Header versions (KIP-482): a flexible request has header 2, a flexible response header 1, all others 1 and 0. ApiVersions
-responses always have header 0, so that a client can read an answer to a version the broker does not know (KIP-511).
+Header versions (KIP-482): a flexible request has header 2, a flexible response header 1, all others 1 and 0.
+ApiVersions responses always have header 0, so that a client can read an answer to a version the broker does not know
+(KIP-511).
 """
 
 from __future__ import annotations

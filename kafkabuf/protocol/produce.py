@@ -1,7 +1,8 @@
-"""Produce, the broker's half: requests in, responses out, versions 2 to 11. Records are passed as bytes, never looked into.
+"""Produce, the broker's half: versions 2 to 11. Records are passed as bytes, never looked into.
 
 Request:  [transactional_id v3+] acks timeout_ms [topic [partition records]]
-Response: [topic [partition error base_offset log_append_time [log_start_offset v5+] [record_errors message v8+]]] throttle
+Response: [topic [partition error base_offset log_append_time [log_start_offset v5+] [record_errors message v8+]]]
+          throttle
 Flexible from version 9.
 """
 

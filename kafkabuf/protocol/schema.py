@@ -1,10 +1,11 @@
 """Reads and builds the message dataclasses of `kio`, for every API, version and nested type alike.
 
-kio supplies the schemas and the writer. Its native reader trusts array counts (a count of 2^31 - 1 in a ten-byte frame
-aborts the whole process for want of memory), so the reader here is our own: a count or length is believed only as far as
-there are bytes left to back it.
+kio supplies the schemas and the writer. Its native reader trusts array counts (a count of 2^31 - 1 in a ten-byte
+frame aborts the whole process for want of memory), so the reader here is our own: a count or length is believed only
+as far as there are bytes left to back it.
 
-Durations (`timedelta_*`) and times (`datetime_i64`) become Python's types on reading; `build` takes them in milliseconds.
+Durations (`timedelta_*`) and times (`datetime_i64`) become Python's types on reading; `build` takes them in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -264,13 +265,13 @@ def default_of(field: Field[Any]) -> Any:
 def build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     """An entity from plain values: ints, strings, bytes, and mappings or sequences of them for nested entities.
 
-    Names that this version of the message does not have are left out, missing ones get their default: a handler fills in
-    all it knows and the version picks.
+    Names that this version of the message does not have are left out, missing ones get their default: a handler fills
+    in all it knows and the version picks.
     """
     names, converters = _builder(cls)
-    return cls(**{
-        name: converters[name](values[name]) if name in values else default for name, default in names.items()
-    })
+    return cls(
+        **{name: converters[name](values[name]) if name in values else default for name, default in names.items()}
+    )
 
 
 @_once_per_class

@@ -1,5 +1,5 @@
-"""ApiVersions (key 18), versions 0 to 4: what is served here. Other versions are refused in version 0 with error 35, which
-dispatch.py does (KIP-511). No features are told of."""
+"""ApiVersions (key 18), versions 0 to 4: what is served here. Other versions are refused in version 0 with error 35,
+which dispatch.py does (KIP-511). No features are told of."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """CreateTopics (key 19), versions 2 to 7, on any node.
 
-Configs are kept; retention.bytes and max.message.bytes act. Deviations: other names are not checked, and the answer does
-not list configs."""
+Configs are kept; retention.bytes and max.message.bytes act. Deviations: other names are not checked, and the answer
+does not list configs."""
 
 from __future__ import annotations
 

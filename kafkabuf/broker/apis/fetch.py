@@ -1,11 +1,11 @@
 """Fetch (key 1), versions 4 to 16.
 
-Whole stored batches from the one that holds the offset, up to the partition's and the request's limits; the first batch of
-an answer comes whatever its size (KIP-74). Less than `min_bytes` waits for more, up to `max_wait_ms`, and ends early when
-a partition changes its leader or has an error.
+Whole stored batches from the one that holds the offset, up to the partition's and the request's limits; the first
+batch of an answer comes whatever its size (KIP-74). Less than `min_bytes` waits for more, up to `max_wait_ms`, and
+ends early when a partition changes its leader or has an error.
 
-Deviations: no fetch sessions (the session id is always 0, which makes clients send full requests); read_committed reads as
-read_uncommitted, there being no transactions; followers do not fetch; magic 0 and 1 are never converted.
+Deviations: no fetch sessions (the session id is always 0, which makes clients send full requests); read_committed
+reads as read_uncommitted, there being no transactions; followers do not fetch; magic 0 and 1 are never converted.
 """
 
 from __future__ import annotations

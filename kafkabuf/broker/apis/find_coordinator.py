@@ -1,5 +1,5 @@
-"""FindCoordinator (key 10), versions 0 to 5: a group's coordinator is one of the nodes alive, picked by the group's name.
-Transaction coordinators are refused with INVALID_REQUEST: there are no transactions."""
+"""FindCoordinator (key 10), versions 0 to 5: a group's coordinator is one of the nodes alive, picked by the group's
+name. Transaction coordinators are refused with INVALID_REQUEST: there are no transactions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""JoinGroup (key 11), versions 0 to 9: waits until all members have joined. From version 4 on a new member is first given
-its id (KIP-394)."""
+"""JoinGroup (key 11), versions 0 to 9: waits until all members have joined. From version 4 on a new member is first
+given its id (KIP-394)."""
 
 from __future__ import annotations
 

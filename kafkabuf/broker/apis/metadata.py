@@ -2,8 +2,8 @@
 
 A topic that does not exist is made on the spot, where the cluster's and the request's settings allow it.
 
-Deviations: a new topic has its leaders in the same answer (Kafka first says LEADER_NOT_AVAILABLE); authorized operations
-are never told.
+Deviations: a new topic has its leaders in the same answer (Kafka first says LEADER_NOT_AVAILABLE); authorized
+operations are never told.
 """
 
 from __future__ import annotations
