@@ -242,6 +242,7 @@ def deaf_broker(**settings: Any) -> Iterator[tuple[Rig, socket.socket]]:
     try:
         with rig(entry, **settings) as rigged:
             rigged.connect(0)
+            deaf.sockets[0].settimeout(PATIENCE)  # a connection left open is a failure, not a hang
             yield rigged, deaf.sockets[0]
     finally:
         entry.close()
