@@ -15,6 +15,10 @@ from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.inflight import InFlight
 from kafkabuf.network.resolve import Address, Resolver
 
+PRODUCE, FETCH = 0, 1
+# KIP-896: Kafka 4 took away Produce before 3 and Fetch before 4, and with them the record formats before magic 2.
+FIRST_PRODUCE_OF_KAFKA_4, FIRST_FETCH_OF_KAFKA_4 = 3, 4
+
 
 class State(Enum):
     DISCONNECTED = "disconnected"
@@ -67,7 +71,7 @@ class NodeConnection:
         self.setup_deadline = setup_deadline
 
     def ready(self, versions: dict[int, tuple[int, int]]) -> None:
-        self.versions = versions
+        self.versions = _believable(versions)
         self.state = State.READY
         self.failures = self.slow_setups = 0
         self._untried.clear()
@@ -109,3 +113,11 @@ class NodeConnection:
                 f"{self} speaks versions {lowest} to {highest} of API {api_key}, kafkabuf {low} to {high}"
             )
         return min(high, highest)
+
+
+def _believable(versions: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Kafka 4 claims Produce from 0 on, only so that librdkafka compresses (KAFKA-18659), and hangs up on 0 to 2."""
+    lowest, highest = versions.get(PRODUCE, (FIRST_PRODUCE_OF_KAFKA_4, 0))
+    if lowest > 0 or versions.get(FETCH, (0, 0))[0] < FIRST_FETCH_OF_KAFKA_4:
+        return versions
+    return {**versions, PRODUCE: (FIRST_PRODUCE_OF_KAFKA_4, highest)}
