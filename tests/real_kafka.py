@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.jars import java, resolve_kafka, resolve_spark_kafka_jars
 
@@ -144,15 +144,21 @@ class RealKafka:
             shutil.rmtree(folder, ignore_errors=True)
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until every partition has a leader."""
+        """Create a topic and wait until every partition has a leader that serves it."""
         admin = self._admin()
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         admin.create_topics([topic])[name].result(_ADMIN_TIMEOUT)
         deadline = time.monotonic() + _ADMIN_TIMEOUT
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(name, partition): latest for partition in range(partitions)}
         while True:
             found = admin.list_topics(name, timeout=_ADMIN_TIMEOUT).topics[name].partitions
             if len(found) == partitions and all(partition.leader >= 0 for partition in found.values()):
-                return
+                # The broker names itself leader a moment before it is one; what is sent then comes back and is retried.
+                with contextlib.suppress(KafkaException):
+                    for offset in admin.list_offsets(wanted).values():
+                        offset.result(_ADMIN_TIMEOUT)
+                    return
             if time.monotonic() > deadline:
                 raise RealKafkaError(f"Topic {name} has no leaders after {_ADMIN_TIMEOUT} s.\n{self.server_log_tail()}")
             time.sleep(0.02)
