@@ -184,7 +184,15 @@ def test_number_of_headers_or_records_at_the_edge_of_a_varint(count: int) -> Non
 
 
 def test_headers_lose_order_duplicates_or_nulls() -> None:
-    pairs = (("b", b"1"), ("a", None), ("b", b""), ("b", b"1"), ("", b"\0"), ("žluť \U0001f40e", b"\xff"))
+    pairs = (
+        ("b", b"1"),
+        ("a", None),
+        ("b", b""),
+        ("b", b"1"),
+        ("", b"\0"),
+        ("\0nul\0", b""),
+        ("žluť \U0001f40e", b"\xff"),
+    )
     assert decoded_by_kafka_python(encoded(2, [SampleRecord(1, None, None, pairs)]))[0][1].headers == pairs
 
 
