@@ -56,8 +56,12 @@ cdef class TopicQueues:
 
     def grow(self, int partitions):
         """Topics only ever gain partitions; the queues of those there are stay."""
-        for partition in range(len(self.queues), partitions):
-            self.queues.append(PartitionQueue(self.name, partition))
+        cdef PartitionQueue queue
+        while len(self.queues) < partitions:
+            # Making a queue may run the collector, and that another thread that grows the topic.
+            queue = PartitionQueue(self.name, len(self.queues))
+            if queue.partition == len(self.queues):
+                self.queues.append(queue)
         self.partitions = len(self.queues)
         if self.sticky is None and self.partitions:
             self.next_sticky()
@@ -111,20 +115,21 @@ cdef class AccumulatorCore:
                     self.pool.release(slab, n_slabs)
                     return queue.open
                 queue.seal()
-            if self.closed:
-                self.pool.release(slab, n_slabs)
-                raise ClosedError("the producer was closed while a record waited for memory")
         return self.new_batch(queue, slab, n_slabs)
 
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs):
-        # Making the object may run the garbage collector, and that any thread; nothing after it does.
+        # Asking the clock may run another thread, and so may making the object, by way of the garbage collector; nothing
+        # after that does. A batch that came after `closed` might find no Sender left to end it.
         cdef Batch batch
         try:
-            batch = Batch.__new__(Batch, queue.topic, queue.partition, self.opened, self.clock.monotonic(), self.pool,
-                                  slab, n_slabs, self.batch_size, self.magic, self.incomplete)
+            batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, n_slabs,
+                                  self.batch_size, self.magic, self.incomplete)
+            if self.closed:
+                raise ClosedError("the producer was closed while a record waited for its batch")
         except BaseException:
             self.pool.release(slab, n_slabs)
             raise
+        batch.number = self.opened
         queue.seal()
         self.opened += 1
         queue.batches.append(batch)
@@ -134,7 +139,9 @@ cdef class AccumulatorCore:
         return batch
 
     def drain_one(self, PartitionQueue queue):
-        """Take the oldest batch, closed. It must not be claimed (Thread: Sender)."""
+        """Take the oldest batch, closed; None where there is none or a bulk append writes to it (Thread: Sender)."""
+        if not queue.batches or queue.claimed:
+            return None
         cdef Batch batch = queue.batches.popleft()
         if batch is queue.open:
             queue.open = None

@@ -27,11 +27,10 @@ cdef object system_clock = SystemClock()
 cdef class Batch:
     """Records of one partition in one run of slabs (Kafka's ProducerBatch). Made by the accumulator only."""
 
-    def __cinit__(self, str topic, int partition, int64_t number, double created, BufferPool pool, Py_ssize_t slab,
+    def __cinit__(self, str topic, int partition, double created, BufferPool pool, Py_ssize_t slab,
                   Py_ssize_t n_slabs, Py_ssize_t write_limit, int magic, incomplete):
         self.topic = topic
         self.partition = partition
-        self.number = number
         self.created = created
         self.pool = pool
         self.slab = slab
@@ -212,8 +211,11 @@ cdef class RecordFuture:
         """Whether the outcome is known."""
         return self.batch.outcome != PENDING
 
-    def cancelled(self):
+    def cancel(self):
         """Always False: a record handed over cannot be called back."""
+        return False
+
+    def cancelled(self):
         return False
 
     def running(self):

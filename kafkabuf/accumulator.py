@@ -111,6 +111,8 @@ class RecordAccumulator(AccumulatorCore):
             if batches and size + head.size > self._max_request_size:
                 break
             batch = self.drain_one(queue)
+            if batch is None:  # claimed since it was asked after
+                continue
             size += batch.size
             batches.append(batch)
         return batches

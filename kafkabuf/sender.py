@@ -214,7 +214,7 @@ class Sender:
 
     def _on_cluster(self, cluster: Cluster) -> None:
         """Thread: Sender. New partitions get queues, and every queue its leader of now."""
-        for name in self._accumulator.topics:
+        for name in list(self._accumulator.topics):  # a copy: send() adds to it
             info = cluster.topics.get(name)
             if info is not None and info.partitions:
                 self._accumulator.topic_queues(name, [partition.leader for partition in info.partitions])
