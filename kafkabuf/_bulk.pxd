@@ -82,7 +82,7 @@ cdef class Walker:
     cdef int enter_topic(self, int64_t row) except -1
     cdef int use_topic(self, TopicQueues topic) except -1
     cdef int make_room(self) except -1
-    cdef int claim(self, PartitionQueue queue) except -1
+    cdef int claim(self, PartitionQueue queue, Segment segment) except -1
     cdef int give_back(self, Segment segment) except -1
     cdef int give_back_all(self) except -1
     cdef append_array(self, ArrowSchema* schema, ArrowArray* array)

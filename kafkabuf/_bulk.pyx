@@ -213,6 +213,8 @@ cdef class Walker:
     cdef int make_room(self) except -1:
         """Claim a batch with room for the record, in the partition it is bound for."""
         cdef PartitionQueue queue = self.topic.queues[self.partition]
+        # Made first: an allocation may run another thread, and none may come between finding a batch and claiming it.
+        cdef Segment segment = Segment()
         cdef Py_ssize_t n_slabs, slab
         if self.cursors[self.partition].builder != NULL:
             self.give_back(self.claimed.pop(self.partition))
@@ -233,10 +235,9 @@ cdef class Walker:
                 self.give_back_all()
                 self.accumulator.open_batch(
                     queue, &self.record, self.accumulator.clock.monotonic() + self.producer.max_block)
-        return self.claim(queue)
+        return self.claim(queue, segment)
 
-    cdef int claim(self, PartitionQueue queue) except -1:
-        cdef Segment segment = Segment()
+    cdef int claim(self, PartitionQueue queue, Segment segment) except -1:
         segment.queue = queue
         segment.batch = queue.open
         segment.first_index = queue.open.builder.count
