@@ -3,6 +3,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t, uint8_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
@@ -34,7 +35,7 @@ cdef int hold(object data, Field* field, Py_buffer* view, str what, str setting)
             f"encode it, or configure {setting}")
     try:
         PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
-    except BufferError as error:
+    except (BufferError, ValueError) as error:  # NumPy and released memoryviews raise the latter
         raise SerializationError(f"the {what}'s memory is not one contiguous piece: {error}") from None
     field.data = <const uint8_t*>view.buf
     field.size = view.len
@@ -51,6 +52,9 @@ cdef object serialized(object serializer, object data, str what):
 cdef class ProducerCore:
     """Base of KafkaProducer: what happens for every record."""
 
+    def __cinit__(self, *args, **kwargs):
+        self.closing = True  # until _open: a subclass that forgot __init__ has no accumulator
+
     def _open(self, AccumulatorCore accumulator, config, clock):
         self.accumulator = accumulator
         self.clock = clock
@@ -60,6 +64,7 @@ cdef class ProducerCore:
         self.max_request_size = config.max_request_size
         self.max_block = config.max_block_ms / 1000
         self.ignore_keys = config.partitioner_ignore_keys
+        self.closing = False
 
     def _begin_close(self):
         self.closing = True
@@ -88,6 +93,8 @@ cdef class ProducerCore:
         cdef RecordFuture future
         cdef TopicQueues queues
         self.check_open()
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback is called with (metadata, error), found {type(callback).__name__}: {callback!r}")
         if topic is self.last_name:
             queues = self.last_topic
         else:
@@ -165,7 +172,7 @@ cdef class ProducerCore:
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition):
         cdef int64_t number
         try:
-            number = partition
+            number = whole_number(partition)
         except (TypeError, OverflowError):
             raise InvalidPartitionsError(f"a partition is a whole number, found {partition!r}") from None
         if number >= topic.partitions:
@@ -196,10 +203,17 @@ cdef class ProducerCore:
         return 0
 
 
+cdef int64_t whole_number(object number) except? -1:
+    # The conversion by itself takes a bool for 0 or 1 and cuts a float short.
+    if isinstance(number, bool):
+        raise TypeError
+    return PyNumber_Index(number)
+
+
 cdef int64_t checked_timestamp(object timestamp_ms) except -1:
     cdef int64_t value
     try:
-        value = timestamp_ms
+        value = whole_number(timestamp_ms)
     except (TypeError, OverflowError):
         raise InvalidTimestampError(f"timestamp_ms is a whole number of milliseconds, found {timestamp_ms!r}") from None
     if value < 0:

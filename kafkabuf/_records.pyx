@@ -108,7 +108,12 @@ cdef int32_t encode_headers(object headers, bytearray out) except -1:
     cdef Py_ssize_t name_size
     cdef const char* name
     out.clear()
-    for header in (headers.items() if isinstance(headers, dict) else headers):
+    try:
+        pairs = iter(headers.items() if hasattr(headers, "items") else headers)
+    except TypeError:
+        raise SerializationError(
+            f"headers are pairs (str, bytes or None) or a mapping of them, found {type(headers).__name__}") from None
+    for header in pairs:
         try:
             key, value = header
             name = PyUnicode_AsUTF8AndSize(key, &name_size)

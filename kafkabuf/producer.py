@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 import weakref
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from kafkabuf._producer import ProducerCore
 from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import KafkaError
+from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError
 from kafkabuf.metadata import Metadata, TopicInfo
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.report import ArrowReport
@@ -27,6 +28,8 @@ log = logging.getLogger("kafkabuf.producer")
 
 # A producer that was never closed gets this long at interpreter exit, or when it is collected, to send what it holds.
 EXIT_TIMEOUT = 5.0
+
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class KafkaProducer(ProducerCore):
@@ -51,6 +54,8 @@ class KafkaProducer(ProducerCore):
         if isinstance(config, ProducerConfig):
             settings = config.model_dump() | settings
             config = None
+        if config is not None and not isinstance(config, Mapping):
+            raise ConfigError(f"settings are a mapping or keywords, found {type(config).__name__}: {config!r}")
         self.config = ProducerConfig.from_mapping(config or {}, settings)
         self._clock = clock = clock or SystemClock()
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
@@ -71,6 +76,10 @@ class KafkaProducer(ProducerCore):
 
     def partitions_for(self, topic: str) -> TopicInfo:
         """The topic's partitions and their leaders, asked for if need be, within `max.block.ms`."""
+        if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
+            raise InvalidTopicError(
+                f"{topic!r} is no topic's name: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_', '-', not '.' or '..'"
+            )
         return self._metadata.await_topic(topic, self.config.max_block_ms / 1000)
 
     def _await_topic(self, name: str) -> TopicQueues:
@@ -81,7 +90,10 @@ class KafkaProducer(ProducerCore):
     def _await_partition(self, name: str, partition: int) -> None:
         """For send(): a partition we do not know may be new. Ask once, then believe the answer."""
         self._metadata.add_topic(name)
-        self._metadata.await_update(self.config.max_block_ms / 1000)
+        info = self._metadata.await_update(self.config.max_block_ms / 1000).topics.get(name)
+        if info is not None:
+            # The Sender does the same, but perhaps only after this thread has gone on.
+            self._accumulator.topic_queues(name, [partition.leader for partition in info.partitions])
 
     @property
     def _accumulator(self) -> RecordAccumulator:
@@ -120,6 +132,7 @@ class KafkaProducer(ProducerCore):
         self._begin_close()
         self._finalizer.detach()
         if threading.current_thread() is self._thread:
+            self._accumulator.close()
             self._sender.close(force=timeout == 0)
             return
         _stop(self._accumulator, self._sender, self._thread, timeout)
