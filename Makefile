@@ -21,14 +21,18 @@ help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 # Each stamp is touched last, so that a step that was interrupted is done again.
-$(VENV)/.installed: requirements-build.lock requirements.lock tools/bootstrap.sh
+$(VENV)/.locked: requirements-build.lock requirements.lock tools/bootstrap.sh
 	@tools/bootstrap.sh venv $(VENV)
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.installed setup.py pyproject.toml $(NATIVE)
-	@echo "kafkabuf: building the extensions ..."
-	@CFLAGS="$(CFLAGS) $(BUILD_CFLAGS)" PYTHONWARNINGS="ignore:Editable installation" \
+$(VENV)/.installed: $(VENV)/.locked setup.py pyproject.toml
+	@KAFKABUF_BUILT_IN_PLACE=1 PYTHONWARNINGS="ignore:Editable installation" \
 		$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(NATIVE)
+	@echo "kafkabuf: building the extensions ..."
+	@CFLAGS="$(CFLAGS) $(BUILD_CFLAGS)" $(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.built requirements-bench.lock

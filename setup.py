@@ -23,7 +23,7 @@ def extensions() -> list[Extension]:
             ".".join(source.with_suffix("").parts),
             [str(source)],
             include_dirs=[str(PACKAGE)],
-            depends=headers,
+            depends=[*headers, "setup.py"],
             extra_compile_args=C_FLAGS,
         )
         for source in sorted(path.relative_to(ROOT) for path in (ROOT / PACKAGE).rglob("*.pyx"))
@@ -33,7 +33,10 @@ def extensions() -> list[Extension]:
 # Cython's worker processes may import this file again (forkserver, the default from Python 3.14 on).
 if __name__ == "__main__":
     jobs = len(os.sched_getaffinity(0))
+    # `make build` compiles in place by itself, only what has changed; pip's editable install would compile everything
+    # anew in a temporary folder.
+    in_place = os.environ.get("KAFKABUF_BUILT_IN_PLACE") == "1"
     setup(
-        ext_modules=cythonize(extensions(), nthreads=jobs, compiler_directives={"language_level": 3}),
+        ext_modules=[] if in_place else cythonize(extensions(), nthreads=jobs, language_level=3),
         options={"build_ext": {"parallel": jobs}},
     )
