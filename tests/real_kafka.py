@@ -61,6 +61,8 @@ _DEFAULTS = {
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "2097152",
+    # Records of 2013 would be removed after thirty seconds, in the middle of a test.
+    "log.retention.ms": "-1",
     "controlled.shutdown.enable": "false",
 }
 
