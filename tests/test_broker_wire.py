@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import inspect
 import logging
 import resource
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.serial import entity_writer
 
-from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.errors import InvalidRequestError
+from kafkabuf.broker import EmbeddedCluster, apis
+from kafkabuf.broker.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.dispatch import APIS, dispatch
+from kafkabuf.clock import SystemClock
+from kafkabuf.errors import InvalidRequestError, KafkaError
 from kafkabuf.protocol import fetch, messages, produce
 from kafkabuf.protocol.messages import RequestHeader
 from tests.raw_client import NOW, RawClient, batch, message
+from tests.test_messages import sample
 
 TOPIC_ID = UUID(int=77)
 
@@ -246,6 +253,20 @@ def test_fetch_limits_are_passed_over(client: RawClient) -> None:
     assert len(client.fetch("t", 0, max_bytes=1, partition_max_bytes=1).records) == size
 
 
+@pytest.mark.parametrize(
+    ("max_bytes", "expected"), [(200, [1, 1]), (199, [1, 0]), (100, [1, 0]), (1, [1, 0]), (0, [1, 0])]
+)
+def test_fetch_limit_is_counted_for_each_partition(client: RawClient, max_bytes: int, expected: list[int]) -> None:
+    data = batch([b"x" * 32])
+    assert len(data) == 100
+    for index in range(2):
+        client.produce("t", data, partition=index)
+    wanted = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1000} for index in range(2)]
+    topics = [{"topic": "t", "partitions": wanted}]
+    answer = client.ask(1, 12, max_wait=0, min_bytes=1, max_bytes=max_bytes, topics=topics)
+    assert [len(one.records) // len(data) for one in answer.responses[0].partitions] == expected
+
+
 def test_fetch_out_of_range_is_not_refused(cluster: EmbeddedCluster, client: RawClient) -> None:
     client.produce("t", batch([b"x"]))
     assert [client.fetch("t", offset).error_code for offset in (-1, 0, 1, 2)] == [1, 0, 0, 1]
@@ -307,7 +328,27 @@ def test_long_poll_outlives_its_leader(client: RawClient) -> None:
             )
             time.sleep(0.02)
             two.move_leader("t", 0, 3 - leader)
+            one.socket.settimeout(2)
             assert one.receive(1, 12).responses[0].partitions[0].error_code == 6
+
+
+def test_parked_request_outlives_its_client(cluster: EmbeddedCluster) -> None:
+    def watchers() -> int:
+        return cluster._call(lambda state: len(state.topic("t").partition(0).log.watchers))
+
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100}
+    with RawClient(cluster.bootstrap_servers) as client:
+        topics = [{"topic": "t", "partitions": [partition]}]
+        client.send(1, 12, max_wait=600_000, min_bytes=1, max_bytes=1, topics=topics)
+        wait_until(lambda: watchers() == 1)
+    wait_until(lambda: watchers() == 0)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def list_offset(client: RawClient, timestamp: int, version: int = 8, partition: int = 0) -> Any:
@@ -371,6 +412,52 @@ def test_hostile_frame_is_answered_or_harms_others(
     assert client.ask(18, 0).error_code == 0
 
 
+def damaged(frame: bytes, random: Random) -> bytes:
+    """`frame` with up to three bytes changed behind the version, or cut short, or longer."""
+    out = bytearray(frame)
+    for _ in range(random.randrange(4)):
+        out[random.randrange(4, len(out))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
+    kind = random.randrange(4)
+    return bytes(out[: random.randrange(4, len(out))] if kind == 0 else out + b"\0\1" if kind == 1 else out)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_request_raises_something_else_than_a_kafka_error(seed: int) -> None:
+    async def body() -> None:
+        cluster = Cluster(ClusterConfig(1, True, 1, None, 1_000_000, "127.0.0.1", None, True), SystemClock(), loop())
+        await cluster.start()
+        cluster.create_topic("t")
+        random = Random(seed)
+        for frame in sample_frames():
+            for _ in range(20):
+                try:
+                    _, answer = dispatch(cluster.nodes[1], damaged(frame, random))
+                except KafkaError:
+                    continue
+                if inspect.iscoroutine(answer):
+                    answer.close()
+        await cluster.stop()
+
+    def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    apis.load()
+    asyncio.run(body())
+
+
+def sample_frames() -> list[bytes]:
+    """A request of every API and version served, with something in each of its fields."""
+    frames = []
+    for one in APIS.values():
+        for version in range(max(one.min_version, 3 if one.key == 0 else 0), one.max_version + 1):
+            entity = sample(messages.request_class(one.key, version), filled=True)
+            if one.key == messages.PRODUCE:
+                data = [{"name": "t", "partition_data": [{"index": 0, "records": batch([b"x", None])}]}]
+                entity = messages.build_request(0, version, acks=-1, timeout=7, topic_data=data)
+            frames.append(messages.encode_request(one.key, version, 1, "c", entity))
+    return frames
+
+
 def test_unsupported_api_versions_version_closes_the_connection(client: RawClient) -> None:
     client.send_frame(struct.pack(">hhih", 18, 99, 6, -1) + b"\0\0\0")
     frame = client.receive_frame()
@@ -416,19 +503,22 @@ def test_large_frame_arrives_broken(cluster: EmbeddedCluster, client: RawClient)
     assert client.produce("t", batch([b"small"])).error_code == 0
 
 
-def resident_bytes() -> int:
+def used_bytes() -> tuple[int, int]:
+    """(virtual, resident)"""
     with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
+        pages = statm.read().split()
+    return int(pages[0]) * resource.getpagesize(), int(pages[1]) * resource.getpagesize()
 
 
 def test_announced_length_takes_memory_before_the_bytes_come(cluster: EmbeddedCluster) -> None:
-    before = resident_bytes()
+    virtual, resident = used_bytes()
     waiting = [RawClient(cluster.bootstrap_servers) for _ in range(20)]
     for one in waiting:
         one.socket.sendall(struct.pack(">ihhih", 100 * 1024 * 1024, 0, 9, 1, -1) + bytes(1000))
     with RawClient(cluster.bootstrap_servers) as other:
         assert other.ask(18, 0).error_code == 0
-    assert resident_bytes() - before < 8 * 1024 * 1024
+    assert used_bytes()[0] - virtual < 256 * 1024 * 1024
+    assert used_bytes()[1] - resident < 8 * 1024 * 1024
     for one in waiting:
         one.socket.close()
 
@@ -442,10 +532,12 @@ def test_peer_that_does_not_read_blocks_the_others(cluster: EmbeddedCluster, cli
         topics = [{"topic": "t", "partitions": [partition]}]
         sender = threading.Thread(target=ask_again_and_again, args=(lazy, topics), daemon=True)
         sender.start()
-        began = time.monotonic()
+        began, before = time.monotonic(), used_bytes()[1]
         for _ in range(50):
             assert client.produce("t", batch([b"y"]), partition=1).error_code == 0
         assert time.monotonic() - began < 2
+        # One answer of 8 MB is on its way, and no more is made until it is read.
+        assert used_bytes()[1] - before < 40 * 1024 * 1024
         # And what it finally reads is whole.
         for _ in range(3):
             answer = lazy.receive_frame()

@@ -113,7 +113,7 @@ class PartitionLog:
         for stored in islice(self._batches, self._first, None):
             if stored.max_timestamp >= timestamp:
                 for record in read_records(stored.data):
-                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                    if record.timestamp >= timestamp:
                         return record.offset, record.timestamp, stored.leader_epoch
         return None
 
