@@ -51,19 +51,26 @@ def metadata(client: RawClient, *names: str, version: int = 12, **more: Any) -> 
 
 
 def test_cluster_takes_long_to_come_up() -> None:
-    EmbeddedCluster(brokers=1).start().stop()
-    began = time.monotonic()
-    with EmbeddedCluster(brokers=5) as cluster, RawClient(cluster.bootstrap_servers.split(",")[4]) as client:
-        assert client.ask(18, 0).error_code == 0
-        assert time.monotonic() - began < 0.5
+    def seconds() -> float:
+        began = time.monotonic()
+        with EmbeddedCluster(brokers=5) as cluster, RawClient(cluster.bootstrap_servers.split(",")[4]) as client:
+            assert client.ask(18, 0).error_code == 0
+            return time.monotonic() - began
+
+    # The best of some: the machine may be busy with other things.
+    assert min(seconds() for _ in range(5)) < 0.5
 
 
 def test_idle_cluster_uses_the_processor(cluster: EmbeddedCluster) -> None:
     clients = [connect(cluster, 1) for _ in range(20)]
     clients[0].send(1, 12, max_wait=1000, min_bytes=1, max_bytes=1, topics=[])
-    began = time.process_time()
+    assert cluster._thread is not None
+    assert cluster._thread.ident is not None
+    clock = time.pthread_getcpuclockid(cluster._thread.ident)
+    time.sleep(0.1)
+    began = time.clock_gettime(clock)
     time.sleep(0.3)
-    assert time.process_time() - began < 0.015
+    assert time.clock_gettime(clock) - began < 0.003
     for one in clients:
         one.socket.close()
 

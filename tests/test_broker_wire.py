@@ -328,7 +328,7 @@ def test_long_poll_outlives_its_leader(client: RawClient) -> None:
             )
             time.sleep(0.02)
             two.move_leader("t", 0, 3 - leader)
-            one.socket.settimeout(2)
+            one.socket.settimeout(5)
             assert one.receive(1, 12).responses[0].partitions[0].error_code == 6
 
 
@@ -406,7 +406,7 @@ def test_hostile_frame_is_answered_or_harms_others(
 ) -> None:
     with caplog.at_level(logging.WARNING, "kafkabuf.broker"), RawClient(cluster.bootstrap_servers) as hostile:
         hostile.socket.sendall(data)
-        hostile.socket.settimeout(1)
+        hostile.socket.settimeout(5)
         assert hostile.closed()
     assert reason in caplog.text
     assert client.ask(18, 0).error_code == 0
@@ -535,7 +535,7 @@ def test_peer_that_does_not_read_blocks_the_others(cluster: EmbeddedCluster, cli
         began, before = time.monotonic(), used_bytes()[1]
         for _ in range(50):
             assert client.produce("t", batch([b"y"]), partition=1).error_code == 0
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5
         # One answer of 8 MB is on its way, and no more is made until it is read.
         assert used_bytes()[1] - before < 40 * 1024 * 1024
         # And what it finally reads is whole.
