@@ -1,0 +1,225 @@
+"""A broker of a few lines for the Sender: it records requests, and answers what the test says.
+
+Requests are decoded, and answers encoded, by kafka-python, which has no part in what is tested.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+from kafka.record import MemoryRecords
+
+from kafkabuf.errors import ClosedError, KafkaError, UnsupportedVersionError
+from kafkabuf.network._io import Frame
+from kafkabuf.network.client import Completion, Request
+
+NEVER = float("inf")
+
+
+@dataclass
+class Record:
+    """A record as kafka-python reads it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def read_records(data: bytes) -> list[Record]:
+    """Every record of a message set or batch; the CRCs must be right."""
+    found = []
+    records = MemoryRecords(data)
+    while (batch := records.next_batch()) is not None:
+        assert batch.validate_crc()
+        for record in batch:
+            headers = [(key, value) for key, value in record.headers]
+            found.append(Record(record.offset, record.timestamp, record.key, record.value, headers))
+    return found
+
+
+@dataclass
+class Produced:
+    """A Produce request as kafka-python reads it. `records` keeps the order of the request."""
+
+    version: int
+    correlation_id: int
+    client_id: str
+    acks: int
+    timeout_ms: int
+    transactional_id: str | None
+    records: dict[tuple[str, int], bytes]
+
+
+def decode_produce(data: bytes) -> Produced:
+    """The frame with its length, which must be right, and nothing behind it."""
+    (size, api_key, version) = struct.unpack_from(">ihh", data)
+    assert (size, api_key) == (len(data) - 4, 0)
+    request = ProduceRequest.decode(data[4:], version=version, header=True)
+    again = ProduceRequest[version](
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout_ms=request.timeout_ms,
+        topic_data=request.topic_data,
+    )
+    again.with_header(request.header.correlation_id, request.header.client_id)
+    assert again.encode(header=True, framed=True) == data
+    records = {
+        (topic.name, partition.index): bytes(partition.records)
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    }
+    assert len(records) == sum(len(topic.partition_data) for topic in request.topic_data)
+    return Produced(
+        version,
+        request.header.correlation_id,
+        request.header.client_id,
+        request.acks,
+        request.timeout_ms,
+        request.transactional_id,
+        records,
+    )
+
+
+@dataclass
+class Answer:
+    """What the broker says of one partition."""
+
+    error_code: int = 0
+    base_offset: int = 0
+    log_append_time: int = -1
+    message: str | None = None
+    record_errors: Sequence[tuple[int, str | None]] = ()
+
+
+def encode_answer(version: int, correlation_id: int, answers: Mapping[tuple[str, int], Answer]) -> bytes:
+    """A Produce response by kafka-python, without its length."""
+    names = list(dict.fromkeys(name for name, _ in answers))
+    topic_class = ProduceResponse.TopicProduceResponse
+    partition_class = topic_class.PartitionProduceResponse
+    error_class = partition_class.BatchIndexAndErrorMessage
+    topics = [
+        topic_class(
+            name=name,
+            partition_responses=[
+                partition_class(
+                    index=index,
+                    error_code=answer.error_code,
+                    base_offset=answer.base_offset,
+                    log_append_time_ms=answer.log_append_time,
+                    log_start_offset=0,
+                    record_errors=[
+                        error_class(batch_index=number, batch_index_error_message=text)
+                        for number, text in answer.record_errors
+                    ],
+                    error_message=answer.message,
+                )
+                for (topic, index), answer in answers.items()
+                if topic == name
+            ],
+        )
+        for name in names
+    ]
+    response = ProduceResponse[version](responses=topics, throttle_time_ms=0)
+    response.with_header(correlation_id)
+    return bytes(response.encode(header=True))
+
+
+@dataclass
+class Sent:
+    """A request at the FakeClient."""
+
+    node_id: int
+    request: Request
+    frame: Frame
+    correlation_id: int
+    produced: Produced
+
+    @property
+    def partitions(self) -> list[int]:
+        return [partition for _, partition in self.produced.records]
+
+    def values(self, partition: int = 0, topic: str = "orders") -> list[bytes | None]:
+        return [record.value for record in read_records(self.produced.records[topic, partition])]
+
+
+@dataclass
+class FakeClient:
+    """The part of NetworkClient that the Sender uses; the test decides which node is ready and what is answered."""
+
+    limit: int = 5
+    versions: dict[int, tuple[int, int]] = field(default_factory=dict)
+    unready: set[int] = field(default_factory=set)
+    delay: float = NEVER
+    sent: list[Sent] = field(default_factory=list)  # all requests ever
+    under_way: list[Sent] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)  # of each poll
+    wakeups: int = 0
+    on_poll: Callable[[], object] = lambda: None
+    _completions: list[Completion] = field(default_factory=list)
+
+    def ready(self, node_id: int) -> bool:
+        return node_id not in self.unready and self.in_flight(node_id) < self.limit
+
+    def connection_delay(self, node_id: int) -> float:
+        return self.delay
+
+    def in_flight(self, node_id: int) -> int:
+        return sum(sent.node_id == node_id for sent in self.under_way)
+
+    def api_version(self, node_id: int, api_key: int, supported: tuple[int, int]) -> int:
+        low, high = self.versions.get(node_id, (0, 12))
+        if max(low, supported[0]) > min(high, supported[1]):
+            raise UnsupportedVersionError(f"broker {node_id} speaks {low} to {high}")
+        return min(high, supported[1])
+
+    def send(self, node_id: int, request: Request) -> None:
+        frame = request.build(len(self.sent) + 1)
+        data = frame.to_bytes()
+        assert len(data) == frame.nbytes
+        produced = decode_produce(data)
+        assert produced.version == request.version
+        sent = Sent(node_id, request, frame, produced.correlation_id, produced)
+        self.sent.append(sent)
+        self.under_way.append(sent)
+
+    def poll(self, timeout: float) -> list[Completion]:
+        self.waits.append(timeout)
+        self.on_poll()
+        return self._taken()
+
+    def _taken(self) -> list[Completion]:
+        taken, self._completions = self._completions, []
+        return taken
+
+    def wakeup(self) -> None:
+        self.wakeups += 1
+
+    def close(self) -> list[Completion]:
+        for sent in list(self.under_way):
+            self.fail(sent, ClosedError("the client was closed"))
+        return self._taken()
+
+    # ---- for the test
+
+    def answer(self, sent: Sent, *codes: int, base_offset: int = 0, **more: Any) -> None:
+        """Error codes by partition, in the request's order; the last goes for all that follow. None: success."""
+        given = codes or (0,)
+        answers = {
+            key: Answer(given[min(place, len(given) - 1)], base_offset, **more)
+            for place, key in enumerate(sent.produced.records)
+        }
+        self.answer_with(sent, encode_answer(sent.request.version, sent.correlation_id, answers))
+
+    def answer_with(self, sent: Sent, response: bytes | None) -> None:
+        self.under_way.remove(sent)
+        self._completions.append(Completion(sent.request, sent.node_id, response, None, 0.0))
+
+    def fail(self, sent: Sent, error: KafkaError) -> None:
+        self.under_way.remove(sent)
+        self._completions.append(Completion(sent.request, sent.node_id, None, error, 0.0))
