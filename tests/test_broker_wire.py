@@ -380,6 +380,7 @@ def hostile_frames() -> list[tuple[str, bytes, str]]:
     body = messages.encode_request(3, 9, 1, "x", messages.build_request(3, 9, topics=[]))
     counts = messages.encode_request_header(3, 9, 1, "x") + b"\xff\xff\xff\xff\x07"
     produce_count = messages.encode_request_header(0, 9, 1, "x") + b"\0\xff\xff\0\0\0\0" + b"\xff\xff\xff\xff\x07"
+    negative = messages.encode_request_header(0, 3, 1, "x") + struct.pack(">hhii", -1, -1, 0, -2)
     return [
         ("negative length", struct.pack(">i", -1), "0 to 104857600 are allowed"),
         ("huge length", struct.pack(">i", 2**31 - 1), "0 to 104857600 are allowed"),
@@ -396,6 +397,7 @@ def hostile_frames() -> list[tuple[str, bytes, str]]:
         ("bytes left over", frame(body + b"\0"), "malformed metadata v9"),
         ("count beyond the frame", frame(counts), "malformed metadata v9"),
         ("produce count beyond the frame", frame(produce_count), "malformed produce v9"),
+        ("negative produce count", frame(negative), "malformed produce v3"),
         ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "0 to 104857600 are allowed"),
     ]
 
@@ -514,7 +516,7 @@ def test_announced_length_takes_memory_before_the_bytes_come(cluster: EmbeddedCl
     virtual, resident = used_bytes()
     waiting = [RawClient(cluster.bootstrap_servers) for _ in range(20)]
     for one in waiting:
-        one.socket.sendall(struct.pack(">ihhih", 100 * 1024 * 1024, 0, 9, 1, -1) + bytes(1000))
+        one.socket.sendall(struct.pack(">ihhih", 100 * 1024 * 1024, 0, 9, 1, -1) + bytes(40_000))
     with RawClient(cluster.bootstrap_servers) as other:
         assert other.ask(18, 0).error_code == 0
     assert used_bytes()[0] - virtual < 256 * 1024 * 1024

@@ -74,6 +74,8 @@ def test_array_count_beyond_the_frame_takes_memory(count: int) -> None:
     header = messages.encode_request_header(3, 1, 1, None)
     with pytest.raises(InvalidRequestError):
         messages.decode_request(header + struct.pack(">i", count) + b"\0\1x")
+    with pytest.raises(InvalidRequestError):
+        messages.decode_request(header + struct.pack(">i", count))
 
 
 def test_compact_count_beyond_the_frame_takes_memory() -> None:
