@@ -5,7 +5,7 @@ A `Column` is a borrowed view of one array's buffers; the ArrowArray it came fro
 the start of the slice that was exported, so `start` is added to every look.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from kafkabuf._records cimport Field
 
@@ -107,8 +107,11 @@ cdef inline int64_t floor_div(int64_t a, int64_t b) noexcept nogil:
     return a // b if a >= 0 else -((b - 1 - a) // b)
 
 
+# Negative where the time is before 1970, or more ms than 63 bits hold.
 cdef inline int64_t millis_at(const Column* c, int64_t row) noexcept nogil:
     cdef int64_t value = (<const int64_t*>c.data)[row + c.start]
+    if c.unit_multiplier > 1 and value > INT64_MAX // c.unit_multiplier:
+        return -1
     return floor_div(value * c.unit_multiplier, c.unit_divisor)
 
 

@@ -77,7 +77,8 @@ cdef class Walker:
         cdef int64_t headers_size
         if self.name != NULL or self.cursors == NULL:
             topic = bytes_at(&c.topic, row)
-            if topic.size != self.name_size or memcmp(topic.data, self.name, <size_t>topic.size) != 0:
+            if (self.name == NULL or topic.size != self.name_size
+                    or memcmp(topic.data, self.name, <size_t>topic.size) != 0):
                 return NEW_TOPIC
         r.key = bytes_at(&c.key, row)
         r.value = bytes_at(&c.value, row)
@@ -90,7 +91,7 @@ cdef class Walker:
         if c.headers.present and not is_null(&c.headers, row):
             headers_size = self.read_headers(row)
             if headers_size < 0:
-                return NO_MEMORY
+                return NO_MEMORY if headers_size == -1 else BAD_HEADERS
             r.headers = self.scratch
             r.headers_size = headers_size
             if r.header_count and self.magic < 2:
@@ -113,7 +114,7 @@ cdef class Walker:
         return END
 
     cdef int64_t read_headers(self, int64_t row) noexcept nogil:
-        """Encode the row's headers into the scratch; their bytes, or -1 without memory for them."""
+        """Encode the row's headers into the scratch; their bytes, -1 without memory for them, -2 for one without key."""
         cdef Columns* c = self.columns
         cdef int64_t item, begin = offset_at(&c.headers, row), end = offset_at(&c.headers, row + 1)
         cdef int64_t size = 0, needed
@@ -123,14 +124,16 @@ cdef class Walker:
         for item in range(begin, end):
             key = bytes_at(&c.header_key, item)
             value = bytes_at(&c.header_value, item)
-            needed = size + 20 + max(key.size, 0) + max(value.size, 0)
+            if key.size < 0:
+                return -2
+            needed = size + 20 + key.size + max(value.size, 0)
             if needed > self.scratch_size:
                 grown = <uint8_t*>realloc(self.scratch, <size_t>(2 * needed))
                 if grown == NULL:
                     return -1
                 self.scratch = grown
                 self.scratch_size = 2 * needed
-            p = put_varint(self.scratch + size, max(key.size, 0))
+            p = put_varint(self.scratch + size, key.size)
             if key.size > 0:
                 p = put_bytes(p, key.data, <size_t>key.size)
             p = put_varint(p, value.size)
@@ -179,7 +182,9 @@ cdef class Walker:
         if stop == BAD_PARTITION:
             raise InvalidPartitionsError(f"row {row}: partition {self.partition} is negative")
         if stop == BAD_TIMESTAMP:
-            raise InvalidTimestampError(f"row {row}: a timestamp before 1970 cannot be a record's")
+            raise InvalidTimestampError(f"row {row}: a record's timestamp lies between 0 (1970) and 2^63 - 1 ms")
+        if stop == BAD_HEADERS and self.magic >= 2:
+            raise SerializationError(f"row {row}: a header has no key, and Kafka takes none without")
         if stop == BAD_HEADERS:
             raise SerializationError(f"row {row}: record.magic is 1, and that format has no headers")
         if stop == TOO_LARGE:
@@ -299,7 +304,7 @@ def append_arrow(ProducerCore producer, data, topic):
                 f"send_arrow takes data with the Arrow PyCapsule interface (a pyarrow RecordBatch or Table, a polars "
                 f"or pandas DataFrame), found {type(data).__name__}")
     except KafkaError as error:
-        error.rows_queued = getattr(error, "rows_queued", 0) + sum(len(chunk.segment) for chunk in places)
+        error.rows_queued += sum(len(chunk.segment) for chunk in places)
         raise
     finally:
         producer.records_sent += sum([(<Segment>segment).rows for segment in walker.segments])

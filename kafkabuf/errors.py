@@ -16,6 +16,8 @@ class KafkaError(Exception):
     retriable: bool = False
     # True where the client's picture of the cluster is stale: metadata is refreshed before the retry.
     invalid_metadata: bool = False
+    # Rows that a send_arrow which failed had queued before the one at fault.
+    rows_queued: int = 0
 
 
 class RetriableError(KafkaError):
