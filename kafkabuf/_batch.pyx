@@ -229,7 +229,8 @@ cdef class RecordFuture:
         """
         self._await(timeout)
         if self.batch.outcome == FAILED:
-            raise self.batch.error
+            # All records of the batch share the error: it must not collect the traceback, and the frames, of each.
+            raise self.batch.error.with_traceback(None)
         return self.metadata()
 
     def exception(self, timeout=None):

@@ -134,7 +134,7 @@ cdef int _extend_buffer(bytearray out, object value) except -1:
         raise SerializationError(f"a header's value is bytes or None, found the str {value!r}: encode it")
     try:
         PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
-    except (TypeError, BufferError):
+    except (TypeError, BufferError, ValueError):  # the latter from NumPy and released memoryviews
         raise SerializationError(f"a header's value is bytes or None, found {type(value).__name__}") from None
     try:
         _extend(out, <const uint8_t*>view.buf, view.len)

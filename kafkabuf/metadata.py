@@ -155,7 +155,7 @@ class Metadata:
                 return info
             # A refusal from before this call may have been lifted: only a newer one counts.
             if info.error and not info.error.retriable and cluster.version > known_before:
-                raise info.error
+                raise _copy(info.error)
             self.request_update()
             return None
 
@@ -196,7 +196,7 @@ class Metadata:
                 if self._closed:
                     raise ClosedError("the producer was closed while it waited for metadata")
                 if self._last_error is not None and not self._last_error.retriable:
-                    raise self._last_error
+                    raise _copy(self._last_error)
                 elapsed = self._clock.monotonic() - start
                 if not self._clock.wait(waiter, None if timeout is None else timeout - elapsed):
                     return None
@@ -300,6 +300,11 @@ class Metadata:
 
 def _nothing() -> None:
     """The wake-up of a client that has no network yet."""
+
+
+def _copy(error: KafkaError) -> KafkaError:
+    # One thread's traceback, and what it holds, is none of the others' business.
+    return type(error)(*error.args)
 
 
 def _topic_info(topic: Any, known: TopicInfo | None) -> TopicInfo:
