@@ -74,8 +74,12 @@ def _magic(value: object) -> object:
     return int(value) if value in ("1", "2") else value
 
 
-Milliseconds = Annotated[int, Field(ge=0)]
-Bytes = Annotated[int, Field(ge=0)]
+def _flag(value: object) -> object:
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+
+
+Milliseconds = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class ProducerConfig(BaseModel):
@@ -84,7 +88,7 @@ class ProducerConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     bootstrap_servers: Annotated[tuple[tuple[str, int], ...], BeforeValidator(_addresses)]
-    client_id: str = "kafkabuf"
+    client_id: Annotated[str, Field(max_length=8191)] = "kafkabuf"  # in UTF-8 within the 32767 bytes that requests hold
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
 
@@ -98,20 +102,20 @@ class ProducerConfig(BaseModel):
     partitioner_ignore_keys: bool = False
 
     acks: Annotated[Literal[-1, 0, 1], BeforeValidator(_acks)] = -1
-    enable_idempotence: Literal[False] = False
+    enable_idempotence: Annotated[Literal[False], BeforeValidator(_flag)] = False
     retries: Annotated[int, Field(ge=0, le=INT32_MAX)] = INT32_MAX
     retry_backoff_ms: Milliseconds = 100
     retry_backoff_max_ms: Milliseconds = 1000
     delivery_timeout_ms: Milliseconds = 120_000
-    request_timeout_ms: Milliseconds = 30_000
+    request_timeout_ms: Annotated[int, Field(ge=0, le=INT32_MAX)] = 30_000
     max_in_flight_requests_per_connection: Annotated[int, Field(ge=1)] = 5
 
     metadata_max_age_ms: Milliseconds = 300_000
     metadata_max_idle_ms: Annotated[int, Field(ge=5000)] = 300_000
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"] = "use_all_dns_ips"
     security_protocol: Literal["PLAINTEXT"] = "PLAINTEXT"
-    send_buffer_bytes: Annotated[int, Field(ge=-1)] = 131_072
-    receive_buffer_bytes: Annotated[int, Field(ge=-1)] = 32_768
+    send_buffer_bytes: Annotated[int, Field(ge=-1, le=INT32_MAX)] = 131_072
+    receive_buffer_bytes: Annotated[int, Field(ge=-1, le=INT32_MAX)] = 32_768
     connections_max_idle_ms: int = 540_000
     reconnect_backoff_ms: Milliseconds = 50
     reconnect_backoff_max_ms: Milliseconds = 1000
@@ -142,9 +146,9 @@ class ProducerConfig(BaseModel):
         """Settings from one or more mappings, dotted or Python names. Raises ConfigError naming the setting."""
         values: dict[str, Any] = {}
         for name, value in (item for mapping in mappings for item in mapping.items()):
-            field = name.replace(".", "_")
+            field = str(name).replace(".", "_")
             if field not in cls.model_fields:
-                raise ConfigError(_unknown(name, cls.model_fields))
+                raise ConfigError(_unknown(str(name), cls.model_fields))
             if field in values:
                 raise ConfigError(f"{dotted(field)} is given twice")
             values[field] = value
