@@ -12,14 +12,14 @@ from kafkabuf._bulk import append_arrow
 from kafkabuf._pool import BufferPool
 from kafkabuf._producer import ProducerCore
 from kafkabuf.accumulator import RecordAccumulator
-from kafkabuf.clock import Clock, ManualClock
+from kafkabuf.clock import Clock, Lockable, ManualClock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
 from kafkabuf.report import ArrowReport
 from kafkabuf.sender import Sender
-from tests.fake_client import Answer, FakeClient, Sent, encode_answer, read_records
+from tests.fake_client import Answer, FakeClient, Record, Sent, encode_answer, read_records
 
 SLAB = 1024
 TOPIC = "orders"
@@ -49,6 +49,19 @@ class HookClock(ManualClock):
     def at_call(self, number: int, what: Callable[[], object]) -> None:
         """Run `what` at the call of that number from now on, counted from 0."""
         self.hook = what if number == 0 else lambda: self.at_call(number - 1, what)
+
+
+class TurningClock(ManualClock):
+    """Who waits lets `turn` run until it is served: the Sender and its broker in the waiting thread."""
+
+    turn: Callable[[], object]
+
+    def wait(self, lock: Lockable, timeout: float | None) -> bool:
+        for _ in range(1000):
+            if lock.acquire(blocking=False):
+                return True
+            self.turn()
+        raise AssertionError("waits for ever")
 
 
 @contextmanager
@@ -114,6 +127,7 @@ class Rig:
         self.sender = Sender(self.config, self.accumulator, self.metadata, client, self.clock)
         self.producer = Appender(self.accumulator, self.config, self.clock)
         self.topic = self.accumulator.topic_queues(TOPIC, list(leaders))
+        self.log: dict[tuple[str, int], list[Record]] = {}  # what the broker has stored
 
     def _woken(self) -> None:
         self.client.wakeup()
@@ -142,17 +156,21 @@ class Rig:
         self.turn()
         return self.client.sent[before:]
 
+    def ack_under_way(self) -> None:
+        """The broker stores all it was sent, in `log`, and says so at the next turn."""
+        for sent in list(self.client.under_way):
+            answers = {}
+            for key, data in sent.produced.records.items():
+                log = self.log.setdefault(key, [])
+                answers[key] = Answer(base_offset=len(log))
+                log += read_records(data)
+            self.client.answer_with(sent, encode_answer(sent.request.version, sent.correlation_id, answers))
+
     def ack_all(self) -> None:
         """Turn until nothing is left to do, a successful answer for each request; time moves for back-offs."""
-        offsets: dict[tuple[str, int], int] = {}
         for _ in range(1000):
             self.turn()
-            for sent in list(self.client.under_way):
-                answers = {}
-                for key, data in sent.produced.records.items():
-                    answers[key] = Answer(base_offset=offsets.get(key, 0))
-                    offsets[key] = offsets.get(key, 0) + len(read_records(data))
-                self.client.answer_with(sent, encode_answer(sent.request.version, sent.correlation_id, answers))
+            self.ack_under_way()
             if not self.accumulator.incomplete and not self.client.under_way:
                 self.turn()
                 return
