@@ -18,8 +18,10 @@ cdef class PartitionQueue:
     cdef Batch open                     # takes the next record; always the last of `batches`; None where none has room
     cdef readonly object batches        # deque of Batch, oldest first, not yet handed to the Sender
     # ---- thread: Sender
-    cdef public int32_t leader          # node id, or -1 where unknown
-    cdef public bint muted              # a request of this partition is in flight and order must hold
+    cdef readonly int32_t leader        # node id, or -1 where unknown
+    cdef public int32_t in_flight       # requests that carry a batch of this partition
+    cdef public bint proven             # the leader has taken a batch, and refused none since
+    cdef public bint muted              # nothing more is sent until those in flight are answered
 
     cdef int seal(self) except -1
 

@@ -12,12 +12,15 @@ class PartitionQueue:
     partition: int
     batches: deque[Batch]
     leader: int
+    in_flight: int
+    proven: bool
     muted: bool
     def __new__(cls, topic: str, partition: int) -> PartitionQueue: ...
     @property
     def head(self) -> Batch | None: ...
     @property
     def claimed(self) -> bool: ...
+    def follow(self, leader: int) -> None: ...
 
 @final
 class TopicQueues:

@@ -23,6 +23,12 @@ cdef class PartitionQueue:
         self.batches = deque()
         self.leader = -1
 
+    def follow(self, int leader):
+        """The partition's leader is now this node, which has yet to prove that it knows so."""
+        if leader != self.leader:
+            self.leader = leader
+            self.proven = False
+
     cdef int seal(self) except -1:
         """The open batch takes no further record."""
         if self.open is not None:

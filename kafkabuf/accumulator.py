@@ -57,7 +57,7 @@ class RecordAccumulator(AccumulatorCore):
             topic = self.topics.setdefault(name, TopicQueues(name, len(leaders), random.getrandbits(64)))
         topic.grow(len(leaders))
         for queue, leader in zip(topic.queues, leaders, strict=False):
-            queue.leader = leader
+            queue.follow(leader)
         return topic
 
     def flush(self, timeout: float | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafkabuf._accumulator import PartitionQueue
@@ -144,7 +143,8 @@ class Sender:
                 version, correlation_id, self._client_id, config.acks, config.request_timeout_ms, batches
             )
 
-        self._set_muted(batches, True)
+        for batch in batches:
+            self._count_in_flight(batch, 1)
         context = ProduceRequest(version, batches)
         self._client.send(node_id, Request(PRODUCE, version, build, context, expects_response=config.acks != 0))
 
@@ -155,10 +155,15 @@ class Sender:
         for batch in batches:
             self._fail(batch, UnsupportedVersionError(text))
 
-    def _set_muted(self, batches: Sequence[Batch], muted: bool) -> None:
-        if self._ordered:
-            for batch in batches:
-                self._accumulator.queue_of(batch).muted = muted
+    def _count_in_flight(self, batch: Batch, change: int) -> None:
+        """Of a partition one batch at a time is sent with max.in.flight = 1, and until its leader has taken one.
+
+        A leader that was just elected or has just refused a batch may refuse the next ones as well, or only some of
+        them; with several in flight their records would change places.
+        """
+        queue = self._accumulator.queue_of(batch)
+        queue.in_flight += change
+        queue.muted = queue.in_flight > 0 and (self._ordered or not queue.proven)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -167,12 +172,16 @@ class Sender:
         assert isinstance(request, ProduceRequest)
         for batch in request.batches:
             batch.end_read()
-        self._set_muted(request.batches, False)
+        self._settle(request, completion)
+        for batch in request.batches:
+            self._count_in_flight(batch, -1)
+
+    def _settle(self, request: ProduceRequest, completion: Completion) -> None:
         if completion.error is not None:
             self._retry_or_fail_all(request.batches, completion.error)
         elif completion.response is None:  # acks=0: written is all that will be known
             for batch in request.batches:
-                batch.complete(-1, -1)
+                self._complete(batch, -1, -1)
         else:
             self._on_answer(request, completion.response)
 
@@ -188,15 +197,20 @@ class Sender:
                 text = f"the broker's answer leaves out {batch.topic}-{batch.partition}"
                 self._retry_or_fail(batch, CorruptMessageError(text))
             elif answer.error_code == 0:
-                batch.complete(answer.base_offset, answer.log_append_time)
+                self._complete(batch, answer.base_offset, answer.log_append_time)
             else:
                 self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message))
+
+    def _complete(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+        self._accumulator.queue_of(batch).proven = True
+        batch.complete(base_offset, log_append_time)
 
     def _retry_or_fail_all(self, batches: list[Batch], error: KafkaError) -> None:
         for batch in batches:
             self._retry_or_fail(batch, error)
 
     def _retry_or_fail(self, batch: Batch, error: KafkaError) -> None:
+        self._accumulator.queue_of(batch).proven = False
         if batch.done:  # expired while in flight
             return
         if error.invalid_metadata:

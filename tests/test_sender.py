@@ -27,6 +27,7 @@ from tests.fake_client import Answer, encode_answer, read_records
 from tests.producer_support import SLAB, TOPIC, assert_whole, eager, one_sent
 
 REQUEST_TIMED_OUT = 7
+UNKNOWN_TOPIC = 3
 NOT_LEADER = 6
 RETRIABLE = [2, 3, 5, 6, 7, 19, 20, 56]
 FATAL = {
@@ -413,6 +414,47 @@ def test_second_batch_overtakes_the_first_where_order_was_asked_for() -> None:
     assert (first.done(), second.done()) == (True, False)
     rig.ack_all()
     assert second.done()
+    assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("refusal", [NOT_LEADER, UNKNOWN_TOPIC])
+def test_batches_change_places_when_a_new_leader_refuses_the_first(refusal: int) -> None:
+    rig = eager(leaders=(1,), max_in_flight_requests_per_connection=5, delivery_timeout_ms=10_000)
+    rig.lead(2)  # has yet to take anything
+    first, second = rig.fill(batches=2)
+    sent = one_sent(rig)
+    rig.client.answer(sent, refusal)
+    rig.turn()
+    rig.clock.advance(0.2)
+    again = one_sent(rig)
+    assert again.produced.records == sent.produced.records
+    rig.client.answer(again)
+    rig.turn()
+    assert (first.done(), second.done()) == (True, False)
+    rig.ack_all()
+    assert second.done()
+    assert_whole(rig.pool)
+
+
+def test_batches_overtake_one_that_was_refused_while_others_were_in_flight() -> None:
+    rig = eager(leaders=(1,), max_in_flight_requests_per_connection=5, delivery_timeout_ms=10_000)
+    futures = rig.fill(batches=3)
+    sent = rig.sent_after_turn()
+    assert len(sent) == 3
+    rig.client.answer(sent[0], NOT_LEADER)
+    rig.turn()
+    rig.clock.advance(0.2)
+    assert rig.sent_after_turn() == []  # two are still out: whether they were taken decides what goes next
+    rig.client.answer(sent[1], NOT_LEADER)
+    rig.client.answer(sent[2], NOT_LEADER)
+    rig.turn()
+    rig.clock.advance(0.2)
+    again = one_sent(rig)
+    assert again.produced.records == sent[0].produced.records
+    rig.client.answer(again)
+    rig.turn()
+    rig.ack_all()
+    assert [future.done() for future in futures] == [True] * 3
     assert_whole(rig.pool)
 
 
