@@ -15,6 +15,7 @@ import kafka
 import pytest
 from click import ClickException
 from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient, ConfigResource
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner import murmur2
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkabuf.broker import EmbeddedCluster
+    from tests.real_kafka import RealKafka
 
 pytest_plugins = ["tests.spark_fixtures"]
 
@@ -121,7 +123,7 @@ def test_spark_and_python_compute_the_same_checksum(spark: SparkSession) -> None
     found = Tally(1)
     for n, row in enumerate(records.collect()):
         key = None if row.key is None else row.key.encode()
-        found.add(Record(0, n, key, row.value.encode(), -5, int(row.headers[0].value)))
+        found.add(Record(0, n, key, row.value.encode(), -5, int(row.value.split(":")[1].split(",")[0])))
     assert demo_spark.expected(records) == (found.rows, found.bytes, found.checksum)
 
 
@@ -143,8 +145,8 @@ def test_demo_verifies_what_it_wrote(spark: SparkSession) -> None:
 def test_demo_fails_where_a_byte_was_changed_on_the_way(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Topic.records
 
-    def tampered(self: Topic, end: dict[int, int], row_header: str, timestamps: bool) -> Iterator[Record]:
-        for n, record in enumerate(read(self, end, row_header, timestamps)):
+    def tampered(self: Topic, end: dict[int, int], timestamps: bool) -> Iterator[Record]:
+        for n, record in enumerate(read(self, end, timestamps)):
             assert record.value is not None
             yield record._replace(value=record.value[:-1] + b" ") if n == 100 else record
 
@@ -173,7 +175,18 @@ def test_demo_takes_the_users_file_into_the_users_topic(
     )
     found = sorted((record.key, record.value, record.timestamp) for record in consumer if record.key)
     consumer.close()
-    assert found == [(b"a", b'{"at":"2020-01-01T00:00:00Z","id":1,"who":"a"}', 1577836800000)] * 2
+    assert found == [(b"a", b'{"_row":0,"at":"2020-01-01T00:00:00Z","id":1,"who":"a"}', 1577836800000)] * 2
+
+
+def test_demo_on_real_kafka_loses_no_record_to_its_age(spark: SparkSession, kafka_4: RealKafka) -> None:
+    result = invoke(spark, "--rows", "3000", "--topic", "aged", "--bootstrap-servers", kafka_4.bootstrap_servers)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"verified +yes", result.output)
+    place = ConfigResource(ConfigResource.Type.TOPIC, "aged")
+    admin = AdminClient({"bootstrap.servers": kafka_4.bootstrap_servers})
+    assert (
+        admin.describe_configs([place])[place].result(10)["retention.ms"].value == "-1"
+    )  # Kafka looks for outdated segments every five minutes
 
 
 @pytest.mark.parametrize(

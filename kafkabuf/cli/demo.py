@@ -59,7 +59,10 @@ class Times:
 @click.option("--key", help="Column for the record's key; default: carrier for the flights, else none.")
 @click.option("--timestamp", help="Column for the record's time; default: time_hour for the flights, else none.")
 @click.option("--rows", type=click.IntRange(1), help="Take only so many rows.")
-@click.option("--topic", help="Made if it does not exist; default: the first free name kafkabuf-demo-<n>.")
+@click.option(
+    "--topic",
+    help="Made if it does not exist, to keep its records for ever; default: the first free name kafkabuf-demo-<n>.",
+)
 @click.option("--partitions", default=8, show_default=True, type=click.IntRange(1), help="Of a topic that is made.")
 @click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 100), help="Of the embedded cluster.")
 @click.option(
@@ -71,7 +74,7 @@ class Times:
 def demo(**options: object) -> None:
     """Publish a table with Spark through kafkabuf, read it back with confluent-kafka, compare.
 
-    Every row goes out as JSON, its number in the header "row". Compared are the count, the order of the rows of each
+    Every row goes out as JSON, its number in front as "_row". Compared are the count, the order of the rows of each
     Spark task within every partition, the partition of every key (murmur2, as Java's producer), and a checksum over
     keys, values and timestamps that Spark itself computes. The topic stays. Exit status 1 if anything does not match.
     """
@@ -143,10 +146,8 @@ def _write(records: DataFrame, servers: str, topic: str) -> None:
 
 
 def _read_back(progress: Progress, topic: Topic, tally: Tally, rows: int, timestamps: bool) -> None:
-    from kafkabuf.cli.demo_spark import ROW_HEADER
-
     task = progress.add_task("Reading back", total=rows)
-    for count, record in enumerate(topic.records(topic.end_offsets(), ROW_HEADER, timestamps), start=1):
+    for count, record in enumerate(topic.records(topic.end_offsets(), timestamps), start=1):
         tally.add(record)
         if count % 1000 == 0:
             progress.update(task, completed=count)

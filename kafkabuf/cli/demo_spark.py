@@ -21,9 +21,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
+from kafkabuf.cli.demo_verify import ROW_FIELD
+
 JAVA_NEEDED = 17
-# Header that carries the row's number, by which the reader checks the order.
-ROW_HEADER = "row"
 
 
 class Expected(NamedTuple):
@@ -143,18 +143,14 @@ def read(spark: SparkSession, path: Path, null_value: str | None) -> DataFrame:
 
 
 def to_records(frame: DataFrame, key: str | None, timestamp: str | None) -> DataFrame:
-    """The row as JSON in `value`, `key` as text, `timestamp` as an instant, the row's number in the header `row`.
+    """The row as JSON in `value`, with its number as the first field; `key` as text, `timestamp` as an instant.
 
     The number is rising within a Spark partition, which is one task: its high bits name the task.
     """
     for option, name in (("--key", key), ("--timestamp", timestamp)):
         if name is not None and name not in frame.columns:
             raise ClickException(f"{option} {name}: the input's columns are {', '.join(frame.columns)}")
-    number = F.monotonically_increasing_id().cast("string").cast("binary")
-    columns = [
-        F.to_json(F.struct("*")).alias("value"),
-        F.array(F.struct(F.lit(ROW_HEADER).alias("key"), number.alias("value"))).alias("headers"),
-    ]
+    columns = [F.to_json(F.struct(F.monotonically_increasing_id().alias(ROW_FIELD), "*")).alias("value")]
     if key is not None:
         columns.append(frame[_quoted(key)].cast("string").alias("key"))
     if timestamp is not None:

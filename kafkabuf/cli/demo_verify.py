@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import re
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,6 +14,10 @@ from click import ClickException
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+# First field of every JSON value: the row's number, by which the order is checked.
+ROW_FIELD = "_row"
+_ROW = re.compile(rb'\{"%s":(\d+)[,}]' % ROW_FIELD.encode())
 
 REQUEST_TIMEOUT_S = 15.0
 # No record for so long, and reading back is given up.
@@ -146,14 +151,14 @@ class Topic:
             for partition in range(partitions)
         }
 
-    def records(self, end: dict[int, int], row_header: str, timestamps: bool) -> Iterator[Record]:
+    def records(self, end: dict[int, int], timestamps: bool) -> Iterator[Record]:
         """Every record from the offsets at which this object was made up to `end`. Once."""
         waiting = {partition for partition, start in self.start.items() if start < end[partition]}
         self._consumer.assign([TopicPartition(self.name, partition, self.start[partition]) for partition in waiting])
         for message in _until_stalled(self._consumer, waiting):
             partition, offset, error = _partition(message), _offset(message), message.error()
             if error is None and offset < end[partition]:
-                yield _record(message, row_header, timestamps)
+                yield _record(message, timestamps)
             elif error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise ClickException(f"reading back failed: {error.str()}")
             # An end-of-partition event carries the next offset; it comes even where the last ones are no records.
@@ -166,10 +171,9 @@ class Topic:
 
 def _create(admin: AdminClient, name: str, partitions: int, servers: str) -> bool:
     """False if it exists."""
-    # Replication factor -1: whatever the cluster's own default is.
-    request = admin.create_topics(
-        [NewTopic(name, partitions, replication_factor=-1)], request_timeout=REQUEST_TIMEOUT_S
-    )
+    # Replication factor -1: whatever the cluster's own default is. No retention: flights of 2013 are older than any.
+    topic = NewTopic(name, partitions, replication_factor=-1, config={"retention.ms": "-1"})
+    request = admin.create_topics([topic], request_timeout=REQUEST_TIMEOUT_S)
     try:
         request[name].result()
     except KafkaException as error:
@@ -205,16 +209,17 @@ def _offset(message: Message) -> int:
     return offset
 
 
-def _record(message: Message, row_header: str, timestamps: bool) -> Record:
+def _record(message: Message, timestamps: bool) -> Record:
     kind, millis = message.timestamp()
     if timestamps and kind != TIMESTAMP_CREATE_TIME:
         raise ClickException("the topic keeps the time of its appending (message.timestamp.type=LogAppendTime)")
-    number = dict(message.headers() or ()).get(row_header)
+    value = message.value()
+    row = _ROW.match(value or b"")
     return Record(
         _partition(message),
         _offset(message),
         message.key(),
-        message.value(),
+        value,
         millis if timestamps else None,
-        int(number) if number is not None and number.isdigit() else -1,
+        int(row[1]) if row else -1,
     )
