@@ -124,8 +124,8 @@ cdef class AccumulatorCore:
         return self.new_batch(queue, slab, n_slabs)
 
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs):
-        # Asking the clock may run another thread, and so may making the object, by way of the garbage collector; nothing
-        # after that does. A batch that came after `closed` might find no Sender left to end it.
+        # Asking the clock may run another thread, and so may making the object, by way of the garbage collector;
+        # nothing after that does. A batch that came after `closed` might find no Sender left to end it.
         cdef Batch batch
         try:
             batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, n_slabs,
@@ -188,7 +188,6 @@ cdef class AccumulatorCore:
                 queue.open = batch
             else:
                 batch.close()
-            self.wakeup()
         return 0
 
     def discard(self, Batch batch):

@@ -23,7 +23,7 @@ cdef class Batch:
     # ---- fixed at construction
     cdef readonly str topic
     cdef readonly int32_t partition
-    cdef readonly int64_t number            # set by the accumulator: rises over all its batches, in the order they were opened
+    cdef readonly int64_t number            # set by the accumulator; rises in the order batches are opened in
     cdef readonly double created            # Clock.monotonic() of the first record; delivery.timeout.ms counts from it
     cdef BufferPool pool
     cdef Py_ssize_t slab, n_slabs

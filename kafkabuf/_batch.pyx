@@ -6,8 +6,6 @@ cimport cython
 import logging
 import threading
 
-from libc.stdint cimport int64_t
-
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport builder_init, finish
 

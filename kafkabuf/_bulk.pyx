@@ -114,7 +114,7 @@ cdef class Walker:
         return END
 
     cdef int64_t read_headers(self, int64_t row) noexcept nogil:
-        """Encode the row's headers into the scratch; their bytes, -1 without memory for them, -2 for one without key."""
+        """Encode the row's headers into the scratch; their bytes; -1 without memory, -2 for one without key."""
         cdef Columns* c = self.columns
         cdef int64_t item, begin = offset_at(&c.headers, row), end = offset_at(&c.headers, row + 1)
         cdef int64_t size = 0, needed
@@ -224,6 +224,7 @@ cdef class Walker:
         if self.cursors[self.partition].builder != NULL:
             self.give_back(self.claimed.pop(self.partition))
             queue.seal()
+            self.accumulator.wakeup()
             if self.partition == self.sticky:
                 # Read the row again: one without key now goes elsewhere.
                 self.topic.next_sticky()
@@ -264,8 +265,11 @@ cdef class Walker:
         return 0
 
     cdef int give_back_all(self) except -1:
-        while self.claimed:
-            self.give_back(self.claimed.popitem()[1])
+        # All of them before anything that may raise or wait: what stays claimed is never sent.
+        if self.claimed:
+            while self.claimed:
+                self.give_back(self.claimed.popitem()[1])
+            self.accumulator.wakeup()
         return 0
 
     # ---- the data ----------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class KafkaProducer(ProducerCore):
         """The topic's partitions and their leaders, asked for if need be, within `max.block.ms`."""
         if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise InvalidTopicError(
-                f"{topic!r} is no topic's name: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_', '-', not '.' or '..'"
+                f"{topic!r} is no topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are, but for '.' and '..'"
             )
         return self._metadata.await_topic(topic, self.config.max_block_ms / 1000)
 
