@@ -51,6 +51,21 @@ class HookClock(ManualClock):
         self.hook = what if number == 0 else lambda: self.at_call(number - 1, what)
 
 
+class RestlessClock(ManualClock):
+    """Runs `what` whenever it is asked for the time, but not within itself: another thread at every opportunity."""
+
+    what: Callable[[], object] | None = None
+
+    def monotonic(self) -> float:
+        what, self.what = self.what, None
+        if what is not None:
+            try:
+                what()
+            finally:
+                self.what = what
+        return super().monotonic()
+
+
 class TurningClock(ManualClock):
     """Who waits lets `turn` run until it is served: the Sender and its broker in the waiting thread."""
 
