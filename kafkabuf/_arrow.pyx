@@ -15,6 +15,7 @@ _NAMES = {
 _UNITS = {"s": (1000, 1), "m": (1, 1), "u": (1, 1000), "n": (1, 1000000)}
 _TEXT = ("u", "U")
 _BYTES = ("z", "Z", "u", "U")
+_COLUMNS = ("value", "key", "topic", "partition", "timestamp", "headers")
 
 
 cdef str type_name(const ArrowSchema* schema):
@@ -111,6 +112,7 @@ cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowAr
     cdef int64_t i
     cdef const ArrowSchema* child
     cdef const ArrowArray* column
+    cdef set seen = set()
     memset(columns, 0, sizeof(Columns))
     if schema.format.decode() != "+s" or array.n_children != schema.n_children:
         raise SerializationError(f"a table or record batch is needed, found Arrow data of type {type_name(schema)}")
@@ -118,7 +120,10 @@ cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowAr
     for i in range(schema.n_children):
         child = schema.children[i]
         column = array.children[i]
-        name = child.name.decode() if child.name != NULL else ""
+        name = child.name.decode("utf-8", "replace") if child.name != NULL else ""
+        if name in _COLUMNS and name in seen:
+            raise SerializationError(f"there are two columns '{name}': rename or drop one")
+        seen.add(name)
         if column.length < array.offset + array.length:
             raise SerializationError(
                 f"column '{name}' has {column.length} rows where {array.offset + array.length} are said to be")
@@ -135,6 +140,5 @@ cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowAr
         elif name == "headers":
             bind_headers(columns, child, column, array.offset)
     if not columns.value.present:
-        names = [schema.children[i].name.decode() for i in range(schema.n_children)]
-        raise SerializationError(f"column 'value' is missing; found: {', '.join(names) or 'none'}")
+        raise SerializationError(f"column 'value' is missing; found: {', '.join(sorted(seen)) or 'none'}")
     return 0
