@@ -43,6 +43,9 @@ cdef class AccumulatorCore:
     cdef readonly object wakeup         # callable: the Sender should look again
     cdef readonly int magic
     cdef readonly Py_ssize_t batch_size
+    cdef readonly object codec          # compression.Codec, or None
+    cdef Py_ssize_t scratch             # first of the slabs that the codec writes to, for as long as we are open
+    cdef Py_ssize_t scratch_slabs       # 0: none
     # ---- guarded by the GIL
     cdef readonly dict topics           # name -> TopicQueues
     cdef readonly object active         # OrderedDict of PartitionQueue that hold a batch; least recently drained first
@@ -53,6 +56,8 @@ cdef class AccumulatorCore:
     # The batch that has room for `r`: the open one, or a new one. Raises BufferExhaustedError at `deadline`. The caller
     # appends before anything that could let another thread run, then wakes the Sender.
     cdef Batch open_batch(self, PartitionQueue queue, const Record* r, object deadline)
+    # Thread: Sender, which alone uses the scratch.
+    cdef int compress(self, Batch batch) except -1
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1
     # A bulk append writes to the open batch alone, until unclaim: others find no open batch and start a new one.

@@ -7,10 +7,11 @@ from libc.stdint cimport uint64_t
 from collections import OrderedDict, deque
 
 from kafkabuf._batch cimport PENDING, Batch
-from kafkabuf._pool cimport BufferPool
+from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport Record, has_room, record_size, size_upper_bound
 
-from kafkabuf.errors import ClosedError
+from kafkabuf.compression import scratch_size
+from kafkabuf.errors import ClosedError, ConfigError
 
 
 @cython.final
@@ -151,12 +152,49 @@ cdef class AccumulatorCore:
         cdef Batch batch = queue.batches.popleft()
         if batch is queue.open:
             queue.open = None
-        batch.close()
         if queue.batches:
             self.active.move_to_end(queue)
         else:
             del self.active[queue]
+        batch.close()
+        if self.codec is not None and batch.attempts == 0:
+            self.compress(batch)
         return batch
+
+    cdef int compress(self, Batch batch) except -1:
+        """A batch larger than the scratch takes a run for as long as it lasts; where there is none it goes plain."""
+        cdef Py_ssize_t needed = self.pool.slabs_for(scratch_size(batch.builder.position))
+        cdef Py_ssize_t scratch = self.scratch
+        if needed > self.scratch_slabs:
+            scratch = self.pool.try_allocate(needed)
+            if scratch < 0:
+                return 0
+            self.pool.set_state(scratch, needed, SCRATCH)
+        try:
+            batch.compress(self.codec, self.pool.address(scratch), max(needed, self.scratch_slabs) * self.pool.slab_size)
+        finally:
+            if scratch != self.scratch:
+                self.pool.release(scratch, needed)
+        return 0
+
+    def use_codec(self, codec):
+        """Compress batches from now on, with work space out of the pool. Raises ConfigError where it has none to give."""
+        cdef Py_ssize_t needed = self.pool.slabs_for(scratch_size(self.batch_size))
+        self.scratch = self.pool.try_allocate(needed)
+        if self.scratch < 0:
+            raise ConfigError(
+                f"buffer.memory ({self.pool.total}) has no room for a batch and the {needed * self.pool.slab_size} bytes "
+                "that compression.type needs beside it: raise buffer.memory or lower batch.size")
+        self.pool.set_state(self.scratch, needed, SCRATCH)
+        self.scratch_slabs = needed
+        self.codec = codec
+
+    def release_scratch(self):
+        """The Sender has ended: nothing will be compressed."""
+        if self.scratch_slabs:
+            self.pool.release(self.scratch, self.scratch_slabs)
+            self.scratch_slabs = 0
+            self.codec = None
 
     def put_back(self, PartitionQueue queue, Batch batch):
         """Queue a batch again, before all that were opened after it (Thread: Sender)."""

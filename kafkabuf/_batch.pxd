@@ -7,7 +7,7 @@ keeps its slab (KAFKA-19012). Everything here is guarded by the GIL, but for the
 claimant writes without it.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kafkabuf._pool cimport BufferPool
 from kafkabuf._records cimport RecordsBuilder
@@ -51,6 +51,8 @@ cdef class Batch:
 
     cdef bint owns_slab(self) noexcept
     cdef int close(self) except -1
+    # Compress the records into the scratch and from there back into place, if that makes them fewer. Closed only.
+    cdef int compress(self, object codec, uint8_t* scratch, Py_ssize_t scratch_size) except -1
     cdef int start_read(self) except -1
     cdef int claim(self) except -1
     cdef int unclaim(self) except -1

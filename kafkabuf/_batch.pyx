@@ -6,10 +6,15 @@ cimport cython
 import logging
 import threading
 
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport uint8_t
+
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
-from kafkabuf._records cimport builder_init, finish
+from kafkabuf._records cimport RecordsBuilder, builder_init, finish, records_start, wrap, wrap_overhead
 
 from kafkabuf.clock import SystemClock
+from kafkabuf.compression import DoesNotFit
 from kafkabuf.errors import TimeoutError
 from kafkabuf.record_metadata import RecordMetadata
 
@@ -75,6 +80,26 @@ cdef class Batch:
             self.closed = True
             finish(&self.builder, -1, -1, -1)
             self.pool.set_state(self.slab, self.n_slabs, CLOSED)
+        return 0
+
+    cdef int compress(self, object codec, uint8_t* scratch, Py_ssize_t scratch_size) except -1:
+        cdef RecordsBuilder* b = &self.builder
+        cdef size_t begin = records_start(b)
+        cdef size_t plain = b.position - begin
+        cdef Py_ssize_t size
+        # Views of memory that is ours for the length of the call; a codec keeps neither.
+        source = PyMemoryView_FromMemory(<char*>b.base + begin, plain, PyBUF_READ)
+        target = PyMemoryView_FromMemory(<char*>scratch, scratch_size, PyBUF_WRITE)
+        try:
+            size = codec.compress(source, target)
+        except DoesNotFit:
+            return 0
+        except Exception:
+            logger.exception("compression failed for %r; its records are sent plain", self)
+            return 0
+        if <size_t>size + wrap_overhead(b) < plain:
+            wrap(b, scratch, <size_t>size, codec.id)
+            finish(b, -1, -1, -1)
         return 0
 
     cdef int start_read(self) except -1:

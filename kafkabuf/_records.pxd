@@ -6,6 +6,8 @@ Magic 1, one message a record (Kafka 0.10 to 3.x, Produce v2)::
     offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64
     | key size i32 | key | value size i32 | value
     crc: CRC-32 from magic to the end; sizes of -1 mean null
+    compressed: the messages, so encoded, are the value of one outer message without key; their offsets count from 0,
+    the outer one's is that of the last, its timestamp the largest
 
 Magic 2, one batch of records (KIP-98)::
 
@@ -75,6 +77,8 @@ cdef struct RecordsBuilder:
     size_t capacity          # bytes that may be written at `base`
     size_t write_limit       # a further record must end within this; the first only within capacity
     int8_t magic
+    # Set by `wrap`.
+    int8_t codec             # compression, bits 0 to 2 of the attributes; 0: the records are plain
     # Moved by every append.
     size_t position          # bytes written, the batch header's room included
     int32_t count
@@ -86,6 +90,8 @@ cdef void builder_init(
     RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic
 ) noexcept nogil
 cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil
+# Put `n` compressed bytes in the records' place. They must fit where the plain ones were.
+cdef void wrap(RecordsBuilder* b, const uint8_t* data, size_t n, int8_t codec) noexcept nogil
 cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence) noexcept nogil
 # Encodes [(str, bytes | None), ...] behind each other into `out`, which grows as needed; returns the count.
 cdef int32_t encode_headers(object headers, bytearray out) except -1
@@ -117,6 +123,16 @@ cdef inline int64_t record_size(const RecordsBuilder* b, const Record* r) noexce
         return MESSAGE_OVERHEAD + payload(&r.key) + payload(&r.value)
     body = body_size(b, r)
     return uvarint_size(<uint64_t>body << 1) + body
+
+
+# Where the records begin, behind the header that is never compressed.
+cdef inline size_t records_start(const RecordsBuilder* b) noexcept nogil:
+    return BATCH_RECORDS if b.magic >= 2 else 0
+
+
+# What compressed records need besides themselves: magic 1 puts them into a message of their own.
+cdef inline size_t wrap_overhead(const RecordsBuilder* b) noexcept nogil:
+    return 0 if b.magic >= 2 else MESSAGE_OVERHEAD
 
 
 # Kafka's hasRoomFor: the first record always fits, since the memory was taken for it.

@@ -25,7 +25,8 @@ cdef void builder_init(
     b.capacity = capacity
     b.write_limit = write_limit
     b.magic = magic
-    b.position = BATCH_RECORDS if magic >= 2 else 0
+    b.codec = 0
+    b.position = records_start(b)
     b.count = 0
     b.base_timestamp = b.max_timestamp = -1
 
@@ -60,22 +61,45 @@ cdef inline void _append_v2(RecordsBuilder* b, const Record* r) noexcept nogil:
     b.position = <size_t>(p - b.base)
 
 
+cdef inline uint8_t* _put_message_head(
+    uint8_t* p, int64_t offset, int64_t size, int8_t codec, int64_t timestamp
+) noexcept nogil:
+    """What stands before the key of a message that takes `size` bytes; its CRC comes with `_seal_message`."""
+    p = put_i64(p, offset)
+    p = put_i32(p, <int32_t>(size - 12))
+    p += 4
+    p = put_i8(p, 1)
+    p = put_i8(p, codec)
+    return put_i64(p, timestamp)
+
+
+cdef inline void _seal_message(uint8_t* start, const uint8_t* end) noexcept nogil:
+    put_i32(start + MESSAGE_CRC, <int32_t>kb_crc32(0, start + MESSAGE_MAGIC, <size_t>(end - start) - MESSAGE_MAGIC))
+
+
 cdef inline void _append_v1(RecordsBuilder* b, const Record* r) noexcept nogil:
     cdef uint8_t* start = b.base + b.position
-    cdef uint8_t* p = start
-    p = put_i64(p, b.count)
-    p = put_i32(p, <int32_t>(record_size(b, r) - 12))
-    p += 4  # the CRC, known when all behind it is written
-    p = put_i8(p, 1)
-    p = put_i8(p, 0)
-    p = put_i64(p, r.timestamp)
+    cdef uint8_t* p = _put_message_head(start, b.count, record_size(b, r), 0, r.timestamp)
     p = put_i32(p, <int32_t>r.key.size)
     if r.key.size > 0:
         p = put_bytes(p, r.key.data, <size_t>r.key.size)
     p = put_i32(p, <int32_t>r.value.size)
     if r.value.size > 0:
         p = put_bytes(p, r.value.data, <size_t>r.value.size)
-    put_i32(start + MESSAGE_CRC, <int32_t>kb_crc32(0, start + MESSAGE_MAGIC, <size_t>(p - start) - MESSAGE_MAGIC))
+    _seal_message(start, p)
+    b.position = <size_t>(p - b.base)
+
+
+cdef void wrap(RecordsBuilder* b, const uint8_t* data, size_t n, int8_t codec) noexcept nogil:
+    cdef uint8_t* p = b.base + records_start(b)
+    if b.magic < 2:
+        p = _put_message_head(p, b.count - 1, MESSAGE_OVERHEAD + <int64_t>n, codec, b.max_timestamp)
+        p = put_i32(p, -1)
+        p = put_i32(p, <int32_t>n)
+    p = put_bytes(p, data, n)
+    if b.magic < 2:
+        _seal_message(b.base, p)
+    b.codec = codec
     b.position = <size_t>(p - b.base)
 
 
@@ -89,7 +113,7 @@ cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t 
     p = put_i32(p, -1)
     p = put_i8(p, 2)
     p += 4
-    p = put_i16(p, 0)
+    p = put_i16(p, b.codec)
     p = put_i32(p, b.count - 1)
     p = put_i64(p, b.base_timestamp)
     p = put_i64(p, b.max_timestamp)

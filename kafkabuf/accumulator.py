@@ -10,6 +10,7 @@ from kafkabuf._accumulator import AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf._batch import Batch
 from kafkabuf._pool import BufferPool
 from kafkabuf.clock import Clock
+from kafkabuf.compression import codec
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 from kafkabuf.network.backoff import ExponentialBackoff
@@ -42,6 +43,14 @@ class RecordAccumulator(AccumulatorCore):
     ) -> None:
         magic = 2 if config.record_magic == "auto" else config.record_magic
         super().__init__(pool, clock, magic=magic, batch_size=config.batch_size, wakeup=wakeup)
+        found = codec(
+            config.compression_type,
+            config.compression_gzip_level,
+            config.compression_lz4_level,
+            config.compression_zstd_level,
+        )
+        if found is not None:
+            self.use_codec(found)
         self._linger = config.linger_ms / 1000
         self._delivery_timeout = config.delivery_timeout_ms / 1000
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)

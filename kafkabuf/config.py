@@ -31,9 +31,6 @@ _KNOWN_TO_KAFKA = {
     "partitioner.class",
     "partitioner.adaptive.partitioning.enable",
     "partitioner.availability.timeout.ms",
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.zstd.level",
     "security.providers",
     "transaction.timeout.ms",
     "transaction.two.phase.commit.enable",
@@ -97,7 +94,10 @@ class ProducerConfig(BaseModel):
     linger_ms: Milliseconds = 5
     max_block_ms: Milliseconds = 60_000
     max_request_size: Annotated[int, Field(ge=0, le=INT32_MAX)] = 1_048_576
-    compression_type: Literal["none"] = "none"
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    compression_gzip_level: Annotated[int, Field(ge=-1, le=9)] = -1
+    compression_lz4_level: Annotated[int, Field(ge=1, le=17)] = 9
+    compression_zstd_level: Annotated[int, Field(ge=-131072, le=22)] = 3
     record_magic: Annotated[Literal["auto", 1, 2], BeforeValidator(_magic)] = "auto"
     partitioner_ignore_keys: bool = False
 
@@ -129,6 +129,10 @@ class ProducerConfig(BaseModel):
                 f"delivery.timeout.ms ({self.delivery_timeout_ms}) must be at least linger.ms ({self.linger_ms}) "
                 f"+ request.timeout.ms ({self.request_timeout_ms})"
             )
+        if self.compression_gzip_level == 0:
+            raise ConfigError("compression.gzip.level is 1 to 9, or -1 for gzip's own default; found 0")
+        if self.compression_type == "zstd" and self.record_magic == 1:
+            raise ConfigError("compression.type=zstd needs record.magic 2: brokers take no zstd in the older format")
         if self.slab_size > self.buffer_memory:
             raise ConfigError(
                 f"buffer.memory ({self.buffer_memory}) is smaller than one batch ({self.slab_size} bytes): "

@@ -86,6 +86,7 @@ class Sender:
         self._accumulator.abort()
         for completion in self._client.close():
             self._on_completion(completion)
+        self._accumulator.release_scratch()
 
     def close(self, *, force: bool = False) -> None:
         """Finish what is queued, or with `force` fail it; `run` returns after that."""

@@ -103,7 +103,7 @@ class DumpedBatch(NamedTuple):
 
 _BATCH = re.compile(
     r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .*?(?:CreateTime|LogAppendTime): (-?\d+) size: (\d+) "
-    r"magic: (\d+) compresscodec: none crc: (\d+) isvalid: (true|false)$",
+    r"magic: (\d+) compresscodec: \w+ crc: (\d+) isvalid: (true|false)$",
     re.MULTILINE,
 )
 _RECORD = re.compile(

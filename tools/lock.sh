@@ -18,6 +18,6 @@ touch "$tools/README.md" "$tools/kafkabuf/__init__.py"
 printf 'pip\nsetuptools>=77\n' >"$tools/build.in"
 
 compile --output-file requirements-build.lock "$tools/build.in"
-compile --extra compression --extra spark --extra demo --extra test --extra lint --all-build-deps \
+compile --extra spark --extra demo --extra test --extra lint --all-build-deps \
     --constraint requirements.in --constraint requirements-build.lock --output-file requirements.lock "$tools/pyproject.toml"
 compile --extra bench --constraint requirements.lock --output-file requirements-bench.lock "$tools/pyproject.toml"

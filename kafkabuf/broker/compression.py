@@ -1,15 +1,14 @@
 """Unpacking of compressed records, where the broker must look inside: magic 1 wrappers, time-stamps, verification.
 
-Magic 2 batches are otherwise stored and served as they came. gzip is Python's; snappy, lz4 and zstd need the package
-`cramjam`, and a broker without it answers UNSUPPORTED_COMPRESSION_TYPE where it would have to unpack them.
+Magic 2 batches are otherwise stored and served as they came.
 """
 
 from __future__ import annotations
 
-import importlib
 import struct
 import zlib
-from typing import Any
+
+import cramjam
 
 from kafkabuf.errors import CorruptMessageError, UnsupportedCompressionTypeError
 
@@ -26,7 +25,7 @@ def decompress(codec: int, data: bytes) -> bytes:
     if codec == NONE:
         return data
     try:
-        return _gunzip(data) if codec == GZIP else _with_cramjam(codec, data)
+        return _unpack(codec, data)
     except UnsupportedCompressionTypeError:
         raise
     except Exception as error:  # each library has errors of its own; to a broker all mean the same
@@ -41,25 +40,25 @@ def _gunzip(data: bytes) -> bytes:
     return unpacked
 
 
-def _with_cramjam(codec: int, data: bytes) -> bytes:
-    if not SNAPPY <= codec <= ZSTD:
-        raise UnsupportedCompressionTypeError(f"compression type {codec} is unknown")
-    try:
-        cramjam: Any = importlib.import_module("cramjam")
-    except ImportError as error:
-        raise UnsupportedCompressionTypeError(f"the package cramjam is needed to read {NAMES[codec]}") from error
+def _unpack(codec: int, data: bytes) -> bytes:
+    if codec == GZIP:
+        return _gunzip(data)
     if codec == SNAPPY:
-        return _unsnappy(cramjam.snappy, data)
-    return bytes((cramjam.lz4 if codec == LZ4 else cramjam.zstd).decompress(data))
+        return _unsnappy(data)
+    if codec == LZ4:
+        return bytes(cramjam.lz4.decompress(data))
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.decompress(data))
+    raise UnsupportedCompressionTypeError(f"compression type {codec} is unknown")
 
 
-def _unsnappy(snappy: Any, data: bytes) -> bytes:
+def _unsnappy(data: bytes) -> bytes:
     if not data.startswith(_XERIAL):
-        return bytes(snappy.decompress_raw(data))
+        return bytes(cramjam.snappy.decompress_raw(data))
     blocks, position = [], len(_XERIAL) + 8
     while position < len(data):
         (size,) = struct.unpack_from(">i", data, position)
         position += 4
-        blocks.append(bytes(snappy.decompress_raw(data[position : position + size])))
+        blocks.append(bytes(cramjam.snappy.decompress_raw(data[position : position + size])))
         position += size
     return b"".join(blocks)

@@ -1,0 +1,113 @@
+"""Compression of a batch's records: Kafka's codecs and the frames its consumers expect, over cramjam.
+
+A codec writes into memory it is given and raises `DoesNotFit` when that is not enough: the caller offers less than the
+plain records take, so that what does not shrink is sent as it is.
+
+Frames::
+
+    gzip    RFC 1952                                    zstd    RFC 8878
+    snappy  xerial: 82 'SNAPPY' 00 | version i32 = 1 | compatible i32 = 1 | blocks: size i32 | raw snappy of <= 32 KiB
+    lz4     LZ4 frame: magic u32le | FLG | BD | header checksum | blocks: size u32le | block of <= 64 KiB | end u32le 0
+            FLG: version 1, blocks independent (Java's reader takes no other), no checksums, no content size;
+            a block's size has bit 31 set where the block is plain
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import cramjam
+
+SNAPPY_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+SNAPPY_BLOCK = 32 * 1024
+# FLG 0x60, BD 0x40 (blocks of 64 KiB) and their checksum: the second byte of xxh32(60 40).
+LZ4_HEADER = struct.pack("<I", 0x184D2204) + bytes((0x60, 0x40, 0x82))
+LZ4_BLOCK = 64 * 1024
+LZ4_PLAIN = 1 << 31
+# Java takes its default level for the fast compressor and any other for the thorough one.
+LZ4_DEFAULT_LEVEL = 9
+
+
+class DoesNotFit(Exception):
+    """The compressed records are larger than the memory offered for them."""
+
+
+class Codec(NamedTuple):
+    """`compress(records, target)` fills `target` from its start and returns the bytes used, or raises DoesNotFit."""
+
+    id: int  # bits 0 to 2 of a batch's attributes
+    compress: Callable[[memoryview, memoryview], int]
+
+
+def scratch_size(records: int) -> int:
+    """Bytes of work space that any codec is content with, incompressible records included."""
+    return records + records // 6 + 1024
+
+
+def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec | None:
+    """The codec of a `compression.type`; None for "none"."""
+    if name == "gzip":
+        level = 6 if gzip_level == -1 else gzip_level
+        return Codec(1, lambda records, target: _checked(lambda: cramjam.gzip.compress_into(records, target, level)))
+    if name == "snappy":
+        return Codec(2, _snappy)
+    if name == "lz4":
+        if lz4_level == LZ4_DEFAULT_LEVEL:
+            return Codec(3, _lz4)
+        return Codec(3, lambda records, target: _lz4_thorough(records, target, lz4_level))
+    if name == "zstd":
+        return Codec(
+            4, lambda records, target: _checked(lambda: cramjam.zstd.compress_into(records, target, zstd_level))
+        )
+    return None
+
+
+def _blocks(records: memoryview, size: int) -> Iterator[memoryview]:
+    for start in range(0, len(records), size):
+        yield records[start : start + size]
+
+
+def _put(target: memoryview, place: int, data: bytes | memoryview) -> int:
+    end = place + len(data)
+    if end > len(target):
+        raise DoesNotFit
+    target[place:end] = data
+    return end
+
+
+def _snappy(records: memoryview, target: memoryview) -> int:
+    place = _put(target, 0, SNAPPY_HEADER)
+    for block in _blocks(records, SNAPPY_BLOCK):
+        room = target[place + 4 :]
+        size = _checked(lambda: cramjam.snappy.compress_raw_into(block, room))  # noqa: B023
+        place = _put(target, place, struct.pack(">i", size)) + size
+    return place
+
+
+def _lz4(records: memoryview, target: memoryview) -> int:
+    place = _put(target, 0, LZ4_HEADER)
+    for block in _blocks(records, LZ4_BLOCK):
+        room = target[place + 4 : place + 4 + len(block)]
+        try:
+            size = _checked(lambda: cramjam.lz4.compress_block_into(block, room, store_size=False))  # noqa: B023
+            place = _put(target, place, struct.pack("<I", size)) + size
+        except DoesNotFit:
+            place = _put(target, place, struct.pack("<I", len(block) | LZ4_PLAIN))
+            place = _put(target, place, block)
+    return _put(target, place, struct.pack("<I", 0))
+
+
+def _lz4_thorough(records: memoryview, target: memoryview, level: int) -> int:
+    # cramjam's block function knows no levels; its frames do. Theirs have block checksums, which Java's reader checks.
+    frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    frame.compress(bytes(records))
+    return _put(target, 0, memoryview(frame.finish()))
+
+
+def _checked(call: Callable[[], int]) -> int:
+    try:
+        return call()
+    except cramjam.CompressionError:
+        raise DoesNotFit from None
