@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -205,6 +206,9 @@ def test_unusable_column_of_the_input_is_named(
     result = invoke(spark, "--input", str(source), "--bootstrap-servers", spark_cluster.bootstrap_servers, *arguments)
     assert result.exit_code == 1
     assert message in result.output
+    consumer = kafka.KafkaConsumer(bootstrap_servers=spark_cluster.bootstrap_servers)
+    assert not [name for name in consumer.topics() if name.startswith("kafkabuf-demo")]  # it failed before making one
+    consumer.close()
 
 
 def test_file_of_an_unknown_kind_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -234,6 +238,16 @@ def test_old_java_is_said_with_its_version(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ClickException, match=f'Java 17 or newer: .*openjdk version "{version}"; install one'):
         demo_spark.check_java()
+
+
+def test_cluster_that_does_not_answer_is_said_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkabuf.cli.demo_verify.REQUEST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(demo_spark, "session", None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    result = CliRunner().invoke(main, ["demo", "--bootstrap-servers", address])
+    assert result.exit_code == 1
+    assert f"no broker answered at {address} within 1 s" in result.output
 
 
 def test_help_loads_neither_spark_nor_a_client() -> None:

@@ -96,7 +96,7 @@ def demo(**options: object) -> None:
 
 def _run(settings: Settings, scratch: Path, console: Console) -> bool:
     from kafkabuf.cli import demo_spark
-    from kafkabuf.cli.demo_verify import Tally, Topic
+    from kafkabuf.cli.demo_verify import Tally, Topic, check_reachable
 
     built_in = settings.input is None
     path = settings.input or demo_spark.flights(scratch)
@@ -105,11 +105,11 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
     times = Times()
     with ExitStack() as stack:
         progress = stack.enter_context(_progress(console))
+        with _step(progress, "Reaching the cluster" if settings.bootstrap_servers else "Starting the cluster"):
+            servers = settings.bootstrap_servers or stack.enter_context(_embedded(settings.brokers))
+            check_reachable(servers)
         with _step(progress, "Starting Spark"):
             spark = stack.enter_context(demo_spark.session(settings.master, scratch))
-        with _step(progress, "Starting the cluster" if settings.bootstrap_servers is None else "Preparing the topic"):
-            servers = settings.bootstrap_servers or stack.enter_context(_embedded(settings.brokers))
-            topic = stack.enter_context(closing(Topic(servers, settings.topic, settings.partitions)))
         with _step(progress, f"Reading {path.name} with Spark"), _timed(times, "prepare"):
             frame = demo_spark.read(spark, path, null_value="NA" if built_in else None)
             if settings.rows is not None:
@@ -118,6 +118,8 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
             records = demo_spark.to_records(frame, key, timestamp).persist()
             stack.callback(records.unpersist)
             expected = demo_spark.expected(records)
+        # Not before: an input that cannot be read leaves no topic behind.
+        topic = stack.enter_context(closing(Topic(servers, settings.topic, settings.partitions)))
         with _step(progress, "Starting Spark's Python workers"), _timed(times, "workers"):
             # No row passes, but each task starts the worker that will write, which takes seconds once per application.
             _write(records.where("length(value) < 0"), servers, topic.name)

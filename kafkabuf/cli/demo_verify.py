@@ -103,6 +103,17 @@ class Tally:
         return problems
 
 
+def check_reachable(bootstrap_servers: str) -> None:
+    """Raises ClickException where no broker answers: better before Spark starts than after it has read the input."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "kafkabuf-demo", "log_level": 2})
+    try:
+        consumer.cluster_id(timeout=REQUEST_TIMEOUT_S)
+    except KafkaException:
+        raise ClickException(f"no broker answered at {bootstrap_servers} within {REQUEST_TIMEOUT_S:g} s") from None
+    finally:
+        consumer.close()
+
+
 class Topic:
     """A topic as confluent-kafka sees it: made where it does not exist, its end offsets, its records."""
 
