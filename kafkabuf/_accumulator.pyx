@@ -170,21 +170,22 @@ cdef class AccumulatorCore:
             if scratch < 0:
                 return 0
             self.pool.set_state(scratch, needed, SCRATCH)
+        cdef Py_ssize_t room = max(needed, self.scratch_slabs) * self.pool.slab_size
         try:
-            batch.compress(self.codec, self.pool.address(scratch), max(needed, self.scratch_slabs) * self.pool.slab_size)
+            batch.compress(self.codec, self.pool.address(scratch), room)
         finally:
             if scratch != self.scratch:
                 self.pool.release(scratch, needed)
         return 0
 
     def use_codec(self, codec):
-        """Compress batches from now on, with work space out of the pool. Raises ConfigError where it has none to give."""
+        """Compress batches from now on, with work space out of the pool. Raises ConfigError where it has none."""
         cdef Py_ssize_t needed = self.pool.slabs_for(scratch_size(self.batch_size))
         self.scratch = self.pool.try_allocate(needed)
         if self.scratch < 0:
             raise ConfigError(
-                f"buffer.memory ({self.pool.total}) has no room for a batch and the {needed * self.pool.slab_size} bytes "
-                "that compression.type needs beside it: raise buffer.memory or lower batch.size")
+                f"buffer.memory ({self.pool.total}) has no room for a batch and the {needed * self.pool.slab_size} "
+                "bytes that compression.type needs beside it: raise buffer.memory or lower batch.size")
         self.pool.set_state(self.scratch, needed, SCRATCH)
         self.scratch_slabs = needed
         self.codec = codec
