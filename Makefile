@@ -58,7 +58,7 @@ lint: build  ## Style, types, Cython's own lint and hints, and the direction of 
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(BIN)/cython-lint kafkabuf
+	@PATH="$(abspath $(BIN)):$$PATH" cython-lint kafkabuf  # it looks for pycodestyle on the PATH
 	@$(BIN)/python -m tools.check_imports
 	@$(BIN)/python -m tools.check_cython
 
