@@ -345,3 +345,10 @@ def test_producer_does_not_find_the_new_leader(cluster: EmbeddedCluster) -> None
         assert delivered == [None] * 300
         # A request cut off between append and answer is sent again: at least once, without idempotence.
         assert sum(own.end_offsets("moving").values()) >= 300
+
+
+def test_list_topics_of_confluent_kafka_breaks_its_connection() -> None:
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic("listed", partitions=3)
+        found = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=20)
+        assert (len(found.brokers), len(found.topics["listed"].partitions)) == (2, 3)

@@ -161,8 +161,8 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Any]:
 def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
     cls = request_class(header.api_key, header.version)
     try:
-        entity, end = reader(cls)(frame, header.size)
-        _check_end(frame, end)
+        # Bytes behind a request's last field are left alone, as by Kafka: librdkafka sends some with Metadata v13.
+        entity, _ = reader(cls)(frame, header.size)
     except _MALFORMED as error:
         name = f"{api_key_map[header.api_key]} v{header.version}"
         raise InvalidRequestError(f"malformed {name} request of {len(frame)} bytes: {error}") from error
