@@ -77,4 +77,4 @@ clean:  ## Remove everything that was made in the tree
 	rm -rf $(VENV) build dist kafkabuf.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	rm -rf spark-warehouse metastore_db derby.log
 	find kafkabuf \( -name '*.so' -o -name '*.c' -o -name '*.html' \) -delete
-	find kafkabuf pyspark_kafkabuf tests tools -name __pycache__ -prune -exec rm -rf {} +
+	find kafkabuf pyspark_kafkabuf tests tools bench -name __pycache__ -prune -exec rm -rf {} +
