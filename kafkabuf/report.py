@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkabuf.errors import KafkaError, TimeoutError
+from kafkabuf.offset_range import OffsetRange, merge_ranges
 
 if TYPE_CHECKING:
     from kafkabuf._batch import Batch
@@ -33,17 +34,6 @@ class ArrowResult(NamedTuple):
     offset: Int64Array
     timestamp: Int64Array
     error_code: npt.NDArray[np.int16]
-
-
-class OffsetRange(NamedTuple):
-    """Delivered rows of one partition: the offsets they lie between (inclusive; other producers' may lie there too)."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    rows: int
-    bytes: int
 
 
 class ArrowReport:
@@ -96,16 +86,11 @@ class ArrowReport:
             partition, np.where(base >= 0, base + place, -1), np.where(appended >= 0, appended, timestamp), code
         )
 
-    def ranges(self, timeout: float | None = None) -> list[OffsetRange]:
+    def ranges(self, timeout: float | None = None) -> tuple[OffsetRange, ...]:
         """The offsets of the delivered rows, a range a partition. Waits as `wait` does."""
         self.wait(timeout)
-        found: dict[tuple[str, int], OffsetRange] = {}
-        for segment in self._segments:
-            if segment.rows and segment.batch.succeeded:
-                key = (segment.batch.topic, segment.batch.partition)
-                known = found.get(key)
-                found[key] = _range(segment) if known is None else _merged(known, _range(segment))
-        return sorted(found.values())
+        delivered = (segment for segment in self._segments if segment.rows and segment.batch.succeeded)
+        return merge_ranges(map(_range, delivered))
 
 
 def _joined(arrays: list[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
@@ -122,14 +107,3 @@ def _range(segment: Segment) -> OffsetRange:
     first = batch.base_offset + segment.first_index if known else -1
     last = first + segment.rows - 1 if known else -1
     return OffsetRange(batch.topic, batch.partition, first, last, segment.rows, segment.bytes)
-
-
-def _merged(one: OffsetRange, other: OffsetRange) -> OffsetRange:
-    return OffsetRange(
-        one.topic,
-        one.partition,
-        min(one.first_offset, other.first_offset),
-        max(one.last_offset, other.last_offset),
-        one.rows + other.rows,
-        one.bytes + other.bytes,
-    )

@@ -20,8 +20,8 @@ from kafkabuf.errors import (
     RecordTooLargeError,
     TimeoutError,
 )
+from kafkabuf.offset_range import OffsetRange
 from kafkabuf.partitioner import partition_for_key
-from kafkabuf.report import OffsetRange
 from tests.arrow_support import HEADERS, as_bytes, stored, turning
 from tests.producer_support import SLAB, TOPIC, Rig, assert_whole
 

@@ -12,8 +12,9 @@ from confluent_kafka import Consumer, TopicPartition
 from kafkabuf._batch import RecordFuture
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import KafkaError
+from kafkabuf.offset_range import OffsetRange
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.report import ArrowReport, OffsetRange
+from kafkabuf.report import ArrowReport
 from tests.pool_support import in_thread
 from tests.producer_support import PATIENCE, assert_whole
 
@@ -147,5 +148,5 @@ def test_report_of_a_cluster_that_went_away_claims_success(cluster: EmbeddedClus
     assert isinstance(report.exception(0), KafkaError)
     assert report.result(0).offset.tolist() == [-1] * 10
     assert np.all(report.result(0).error_code != 0)
-    assert report.ranges(0) == []
+    assert report.ranges(0) == ()
     assert_whole(producer.pool)

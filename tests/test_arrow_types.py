@@ -197,7 +197,7 @@ def test_no_rows_at_all_are_an_error(chunks: int) -> None:
     assert report.done()
     assert [len(column) for column in report.result(0)] == [0, 0, 0, 0]
     assert [column.dtype for column in report.result(0)] == [np.int32, np.int64, np.int64, np.int16]
-    assert (report.ranges(0), report.exception(0)) == ([], None)
+    assert (report.ranges(0), report.exception(0)) == ((), None)
     assert_whole(rig.pool)
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError
-from kafkabuf.report import OffsetRange
+from kafkabuf.offset_range import OffsetRange
 from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.schema import sink_columns

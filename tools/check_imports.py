@@ -19,7 +19,18 @@ from pathlib import Path
 # From the ground up: a module may import from its own layer and from those above it in this list. A package counts
 # with all that is in it; "" is kafkabuf/__init__.py.
 LAYERS = (
-    {"_buffers", "_wire", "compression", "errors", "clock", "config", "metrics", "record_metadata", "version"},
+    {
+        "_buffers",
+        "_wire",
+        "compression",
+        "errors",
+        "clock",
+        "config",
+        "metrics",
+        "offset_range",
+        "record_metadata",
+        "version",
+    },
     {"_slabs", "_pool", "_records", "_batch", "_accumulator", "network", "protocol"},
     {"accumulator", "sender", "metadata", "transactions", "partitioner", "serialization", "interceptors"},
     {"_arrow", "_bulk", "_producer", "producer", "report"},

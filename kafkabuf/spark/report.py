@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafkabuf.errors import KafkaError
-
-if TYPE_CHECKING:
-    from kafkabuf.report import OffsetRange
+from kafkabuf.offset_range import OffsetRange, merge_ranges
 
 
 @dataclass(frozen=True)
@@ -63,22 +60,3 @@ class WriteReport:
             f"{self.rows} rows, {self.bytes} bytes by {self.tasks} tasks to {len(self.ranges)} partitions "
             f"of {', '.join(topics) or 'no topic'}"
         )
-
-
-def merge_ranges(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """One range per topic partition, lowest to highest offset: a message's size must not grow with the rows."""
-    merged: dict[tuple[str, int], OffsetRange] = {}
-    for entry in ranges:
-        place = (entry.topic, entry.partition)
-        known = merged.get(place)
-        merged[place] = entry if known is None else _union(known, entry)
-    return tuple(merged[place] for place in sorted(merged))
-
-
-def _union(left: OffsetRange, right: OffsetRange) -> OffsetRange:
-    return left._replace(
-        first_offset=min(left.first_offset, right.first_offset),
-        last_offset=max(left.last_offset, right.last_offset),
-        rows=left.rows + right.rows,
-        bytes=left.bytes + right.bytes,
-    )

@@ -9,10 +9,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from kafkabuf.errors import InvalidTopicError
-from kafkabuf.report import ArrowReport, OffsetRange
+from kafkabuf.offset_range import OffsetRange, merge_ranges
+from kafkabuf.report import ArrowReport
 from kafkabuf.spark import workers
 from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.report import TaskReport, merge_ranges
+from kafkabuf.spark.report import TaskReport
 
 # Batches sent and not yet looked at. A report keeps each row's place until it is read, so this bounds a task's memory
 # besides buffer.memory, and how far a task runs on after its first error.
