@@ -11,7 +11,7 @@ from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport Record, has_room, record_size, size_upper_bound
 
 from kafkabuf.compression import scratch_size
-from kafkabuf.errors import ClosedError, ConfigError
+from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
 
 
 @cython.final
@@ -113,6 +113,9 @@ cdef class AccumulatorCore:
             queue.seal()
         if self.closed:
             raise ClosedError("the producer is closed")
+        if n_slabs > self.pool.slab_count - self.scratch_slabs:
+            raise RecordTooLargeError(f"the record needs up to {size_upper_bound(self.magic, r)} bytes, more than "
+                                      f"buffer.memory ({self.pool.total}) holds")
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
             slab = self.pool.wait_allocate(n_slabs, deadline)
@@ -181,7 +184,7 @@ cdef class AccumulatorCore:
     def use_codec(self, codec):
         """Compress batches from now on, with work space out of the pool. Raises ConfigError where it has none."""
         cdef Py_ssize_t needed = self.pool.slabs_for(scratch_size(self.batch_size))
-        self.scratch = self.pool.try_allocate(needed)
+        self.scratch = self.pool.try_allocate(needed) if needed < self.pool.slab_count else -1
         if self.scratch < 0:
             raise ConfigError(
                 f"buffer.memory ({self.pool.total}) has no room for a batch and the {needed * self.pool.slab_size} "

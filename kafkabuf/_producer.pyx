@@ -197,9 +197,6 @@ cdef class ProducerCore:
         if size > self.max_request_size:
             raise RecordTooLargeError(
                 f"the record needs up to {size} bytes, more than max.request.size ({self.max_request_size}) allows")
-        if size > self.accumulator.pool.total - self.accumulator.pool.loose:
-            raise RecordTooLargeError(
-                f"the record needs up to {size} bytes, more than buffer.memory ({self.accumulator.pool.total}) holds")
         return 0
 
 

@@ -152,6 +152,18 @@ def test_record_larger_than_buffer_memory_waits_for_ever(cluster: EmbeddedCluste
         with pytest.raises(RecordTooLargeError, match=r"more than buffer\.memory \(100000\) holds"):
             producer.send(TOPIC, bytes(99_000))
         assert_whole(producer.pool)
+    # What compression works in is not there for records.
+    with KafkaProducer(
+        bootstrap_servers=servers, buffer_memory=4 * 16_384, max_request_size=10**6, compression_type="gzip"
+    ) as producer:
+        with pytest.raises(RecordTooLargeError, match=r"more than buffer\.memory \(65536\) holds"):
+            producer.send(TOPIC, bytes(2 * 16_384))
+        assert producer.send(TOPIC, bytes(2 * 16_384 - 200)).result(10)
+
+
+def test_memory_for_compression_but_no_batch_is_taken(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(ConfigError, match=r"buffer\.memory \(32768\) has no room for a batch and the"):
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, buffer_memory=32_768, compression_type="gzip")
 
 
 # ---- topic -----------------------------------------------------------------------------------------------------------
@@ -175,10 +187,11 @@ def test_name_that_no_topic_can_have_is_waited_for(producer: KafkaProducer, bad:
 
 def test_unknown_topic_is_waited_for_past_max_block_ms(cluster: EmbeddedCluster) -> None:
     servers = cluster.bootstrap_servers
-    with KafkaProducer(bootstrap_servers=servers, max_block_ms=200) as producer:
+    with KafkaProducer(bootstrap_servers=servers, max_block_ms=300) as producer:
+        producer.partitions_for(TOPIC)
         for _ in range(2):
             with pytest.raises(
-                UnknownTopicOrPartitionError, match=f"'nowhere' .* 200 ms; bootstrap servers: {servers}"
+                UnknownTopicOrPartitionError, match=f"'nowhere' .* 300 ms; bootstrap servers: {servers}"
             ):
                 producer.send("nowhere", b"v")
             with pytest.raises(UnknownTopicOrPartitionError):
