@@ -285,7 +285,7 @@ class Metadata:
 
     def _finish(self, now: float, failures: int) -> None:
         # Under the lock. Topics added meanwhile need not wait for a back-off that is meant for repeated questions.
-        repeated = failures > 0 or self._asked.issuperset(self._topics)
+        repeated = self._asked.issuperset(self._topics)
         self._not_before = now + (self._backoff.delay(max(failures - 1, 0)) if repeated else 0.0)
         self._failures = failures
         self._asking = 0

@@ -198,6 +198,20 @@ def test_topic_added_while_a_request_is_under_way_waits_for_a_back_off(rig: Rig)
     assert rig.update(topic_of("t", [1])) == ("t",)
 
 
+def test_topic_that_does_not_exist_delays_one_added_meanwhile(rig: Rig) -> None:
+    rig.metadata.add_topic("nowhere")
+    for _ in range(5):
+        rig.clock.advance(rig.wait)
+        rig.update(topic_of("nowhere", [], error=UNKNOWN_TOPIC))
+    rig.clock.advance(rig.wait)
+    rig.metadata.begin_update(rig.clock.monotonic())
+    rig.metadata.add_topic("new")
+    rig.metadata.on_response(answer(topic_of("nowhere", [], error=UNKNOWN_TOPIC)))
+    assert rig.wait == 0
+    assert rig.update(topic_of("nowhere", [], error=UNKNOWN_TOPIC), topic_of("new", [1])) == ("nowhere", "new")
+    assert rig.wait > 0.5  # the one that is not there is asked for again after its back-off
+
+
 def test_new_topic_waits_for_a_back_off(rig: Rig) -> None:
     rig.update()
     rig.metadata.add_topic("t")
