@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import decimal
 import enum
 import pickle
@@ -106,6 +107,18 @@ def test_bytes_like_object_is_refused(cluster: EmbeddedCluster, shared: KafkaPro
     offsets = [future.result(10).offset for future in futures]
     stored = {r.offset: r for data in cluster.records(TOPIC, 2) for r in read_records(data)}
     assert [(stored[offset].key, stored[offset].value) for offset in offsets] == [(bytes(v), bytes(v)) for v in given]
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"partition": 99}, {"headers": [("k", 5)]}, {"key": "text"}, {"timestamp_ms": -1}]
+)
+def test_callers_memory_stays_locked(shared: KafkaProducer, more: dict[str, Any]) -> None:
+    value, key, header = bytearray(b"value"), bytearray(b"key"), bytearray(b"header")
+    arguments: dict[str, Any] = {"key": key, "headers": [("h", header)]} | more
+    with contextlib.suppress(KafkaError):
+        shared.send(TOPIC, value, **arguments)
+    for data in (value, key, header):
+        data.append(0)  # BufferError while anyone holds it
 
 
 @pytest.mark.parametrize("returned", ["text", 5, ["list"]])
