@@ -175,7 +175,8 @@ def test_sender_at_every_opportunity_tears_batches(size: int) -> None:
     ]
 
 
-def test_sender_in_every_collection_sends_an_empty_batch_or_tears_one() -> None:
+@pytest.mark.parametrize("phase", range(4))
+def test_sender_in_every_collection_sends_an_empty_batch_or_tears_one(phase: int) -> None:
     # Kafka refuses a batch of no records; kafka-python would find none either.
     rig = Rig(leaders=(1, 1, 1), linger_ms=0, slabs=64)
 
@@ -184,8 +185,11 @@ def test_sender_in_every_collection_sends_an_empty_batch_or_tears_one() -> None:
         rig.ack_under_way()
 
     with collecting_everywhere(turn):
+        # A collection comes with every second object: which ones, these decide.
+        before = [[number] for number in range(phase)]
         report = rig.producer.send_arrow(rows_of([row % 3 for row in range(60)], 200), TOPIC)
     found = stored(rig, report)
+    assert len(before) == phase
     assert all(len(sent.values(partition)) > 0 for sent in rig.client.sent for partition in sent.partitions)
     assert [record.value[: record.value.index(b"-")] for record in found if record.value] == [
         b"%d" % r for r in range(60)
