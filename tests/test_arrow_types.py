@@ -115,6 +115,16 @@ def test_headers_lose_order_nulls_or_their_row(list_type: Any, key_type: pa.Data
         ]
 
 
+def test_headers_of_sliced_items_are_shifted() -> None:
+    rig = Rig()
+    keys, values = pa.array(["no", "no", "a", "b", "c"]), pa.array([b"no", b"no", b"1", None, b"3"], pa.binary())
+    items = pa.StructArray.from_arrays([keys.slice(1), values.slice(1)], ["key", "value"]).slice(1)
+    column = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), items)
+    batch = pa.RecordBatch.from_arrays([pa.array(["v"] * 3), column], ["value", "headers"])
+    found = stored(rig, rig.producer.send_arrow(batch, TOPIC))
+    assert [record.headers for record in found] == [[("a", b"1"), ("b", None)], [], [("c", b"3")]]
+
+
 def test_header_without_a_key_is_sent_with_an_empty_one() -> None:
     rig = Rig()
     column = pa.array([[("k", b"")], [(None, b"v")]], HEADERS)
