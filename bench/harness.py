@@ -42,9 +42,9 @@ def table(results: Results, records: int, baseline: str) -> Table:
         "producer",
         "M rec/s",
         "µs CPU/rec",
-        "rate, times baseline",
-        "CPU, times baseline",
-        title=f"baseline: {baseline}",
+        "rate, ratio",
+        "CPU, ratio",
+        title=f"ratios to {baseline}",
     )
     for column in found.columns:
         column.no_wrap = True

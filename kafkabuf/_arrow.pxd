@@ -99,7 +99,7 @@ cdef inline Field bytes_at(const Column* c, int64_t row) noexcept nogil:
     if c.present and not is_null(c, row):
         begin = offset_at(c, row)
         field.data = c.data + begin
-        field.size = offset_at(c, row + 1) - begin
+        field.size = max(offset_at(c, row + 1) - begin, -1)
     return field
 
 

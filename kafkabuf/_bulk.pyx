@@ -305,8 +305,8 @@ def append_arrow(ProducerCore producer, data, topic):
             append_stream(walker, data.__arrow_c_stream__(), places)
         else:
             raise SerializationError(
-                f"send_arrow takes data with the Arrow PyCapsule interface (a pyarrow RecordBatch or Table, a polars "
-                f"or pandas DataFrame), found {type(data).__name__}")
+                f"send_arrow takes data with the Arrow PyCapsule interface (a pyarrow RecordBatch or Table, a pandas "
+                f"DataFrame), found {type(data).__name__}")
     except KafkaError as error:
         error.rows_queued += sum(len(chunk.segment) for chunk in places)
         raise

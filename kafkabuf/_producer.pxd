@@ -19,6 +19,7 @@ cdef class ProducerCore:
     cdef bint ignore_keys               # partitioner.ignore.keys
     # ---- guarded by the GIL
     cdef bint closing
+    cdef str closed_because             # what a call after that is told
     cdef object last_name               # the topic of the send() before, by identity
     cdef TopicQueues last_topic
     cdef readonly int64_t records_sent  # records accepted

@@ -66,8 +66,9 @@ cdef class ProducerCore:
         self.ignore_keys = config.partitioner_ignore_keys
         self.closing = False
 
-    def _begin_close(self):
+    def _begin_close(self, str because="the producer is closed"):
         self.closing = True
+        self.closed_because = because
 
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
         """Queue one record and return a RecordFuture (KafkaProducer.send).
@@ -155,7 +156,7 @@ cdef class ProducerCore:
 
     cdef int check_open(self) except -1:
         if self.closing:
-            raise ClosedError("the producer is closed")
+            raise ClosedError(self.closed_because or "the producer is not open")
         return 0
 
     cdef TopicQueues topic_of(self, object name):

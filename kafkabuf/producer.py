@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
 import weakref
@@ -18,7 +19,7 @@ from kafkabuf._producer import ProducerCore
 from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError
+from kafkabuf.errors import ClosedError, ConfigError, InvalidTopicError, KafkaError
 from kafkabuf.metadata import Metadata, TopicInfo
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.report import ArrowReport
@@ -26,6 +27,7 @@ from kafkabuf.sender import Sender
 
 log = logging.getLogger("kafkabuf.producer")
 
+_DISOWNED = "this KafkaProducer was made before a fork and belongs to the parent process: make one in the child"
 # A producer that was never closed gets this long at interpreter exit, or when it is collected, to send what it holds.
 EXIT_TIMEOUT = 5.0
 
@@ -57,6 +59,7 @@ class KafkaProducer(ProducerCore):
         if config is not None and not isinstance(config, Mapping):
             raise ConfigError(f"settings are a mapping or keywords, found {type(config).__name__}: {config!r}")
         self.config = ProducerConfig.from_mapping(config or {}, settings)
+        self._disowned = False
         self._clock = clock = clock or SystemClock()
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         self._metadata = Metadata(self.config, clock)
@@ -68,6 +71,13 @@ class KafkaProducer(ProducerCore):
         self._thread = threading.Thread(target=self._sender.run, name=f"kafkabuf-{self.config.client_id}", daemon=True)
         self._finalizer = weakref.finalize(self, _abandon, accumulator, self._sender, self._thread)
         self._thread.start()
+        _living.add(self)
+
+    def _disown(self) -> None:
+        """In a forked child: the Sender's thread is not here, and its sockets are the parent's."""
+        self._disowned = True
+        self._begin_close(_DISOWNED)
+        self._finalizer.detach()
 
     def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:
         return type(self), (self.config,)
@@ -108,7 +118,8 @@ class KafkaProducer(ProducerCore):
 
         Args:
             data: anything with the Arrow PyCapsule interface (`__arrow_c_array__` or `__arrow_c_stream__`): a pyarrow
-                RecordBatch or Table, a polars or pandas DataFrame. Columns, as Spark's Kafka sink names them: `value`
+                RecordBatch or Table, a pandas DataFrame. String views, which polars exports, are not read yet.
+                Columns, as Spark's Kafka sink names them: `value`
                 (binary or string; required), `key`, `topic` (string), `partition` (int32), `timestamp`,
                 `headers` (list of struct<key: string, value: binary>). Others are left alone.
             topic: where all rows go; takes precedence over the column.
@@ -123,12 +134,16 @@ class KafkaProducer(ProducerCore):
 
     def flush(self, timeout: float | None = None) -> None:
         """Send what is buffered now and wait until all of it has an outcome. Raises TimeoutError after `timeout` s."""
+        if self._disowned:
+            raise ClosedError(_DISOWNED)
         if threading.current_thread() is self._thread:
             raise KafkaError("flush() in a callback would wait for itself: call it in another thread")
         self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered and stop. After `timeout` seconds what is left fails with ClosedError."""
+        if self._disowned:
+            return
         self._begin_close()
         self._finalizer.detach()
         if threading.current_thread() is self._thread:
@@ -157,6 +172,19 @@ class KafkaProducer(ProducerCore):
             "record-error-total": self._sender.record_errors,
             "record-retry-total": self._sender.record_retries,
         }
+
+
+# Producers whose Sender runs in this process. After a fork none does in the child.
+_living: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for producer in list(_living):
+        producer._disown()
+    _living.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _stop(accumulator: RecordAccumulator, sender: Sender, thread: threading.Thread, timeout: float | None) -> None:

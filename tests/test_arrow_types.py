@@ -319,3 +319,11 @@ def test_headers_are_sent_in_the_old_format() -> None:
     assert raised.value.rows_queued == 1
     rig.ack_all()
     assert_whole(rig.pool)
+
+
+def test_offsets_that_run_backwards_give_a_record_of_negative_length() -> None:
+    rig = Rig(leaders=(1,))
+    offsets = pa.py_buffer(np.array([0, 3, 1], np.int32).tobytes())
+    values = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(b"abc")])
+    found = stored(rig, rig.producer.send_arrow(pa.record_batch({"value": values}), TOPIC))
+    assert [record.value for record in found] == [b"abc", None]
