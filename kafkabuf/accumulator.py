@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -63,7 +63,7 @@ class RecordAccumulator(AccumulatorCore):
         """The queues of a topic, made or grown to fit; `leaders` are node ids by partition, -1 where unknown."""
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics.setdefault(name, TopicQueues(name, len(leaders), random.getrandbits(64)))
+            topic = self.topics.setdefault(name, TopicQueues(name, len(leaders), secrets.randbits(64)))
         topic.grow(len(leaders))
         for queue, leader in zip(topic.queues, leaders, strict=False):
             queue.follow(leader)

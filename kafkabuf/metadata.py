@@ -7,7 +7,6 @@ the answers. What is known is an immutable `Cluster`, replaced whole, so that re
 from __future__ import annotations
 
 import logging
-import random as _random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
     error_for_code,
 )
-from kafkabuf.network.backoff import ExponentialBackoff
+from kafkabuf.network.backoff import ExponentialBackoff, uniform
 
 log = logging.getLogger("kafkabuf.network")
 
@@ -91,7 +90,7 @@ class MetadataConfig(Protocol):
 class Metadata:
     """Interest in topics, the newest `Cluster`, and when to ask again. Any thread, except where the Sender is named."""
 
-    def __init__(self, config: MetadataConfig, clock: Clock, *, random: Callable[[], float] = _random.random) -> None:
+    def __init__(self, config: MetadataConfig, clock: Clock, *, random: Callable[[], float] = uniform) -> None:
         self._config = config
         self._clock = clock
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)

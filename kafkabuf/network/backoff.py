@@ -6,6 +6,8 @@ import random as _random
 from collections.abc import Callable
 
 JITTER = 0.2
+# Of our own: a library must not move the generator that its user seeded. Asked of the system, it survives a fork too.
+uniform = _random.SystemRandom().random
 
 
 class ExponentialBackoff:
@@ -14,7 +16,7 @@ class ExponentialBackoff:
     Kafka's class of this name. `random` gives numbers in [0, 1) and is replaced in tests.
     """
 
-    def __init__(self, initial_ms: int, max_ms: int, random: Callable[[], float] = _random.random) -> None:
+    def __init__(self, initial_ms: int, max_ms: int, random: Callable[[], float] = uniform) -> None:
         self._initial = initial_ms / 1000
         # As in Java: a first delay above the maximum is meant, and stays as it is.
         self._max = max(initial_ms, max_ms) / 1000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-import random as _random
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Protocol
@@ -13,7 +12,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, error_for_code
 from kafkabuf.network import resolve
 from kafkabuf.network._io import Connection, Frame, Poller
-from kafkabuf.network.backoff import ExponentialBackoff
+from kafkabuf.network.backoff import ExponentialBackoff, uniform
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.network.inflight import Completion, InFlight, Request
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
@@ -74,7 +73,7 @@ class NetworkClient:
         *,
         connector: Connector | None = None,
         resolver: Resolver = resolve.resolve,
-        random: Callable[[], float] = _random.random,
+        random: Callable[[], float] = uniform,
     ) -> None:
         hosts = resolve.bootstrap_hosts(config.bootstrap_servers, config.client_dns_lookup, resolver)
         self._config = config

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random as _random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from kafkabuf.errors import KafkaError
+from kafkabuf.network.backoff import uniform
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.network.inflight import Completion
 from kafkabuf.protocol import messages
@@ -53,9 +53,7 @@ class Network(Protocol):
 class MetadataUpdater:
     """Keeps `metadata` up to date over `network`. Sender thread."""
 
-    def __init__(
-        self, metadata: MetadataSource, network: Network, random: Callable[[], float] = _random.random
-    ) -> None:
+    def __init__(self, metadata: MetadataSource, network: Network, random: Callable[[], float] = uniform) -> None:
         self._metadata = metadata
         self._network = network
         self._random = random

@@ -1,0 +1,22 @@
+"""The user's own random numbers."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+
+
+def test_producer_moves_the_generator_its_user_seeded() -> None:
+    with EmbeddedCluster() as cluster:
+        before = random.getstate()
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("seeded", b"value").result(10)
+        cluster.stop_node(1)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=300) as producer:
+            with pytest.raises(TimeoutError):
+                producer.partitions_for("seeded")  # connects again and again meanwhile
+        assert random.getstate() == before
