@@ -40,18 +40,25 @@ cdef int check_shape(str column, const ArrowSchema* schema, const ArrowArray* ar
     return 0
 
 
-cdef Column bind_bytes(str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, allowed) except *:
+cdef Column borrow(const ArrowArray* array, int64_t start) noexcept:
+    """What columns of all types have in common. The shape has been checked: there is a first buffer."""
     cdef Column c
     memset(&c, 0, sizeof(c))
+    c.present = True
+    c.start = start + array.offset
+    c.validity = <const uint8_t*>array.buffers[0] if array.null_count != 0 else NULL
+    return c
+
+
+cdef Column bind_bytes(str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, allowed) except *:
+    cdef Column c
     cdef str text = schema.format.decode()
     if schema.dictionary != NULL or text not in allowed:
         refuse(column, schema, "string, large_string" if allowed is _TEXT else
                "binary, string, large_binary, large_string")
     check_shape(column, schema, array, 3)
-    c.present = True
+    c = borrow(array, start)
     c.wide = text in ("Z", "U")
-    c.start = start + array.offset
-    c.validity = <const uint8_t*>array.buffers[0] if array.null_count != 0 else NULL
     c.offsets = array.buffers[1]
     c.data = <const uint8_t*>array.buffers[2]
     return c
@@ -59,13 +66,10 @@ cdef Column bind_bytes(str column, const ArrowSchema* schema, const ArrowArray* 
 
 cdef Column bind_fixed(str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start) except *:
     cdef Column c
-    memset(&c, 0, sizeof(c))
     if schema.dictionary != NULL:
         refuse(column, schema, "a plain column")
     check_shape(column, schema, array, 2)
-    c.present = True
-    c.start = start + array.offset
-    c.validity = <const uint8_t*>array.buffers[0] if array.null_count != 0 else NULL
+    c = borrow(array, start)
     c.data = <const uint8_t*>array.buffers[1]
     return c
 
@@ -98,10 +102,8 @@ cdef int bind_headers(Columns* columns, const ArrowSchema* schema, const ArrowAr
     if item.format.decode() != "+s" or item.n_children != 2:
         refuse("headers", item, allowed)
     check_shape("headers", item, items, 1)
-    columns.headers.present = True
+    columns.headers = borrow(array, start)
     columns.headers.wide = schema.format.decode() == "+L"
-    columns.headers.start = start + array.offset
-    columns.headers.validity = <const uint8_t*>array.buffers[0] if array.null_count != 0 else NULL
     columns.headers.offsets = array.buffers[1]
     columns.header_key = bind_bytes("headers.key", item.children[0], items.children[0], items.offset, _TEXT)
     columns.header_value = bind_bytes("headers.value", item.children[1], items.children[1], items.offset, _BYTES)

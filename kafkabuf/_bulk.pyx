@@ -16,8 +16,8 @@ from kafkabuf._arrow cimport (
 )
 from kafkabuf._batch cimport Batch
 from kafkabuf._producer cimport ProducerCore
-from kafkabuf._records cimport Field, append, has_room, record_size, size_upper_bound
-from kafkabuf._wire cimport partition_of_key, put_bytes, put_varint
+from kafkabuf._records cimport Field, append, has_room, put_field, record_size, size_upper_bound
+from kafkabuf._wire cimport partition_of_key
 
 from kafkabuf.errors import (
     InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, KafkaError, RecordTooLargeError,
@@ -133,12 +133,8 @@ cdef class Walker:
                     return -1
                 self.scratch = grown
                 self.scratch_size = 2 * needed
-            p = put_varint(self.scratch + size, key.size)
-            if key.size > 0:
-                p = put_bytes(p, key.data, <size_t>key.size)
-            p = put_varint(p, value.size)
-            if value.size > 0:
-                p = put_bytes(p, value.data, <size_t>value.size)
+            p = put_field(self.scratch + size, &key)
+            p = put_field(p, &value)
             size = p - self.scratch
         self.record.header_count = <int32_t>(end - begin) if end > begin else 0
         return size

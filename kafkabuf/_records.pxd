@@ -27,7 +27,7 @@ functions write without looking. A builder belongs to one thread at a time, name
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from kafkabuf._wire cimport uvarint_size, varint_size
+from kafkabuf._wire cimport put_bytes, put_varint, uvarint_size, varint_size
 
 
 cdef enum:
@@ -99,6 +99,12 @@ cdef int32_t encode_headers(object headers, bytearray out) except -1
 
 cdef inline int64_t payload(const Field* f) noexcept nogil:
     return f.size if f.size > 0 else 0
+
+
+# A magic 2 key or value: size varint, -1 for null, then the bytes.
+cdef inline uint8_t* put_field(uint8_t* p, const Field* f) noexcept nogil:
+    p = put_varint(p, f.size)
+    return put_bytes(p, f.data, <size_t>f.size) if f.size > 0 else p
 
 
 # A batch of one such record, whatever its place in the batch: what a fresh allocation must offer.

@@ -49,12 +49,8 @@ cdef inline void _append_v2(RecordsBuilder* b, const Record* r) noexcept nogil:
     p = put_i8(p, 0)
     p = put_varint(p, r.timestamp - b.base_timestamp)
     p = put_varint(p, b.count)
-    p = put_varint(p, r.key.size)
-    if r.key.size > 0:
-        p = put_bytes(p, r.key.data, <size_t>r.key.size)
-    p = put_varint(p, r.value.size)
-    if r.value.size > 0:
-        p = put_bytes(p, r.value.data, <size_t>r.value.size)
+    p = put_field(p, &r.key)
+    p = put_field(p, &r.value)
     p = put_varint(p, r.header_count)
     if r.headers_size > 0:
         p = put_bytes(p, r.headers, <size_t>r.headers_size)

@@ -61,6 +61,11 @@ class TopicInfo:
     error: KafkaError | None
     partitions: tuple[PartitionInfo, ...]
 
+    @property
+    def leaders(self) -> list[int]:
+        """Broker ids by partition number, NO_LEADER where there is none."""
+        return [partition.leader for partition in self.partitions]
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

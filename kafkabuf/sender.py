@@ -232,4 +232,4 @@ class Sender:
         for name in list(self._accumulator.topics):  # a copy: send() adds to it
             info = cluster.topics.get(name)
             if info is not None and info.partitions:
-                self._accumulator.topic_queues(name, [partition.leader for partition in info.partitions])
+                self._accumulator.topic_queues(name, info.leaders)
