@@ -66,8 +66,11 @@ format: build  ## Let ruff put the Python files in order
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: java $(VENV)/.bench  ## Compare with other producers against a real Apache Kafka (ARGS go to bench)
-	@$(BIN)/python -m bench $(ARGS)
+bench: java $(VENV)/.bench  ## Measure every claim, peers beside us, real Apache Kafka; one of them: bench-send ... (ARGS go to it)
+	@$(BIN)/python -m bench all $(ARGS)
+
+bench-%: java $(VENV)/.bench
+	@$(BIN)/python -m bench $* $(ARGS)
 
 # Locked under the oldest Python supported: what it resolves to has wheels for the newer ones, and every wheel's hash.
 lock:  ## Write the lock files anew from pyproject.toml and requirements.in

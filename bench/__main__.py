@@ -1,58 +1,109 @@
-"""`python -m bench`: send() against its peers on a real Apache Kafka of its own; a table, and JSON with --json."""
+"""`python -m bench CLAIM`: one command for each claim, and `all`."""
 
 from __future__ import annotations
 
-import json
-import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
-from bench.harness import Results, alternate, ratio, table
-from bench.peers import PEERS
+from bench import claims, harness, machine, report
+from bench.claim import Claim, Job, Results
 from tests.real_kafka import KAFKA_4, RealKafka
 
-BASELINE = "confluent-kafka, callback"
-# Issue 3: send() against confluent-kafka with a callback per record.
-GOALS = {"kafkabuf send 128 KiB": 3.0, "kafkabuf send 16 KiB": 3.0}
+OUTPUT = harness.ROOT / "build" / "bench"
+WIDTH = 120
+
+bootstrap_option = click.option(
+    "--bootstrap-servers", help="A broker to use instead of an Apache Kafka started for the run."
+)
+output_option = click.option(
+    "--output", default=OUTPUT, type=click.Path(file_okay=False, path_type=Path), help="Folder for JSON and plots."
+)
+rounds_option = click.option(
+    "--rounds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each case."
+)
 
 
-@click.command()
-@click.option("--records", default=1_000_000, show_default=True, help="Records a run, of 100 bytes.")
-@click.option("--rounds", default=5, show_default=True, help="Runs of each peer; medians are reported.")
-@click.option("--bootstrap-servers", help="A broker to use instead of an Apache Kafka started for the run.")
-@click.option("--peer", "peers", multiple=True, type=click.Choice(list(PEERS)), help="Only these, and the baseline.")
-@click.option("--json", "path", type=click.Path(path_type=Path), help="Write the single results here.")
-def main(records: int, rounds: int, bootstrap_servers: str | None, peers: tuple[str, ...], path: Path | None) -> None:
-    """Publish the same records with kafkabuf and its peers, in turn, and compare."""
-    names = [name for name in PEERS if not peers or name in peers or name == BASELINE]
-    if bootstrap_servers:
-        results = _compare(names, rounds, bootstrap_servers, records)
+@click.group()
+def main() -> None:
+    """Measure what kafkabuf claims, its peers beside it in the same run. Ratios are medians of the rounds' ratios."""
+
+
+def _command(claim: Claim) -> click.Command:
+    @click.command(claim.name, help=f"{claim.title}.")
+    @click.option(
+        f"--{claim.unit}", "amount", default=claim.amount, show_default=True, type=click.IntRange(1), help="Of one run."
+    )
+    @rounds_option
+    @click.option("--case", "names", multiple=True, metavar="NAME", help="Only these cases, and the baseline.")
+    @bootstrap_option
+    @output_option
+    def command(amount: int, rounds: int, names: tuple[str, ...], bootstrap_servers: str | None, output: Path) -> None:
+        known = [case.name for case in claim.cases]
+        if unknown := set(names) - set(known):
+            raise click.BadParameter(f"no case {', '.join(sorted(unknown))}; there are: {'; '.join(known)}")
+        with _kafka(claim.needs_kafka, bootstrap_servers) as (servers, version):
+            _run(claim, names, amount, rounds, servers, version, output)
+
+    return command
+
+
+@main.command("all")
+@rounds_option
+@click.option("--scale", default=1.0, show_default=True, help="Times what each run does by default: 0.01 for a try.")
+@bootstrap_option
+@output_option
+def everything(rounds: int, scale: float, bootstrap_servers: str | None, output: Path) -> None:
+    """Every claim in turn, against one Kafka."""
+    loaded = [claims.load(name) for name in claims.NAMES]
+    for case in (case for claim in loaded for case in claim.cases):
+        case.check()
+    found = []
+    with _kafka(True, bootstrap_servers) as (servers, version):
+        for claim in loaded:
+            amount = max(round(claim.amount * scale), 1)
+            results = _run(claim, (), amount, rounds, servers, version, output)
+            found += report.verdicts(claim, results)
+    Console(width=WIDTH).rule(f"{sum(verdict.met for verdict in found)} of {len(found)} goals met")
+    report.show_verdicts(found, Console(width=WIDTH))
+
+
+def _run(
+    claim: Claim, names: tuple[str, ...], amount: int, rounds: int, servers: str, version: str, output: Path
+) -> Results:
+    cases = [case for case in claim.cases if not names or case.name in names or case.name == claim.baseline]
+    for case in cases:
+        case.check()
+    where = machine.describe(version)
+    if claim.needs_kafka:
+        with harness.topic(servers) as topic:
+            results = harness.alternate(claim, cases, rounds, Job(amount, servers, topic))
     else:
+        results = harness.alternate(claim, cases, rounds, Job(amount))
+    report.show(claim, results, Console(width=WIDTH))
+    for path in report.write(claim, results, amount, where, output):
+        harness.console.print(f"written: {path}", soft_wrap=True, highlight=False)
+    return results
+
+
+@contextmanager
+def _kafka(needed: bool, bootstrap: str | None) -> Iterator[tuple[str, str]]:
+    """Its address, and its version as far as it is known."""
+    if not needed:
+        yield "", "not used"
+    elif bootstrap:
+        yield bootstrap, f"of {bootstrap}"
+    else:
+        harness.console.print(f"Starting Apache Kafka {KAFKA_4} ...")
         with RealKafka(KAFKA_4) as kafka:
-            results = _compare(names, rounds, kafka.bootstrap_servers, records)
-    Console(width=100).print(table(results, records, BASELINE))
-    for name, goal in GOALS.items():
-        if name in results:
-            found = ratio(results, name, BASELINE, "wall")
-            print(f"{name}: {found:.2f} x {BASELINE} (goal {goal:g}: {'met' if found >= goal else 'missed'})")
-    if path:
-        path.write_text(json.dumps({"records": records, "results": results}, indent=1))
+            yield kafka.bootstrap_servers, KAFKA_4
 
 
-def _compare(names: list[str], rounds: int, bootstrap: str, records: int) -> Results:
-    topic = f"kafkabuf-bench-{uuid.uuid4().hex[:8]}"
-    # Bounded, so that a long comparison does not fill the disk or the page cache.
-    limits = {"retention.bytes": "300000000", "segment.bytes": "100000000"}
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1, config=limits)])[topic].result()
-    try:
-        return alternate(names, rounds, bootstrap, topic, records)
-    finally:
-        admin.delete_topics([topic])[topic].result()
-
+for name in claims.NAMES:
+    main.add_command(_command(claims.load(name)))
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m bench")

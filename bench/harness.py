@@ -1,62 +1,84 @@
-"""Running peers in turn and comparing them: ratios within one run, since the machine is shared and noisy."""
+"""Running a claim's cases in turn, each in a process of its own, on one machine that others may be using too."""
 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 
+from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from bench.claim import Case, Claim, Job, Measurement
+
+ROOT = Path(__file__).parent.parent
+# No case takes half as long: one that does hangs.
+TIMEOUT_S = 300.0
+# So that a long comparison fills neither the disk nor the page cache.
+TOPIC_LIMITS = {"retention.bytes": "300000000", "segment.bytes": "100000000"}
 
 console = Console(stderr=True)
 
-# By peer: what it took in each round, {"wall": seconds, "cpu": seconds}.
-Results = dict[str, list[dict[str, float]]]
+
+class CaseFailed(RuntimeError):
+    """A case raised, hung or printed no figures. The message carries what it wrote to standard error."""
 
 
-def alternate(peers: Sequence[str], rounds: int, bootstrap: str, topic: str, records: int) -> Results:
-    """Every peer once a round, each in a process of its own."""
-    results: Results = {peer: [] for peer in peers}
-    turns = [peer for _ in range(rounds) for peer in peers]
-    for peer in track(turns, description=f"{records:,} records each", console=console):
-        command = [sys.executable, "-m", "bench.peers", peer, bootstrap, topic, str(records)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{peer} failed:\n{done.stderr}")
-        results[peer].append(json.loads(done.stdout.splitlines()[-1]))
+def alternate(claim: Claim, cases: Sequence[Case], rounds: int, job: Job) -> dict[str, list[Measurement]]:
+    """Every case once a round; every other round backwards, so that a drift of the machine favours nobody."""
+    results: dict[str, list[Measurement]] = {case.name: [] for case in cases}
+    turns = [(number, case) for number in range(rounds) for case in (cases if number % 2 == 0 else cases[::-1])]
+    with _progress() as progress:
+        task = progress.add_task(claim.name, total=len(turns))
+        for number, case in turns:
+            progress.update(task, description=f"{claim.name}, round {number + 1} of {rounds}: {case.name}")
+            started = time.monotonic()
+            results[case.name].append(run(claim, case, job))
+            if not console.is_terminal:
+                seconds = time.monotonic() - started
+                console.print(f"{claim.name}, round {number + 1} of {rounds}: {case.name}, {seconds:.1f} s")
+            progress.advance(task)
     return results
 
 
-def ratio(results: Results, peer: str, other: str, what: str) -> float:
-    """Median over the rounds of how many times `other` needs what `peer` does."""
-    pairs = zip(results[peer], results[other], strict=True)
-    return statistics.median(theirs[what] / ours[what] for ours, theirs in pairs)
+def run(claim: Claim, case: Case, job: Job) -> Measurement:
+    """One run of one case. Raises CaseFailed."""
+    told = json.dumps({**asdict(job), "amount": max(round(job.amount * case.share), 1)})
+    command = [sys.executable, "-m", "bench.case", claim.name, case.name, told]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise CaseFailed(f"{claim.name}, {case.name}: not done after {TIMEOUT_S:.0f} s\n{error.stderr!r}") from None
+    if done.returncode:
+        raise CaseFailed(f"{claim.name}, {case.name}: failed\n{done.stderr}")
+    try:
+        found = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise CaseFailed(f"{claim.name}, {case.name}: printed no figures\n{done.stdout}{done.stderr}") from None
+    if missing := [metric.name for metric in claim.metrics if metric.name not in found]:
+        raise CaseFailed(f"{claim.name}, {case.name}: measured no {', '.join(missing)}")
+    return {name: float(figure) for name, figure in found.items()}
 
 
-def table(results: Results, records: int, baseline: str) -> Table:
-    found = Table(
-        "producer",
-        "M rec/s",
-        "µs CPU/rec",
-        "rate, ratio",
-        "CPU, ratio",
-        title=f"ratios to {baseline}",
-    )
-    for column in found.columns:
-        column.no_wrap = True
-        column.justify = "left" if column is found.columns[0] else "right"
-    for peer, rounds in results.items():
-        wall = statistics.median(result["wall"] for result in rounds)
-        cpu = statistics.median(result["cpu"] for result in rounds)
-        found.add_row(
-            peer,
-            f"{records / wall / 1e6:.2f}",
-            f"{cpu / records * 1e6:.2f}",
-            f"{ratio(results, peer, baseline, 'wall'):.2f}",
-            f"{1 / ratio(results, peer, baseline, 'cpu'):.2f}",
-        )
-    return found
+@contextmanager
+def topic(bootstrap: str, limits: dict[str, str] = TOPIC_LIMITS, *, partitions: int = 1) -> Iterator[str]:
+    """A new topic for the time of the `with`."""
+    name = f"kafkabuf-bench-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1, config=limits)])[name].result()
+    try:
+        yield name
+    finally:
+        admin.delete_topics([name])[name].result()
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)

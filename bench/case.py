@@ -1,0 +1,17 @@
+"""`python -m bench.case CLAIM CASE JOB`: one run of one case, in this process; its figures as JSON on the last line."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from bench.claim import Job
+from bench.claims import load
+
+
+def main(claim: str, case: str, job: str) -> None:
+    print(json.dumps(load(claim).case(case).run(Job(**json.loads(job)))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

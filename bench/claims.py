@@ -1,0 +1,15 @@
+"""The claims, by the name of their command and of the module here whose CLAIM they are."""
+
+from __future__ import annotations
+
+import importlib
+
+from bench.claim import Claim
+
+NAMES = ("send",)
+
+
+def load(name: str) -> Claim:
+    claim = importlib.import_module(f"bench.{name}").CLAIM
+    assert isinstance(claim, Claim)
+    return claim

@@ -1,0 +1,170 @@
+"""The producers that are compared, each opened the same way and publishing the same records."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+
+from bench.measure import BATCH_LARGE, LINGER_MS, VALUE_SIZE, Client, Delivered, Publish
+
+REPLAY_IN_FLIGHT = 5
+ARROW_ROWS = 10_000
+VALUE = os.urandom(VALUE_SIZE)
+KEY = os.urandom(16)
+HEADERS = [("trace", os.urandom(16)), ("source", b"bench")]
+
+
+def kafkabuf(batch_size: int, *, callback: bool = False, full: bool = False, **settings: Any) -> Client:
+    """send() in a loop; `full` adds a key and two headers to every record."""
+
+    @contextmanager
+    def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
+        from kafkabuf import KafkaProducer
+
+        given = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all", **settings}
+        delivered = Delivered()
+        on_delivery = delivered.on_kafkabuf
+
+        def publish(records: int) -> int:
+            send = producer.send
+            if full:
+                for _ in range(records):
+                    send(topic, VALUE, KEY, HEADERS, callback=on_delivery)
+            elif callback:
+                for _ in range(records):
+                    send(topic, VALUE, callback=on_delivery)
+            else:
+                for _ in range(records):
+                    send(topic, VALUE)
+            producer.flush()
+            delivered.check(records if callback or full else 0)
+            return records
+
+        with closing(KafkaProducer(bootstrap_servers=bootstrap, **given)) as producer:
+            yield publish
+
+    return open_
+
+
+def kafkabuf_arrow(batch_size: int) -> Client:
+    """send_arrow() of a table's batches, 10,000 rows each."""
+
+    @contextmanager
+    def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
+        import pyarrow as pa
+
+        from kafkabuf import KafkaProducer
+
+        rows = pa.record_batch({"value": pa.array([VALUE] * ARROW_ROWS, pa.binary())})
+
+        def publish(records: int) -> int:
+            for start in range(0, records, ARROW_ROWS):
+                producer.send_arrow(rows.slice(0, min(ARROW_ROWS, records - start)), topic)
+            producer.flush()
+            return records
+
+        settings = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all"}
+        with closing(KafkaProducer(settings, bootstrap_servers=bootstrap)) as producer:
+            yield publish
+
+    return open_
+
+
+def confluent(*, callback: bool = False, full: bool = False, settings: Mapping[str, Any] | None = None) -> Client:
+    """produce() in a loop, polling as its documentation asks; `full` adds a key and two headers to every record."""
+
+    @contextmanager
+    def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
+        from confluent_kafka import Producer
+
+        delivered = Delivered()
+
+        def publish(records: int) -> int:
+            produce, poll = producer.produce, producer.poll
+            more: dict[str, Any] = {"on_delivery": delivered.on_confluent} if callback or full else {}
+            if full:
+                more |= {"key": KEY, "headers": HEADERS}
+            for number in range(records):
+                while True:
+                    try:
+                        produce(topic, VALUE, **more)
+                        break
+                    except BufferError:
+                        poll(0.01)
+                if not number & 1023:
+                    poll(0)
+            producer.flush()
+            delivered.check(records if callback or full else 0)
+            return records
+
+        producer = Producer(confluent_settings(bootstrap) | dict(settings or {}))
+        yield publish
+        producer.flush()
+
+    return open_
+
+
+def confluent_settings(bootstrap: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": LINGER_MS,
+        "batch.size": BATCH_LARGE,
+        "queue.buffering.max.messages": 1_000_000,
+    }
+
+
+def replay(batch_size: int) -> Client:
+    """The limit: a batch made once, sent over and over through one socket with five requests in flight."""
+
+    @contextmanager
+    def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
+        frame, batch_records = _ready_made(topic, batch_size)
+        host, _, port = bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as answers:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+            def publish(records: int) -> int:
+                in_flight: deque[None] = deque()
+                batches = -(-records // batch_records)
+                for _ in range(batches):
+                    if len(in_flight) == REPLAY_IN_FLIGHT:
+                        _take_answer(answers)
+                        in_flight.pop()
+                    connection.sendall(frame)
+                    in_flight.append(None)
+                for _ in in_flight:
+                    _take_answer(answers)
+                return batches * batch_records
+
+            yield publish
+
+    return open_
+
+
+def _ready_made(topic: str, batch_size: int) -> tuple[bytes, int]:
+    """A Produce v7 request with one full batch for partition 0, and how many records that holds."""
+    from kafkabuf import MemoryRecordsBuilder
+
+    builder = MemoryRecordsBuilder(write_limit=batch_size)
+    while builder.append(0, None, VALUE) is not None:
+        pass
+    records, name = builder.close(), topic.encode()
+    body = struct.pack(">hhih", 0, 7, 0, -1) + struct.pack(">hhi", -1, -1, 30_000)
+    body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iii", 1, 0, len(records)) + records
+    return struct.pack(">i", len(body)) + body, builder.count
+
+
+def _take_answer(answers: Any) -> None:
+    (size,) = struct.unpack(">i", answers.read(4))
+    answer = answers.read(size)
+    (name_size,) = struct.unpack_from(">h", answer, 8)
+    (error,) = struct.unpack_from(">h", answer, 8 + 2 + name_size + 4 + 4)
+    if error:
+        raise RuntimeError(f"the broker answered with error code {error}")
