@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from kafkabuf._batch import Batch, RecordFuture
-from kafkabuf.accumulator import NEVER, Ready
+from kafkabuf._drain import Ready
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import BufferExhaustedError, ClosedError, NetworkError, TimeoutError
 from tests.pool_support import in_thread, until
@@ -210,7 +210,7 @@ def test_muted_partition_is_drained() -> None:
     rig.send(partition=1)
     rig.queue(0).muted = True
     assert ready_partitions(rig) == [1]
-    assert ready(rig).next_check == NEVER
+    assert ready(rig).next_check == float("inf")
     assert [batch.partition for batch in rig.accumulator.drain(rig.topic.queues, rig.clock.monotonic())] == [1]
     rig.queue(0).muted = False
     assert ready_partitions(rig) == [0]
@@ -305,7 +305,7 @@ def test_batch_lives_past_its_delivery_timeout(retried: bool) -> None:
     assert expired is future.batch
     assert not rig.accumulator.active
     assert not rig.accumulator.incomplete
-    assert rig.accumulator.time_to_expiry(now) == NEVER
+    assert rig.accumulator.time_to_expiry(now) == float("inf")
     text = rf"^2 record\(s\) of orders-0 were not .* delivery\.timeout\.ms \(1000 ms\), {int(retried)} attempts failed$"
     with pytest.raises(TimeoutError, match=text):
         future.result(0)

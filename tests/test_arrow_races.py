@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from kafkabuf._batch import RecordFuture
-from kafkabuf.accumulator import NEVER
 from kafkabuf.errors import ClosedError, TimeoutError
 from tests.arrow_support import stored
 from tests.producer_support import SLAB, TOPIC, HookClock, RestlessClock, Rig, assert_whole, collecting_everywhere
@@ -48,24 +47,22 @@ def test_sender_takes_a_batch_that_is_written_to() -> None:
 
     between_claims(rig, clock, look)
     report = rig.producer.send_arrow(rows_of([0, 1, 0, 1]), TOPIC)
-    assert seen == [None, [], {}, NEVER]
+    assert seen == [None, [], {}, float("inf")]
     assert len(stored(rig, report)) == 4
 
 
-def test_claim_between_the_senders_look_and_its_grasp_is_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claim_between_the_senders_look_and_its_grasp_is_overlooked() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0)
     rig.send(b"before", partition=0)
     drained: list[object] = []
 
     def grasp() -> None:  # of a Sender that looked before the claim, and found the batch ready
-        with monkeypatch.context() as patch:
-            patch.setattr(rig.accumulator, "_time_until_sendable", lambda *_: 0.0)
-            drained.append(rig.accumulator.drain([rig.queue(0)], 0))
+        drained.append(rig.accumulator.drain_one(rig.queue(0)))
 
     between_claims(rig, clock, grasp)
     report = rig.producer.send_arrow(rows_of([0, 1, 0]), TOPIC)
-    assert drained == [[]]
+    assert drained == [None]
     rig.ack_all()
     assert rig.log[TOPIC, 0][0].value == b"before"
     assert report.result(0).offset.tolist() == [1, 0, 2]

@@ -257,8 +257,7 @@ def record_ids(request: Request, ids: list[int]) -> Request:
         ids.append(correlation_id)
         return build(correlation_id)
 
-    request.build = noting
-    return request
+    return Request(request.api_key, request.version, noting, request.context, request.expects_response, request.timeout)
 
 
 def test_time_out_completes_while_the_socket_still_reads_the_spans() -> None:

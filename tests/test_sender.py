@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.accumulator import NEVER
 from kafkabuf.errors import (
     ClusterAuthorizationError,
     CorruptMessageError,
@@ -153,7 +152,7 @@ def test_node_that_is_not_ready_costs_a_batch_its_place() -> None:
 def test_idle_sender_wakes_up_for_nothing() -> None:
     rig = eager()
     rig.sender.run_once()
-    assert rig.client.waits == [NEVER]
+    assert rig.client.waits == [float("inf")]
 
 
 def test_sender_sleeps_past_linger_retry_or_expiry() -> None:

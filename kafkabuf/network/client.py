@@ -1,4 +1,7 @@
-"""The network client: connections to brokers, their handshake, requests in flight, time-outs. Kafka's NetworkClient."""
+"""The network client: connections to brokers, their handshake, time-outs. Kafka's NetworkClient.
+
+What it does for every request is in _client.pyx.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from typing import Any, Protocol
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, error_for_code
 from kafkabuf.network import resolve
-from kafkabuf.network._io import Connection, Frame, Poller
+from kafkabuf.network._client import ClientCore, Completion, Request
+from kafkabuf.network._io import Frame, Poller
 from kafkabuf.network.backoff import ExponentialBackoff, uniform
 from kafkabuf.network.connection_state import NodeConnection, State
-from kafkabuf.network.inflight import Completion, InFlight, Request
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
 from kafkabuf.network.resolve import Connector, Resolver
 from kafkabuf.protocol import messages
@@ -57,7 +60,7 @@ class NetworkConfig(Protocol):
     def receive_buffer_bytes(self) -> int: ...
 
 
-class NetworkClient:
+class NetworkClient(ClientCore):
     """Requests to brokers by node id. Thread: the Sender's, except `wakeup`.
 
     Bootstrap servers are nodes -1, -2, ... Raises ConfigError if no bootstrap server resolves. `connector` and
@@ -76,10 +79,8 @@ class NetworkClient:
         random: Callable[[], float] = uniform,
     ) -> None:
         hosts = resolve.bootstrap_hosts(config.bootstrap_servers, config.client_dns_lookup, resolver)
+        super().__init__(config, clock, metadata, poller or Poller())
         self._config = config
-        self._clock = clock
-        self._metadata = metadata
-        self._poller = poller or Poller()
         self._resolver = resolver
         self._connector: Connector = connector or partial(
             resolve.connect, send_buffer=config.send_buffer_bytes, receive_buffer=config.receive_buffer_bytes
@@ -89,25 +90,11 @@ class NetworkClient:
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, random
         )
         self._bootstrap = [NodeConnection(-1 - i, host, port) for i, (host, port) in enumerate(hosts)]
-        self._nodes = {node.node_id: node for node in self._bootstrap}
+        self._nodes.update((node.node_id, node) for node in self._bootstrap)
         self._updater = MetadataUpdater(metadata, self, random)
-        self._completions: list[Completion] = []  # the next poll returns them
-        self._next_check = float("inf")  # no time-out of any kind is due earlier
-        self._correlation_id = 0
         metadata.on_update_requested = self.wakeup
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
-
-    def ready(self, node_id: int) -> bool:
-        """Whether `send` may be called: connected, greeted, room in flight. Starts a connection where there is none."""
-        node = self._node(node_id)
-        if node is None:
-            self._metadata.request_update()
-            return False
-        now = self._clock.monotonic()
-        if node.can_connect(now):
-            self.connect(node, now)
-        return node.state is State.READY and len(node.in_flight) < self._config.max_in_flight_requests_per_connection
 
     def connection_delay(self, node_id: int) -> float:
         """Seconds until `ready` may say otherwise: the back-off; infinite where only news from `poll` can change it."""
@@ -130,29 +117,9 @@ class NetworkClient:
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
-    def send(self, node_id: int, request: Request) -> None:
-        """Queue a request for a node that is `ready`; `poll` writes it. Raises NetworkError if not connected."""
-        self._send(self._connected(node_id), request, self._completions.append)
-
     def send_entity(self, node_id: int, entity: Any, context: Any = None, *, timeout: float | None = None) -> None:
         """As `send`, for a kio request entity, whose class says API and version."""
-        self._send(self._connected(node_id), self._request(entity, context, timeout), self._completions.append)
-
-    def poll(self, timeout: float | None = None) -> list[Completion]:
-        """Write, wait up to `timeout` seconds (None: for news), read; keep metadata and connections in order.
-
-        Completions of one node come in the order its requests were sent. May return early with none.
-        """
-        now = self._clock.monotonic()
-        wait = min(self._updater.run(now), self._next_check - now)
-        if timeout is not None:
-            wait = min(wait, timeout)
-        for connection in self._poller.poll(wait):
-            self._on_news(connection, self._clock.monotonic())
-        now = self._clock.monotonic()
-        if now >= self._next_check:
-            self._check_time_outs(now)
-        return self._take_completions()
+        self._send(self._connected(node_id), self._request(entity, context, timeout))
 
     def wakeup(self) -> None:
         """Any thread: end the `poll` under way, or the next."""
@@ -194,6 +161,15 @@ class NetworkClient:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
+    def _start(self, node_id: int) -> None:
+        """Connect to the node if that is due."""
+        node = self._node(node_id)
+        now = self._clock.monotonic()
+        if node is None:
+            self._metadata.request_update()
+        elif node.can_connect(now):
+            self.connect(node, now)
+
     def _node(self, node_id: int) -> NodeConnection | None:
         """The node's state, at the address that metadata names now. None: metadata does not know the node."""
         broker = self._metadata.snapshot.brokers.get(node_id)
@@ -222,55 +198,7 @@ class NetworkClient:
         frame.add_bytes(len(body).to_bytes(4, "big") + body)
         return frame
 
-    def _send(self, node: NodeConnection, request: Request, deliver: Callable[[Completion], None]) -> None:
-        assert node.connection is not None
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        frame = request.build(self._correlation_id)
-        frame.notify = not request.expects_response
-        node.connection.send(frame)
-        now = node.last_used = self._clock.monotonic()
-        deadline = now + (self._config.request_timeout_ms / 1000 if request.timeout is None else request.timeout)
-        node.in_flight.append(InFlight(request, self._correlation_id, frame, now, deadline, deliver))
-        self._next_check = min(self._next_check, deadline)
-
-    def _take_completions(self) -> list[Completion]:
-        taken = self._completions.copy()
-        self._completions.clear()  # the list itself stays: requests in flight hold its append
-        return taken
-
-    def _on_news(self, connection: Connection, now: float) -> None:
-        node = connection.context
-        assert isinstance(node, NodeConnection)
-        try:
-            if node.state is State.CONNECTING and connection.connected:
-                self._greet(node, NEWEST_API_VERSIONS)
-            for entry in node.take_written():
-                self._complete(node, entry, None, now)
-            for frame in connection.take_frames():
-                self._on_frame(node, frame, now)
-        except KafkaError as error:
-            # What the broker sent makes no sense: with its place in the stream lost, only a new connection helps.
-            self._disconnect(node, connection.error or error, now)
-            return
-        if connection.error is not None:
-            self._disconnect(node, connection.error, now)
-        self._next_check = min(self._next_check, self._deadline(node))
-
-    def _on_frame(self, node: NodeConnection, frame: bytes, now: float) -> None:
-        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        if not node.in_flight or node.in_flight[0].correlation_id != correlation_id:
-            expected = node.in_flight[0].correlation_id if node.in_flight else "none"
-            raise NetworkError(f"{node} sent a response with correlation id {correlation_id}, expected {expected}")
-        if not node.in_flight[0].frame.written:
-            # A completion says that no socket reads the request's spans any more.
-            raise NetworkError(f"{node} answered request {correlation_id} before it was sent in full")
-        self._complete(node, node.in_flight.popleft(), frame, now)
-
-    def _complete(self, node: NodeConnection, entry: InFlight, response: bytes | None, now: float) -> None:
-        node.last_used = now
-        entry.deliver(Completion(entry.request, node.node_id, response, None, now - entry.sent_at))
-
-    def _greet(self, node: NodeConnection, version: int) -> None:
+    def _greet(self, node: NodeConnection, version: int = NEWEST_API_VERSIONS) -> None:
         node.state = State.HANDSHAKING
         entity = messages.build_request(
             messages.API_VERSIONS,
@@ -305,9 +233,8 @@ class NetworkClient:
 
     def _fail_in_flight(self, node: NodeConnection, error: KafkaError) -> None:
         # The connection is closed and its frames dropped: only now may the requests complete.
-        now = self._clock.monotonic()
         for entry in node.take_in_flight():
-            entry.deliver(Completion(entry.request, node.node_id, None, error, now - entry.sent_at))
+            self._complete(node, entry, None, error)
 
     def _check_time_outs(self, now: float) -> None:
         self._next_check = float("inf")

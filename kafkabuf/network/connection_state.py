@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from kafkabuf.errors import UnsupportedVersionError
-from kafkabuf.network._io import Connection
 from kafkabuf.network.backoff import ExponentialBackoff
-from kafkabuf.network.inflight import InFlight
 from kafkabuf.network.resolve import Address, Resolver
+
+if TYPE_CHECKING:
+    from kafkabuf.network._client import InFlight
+    from kafkabuf.network._io import Connection
 
 PRODUCE, FETCH = 0, 1
 # KIP-896: Kafka 4 took away Produce before 3 and Fetch before 4, and with them the record formats before magic 2.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from kafkabuf.errors import KafkaError
+from kafkabuf.network._client import Completion
 from kafkabuf.network.backoff import uniform
 from kafkabuf.network.connection_state import NodeConnection, State
-from kafkabuf.network.inflight import Completion
 from kafkabuf.protocol import messages
 
 # 1 is the oldest that can ask for no topic at all; a broker without it is older than Kafka 0.10.

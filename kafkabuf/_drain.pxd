@@ -1,0 +1,34 @@
+# cython: language_level=3
+"""What may go now. Asked by the Sender every turn, so it is compiled; what is asked now and then is accumulator.py's.
+
+A batch goes when it is full or another one stands behind it, when it has lingered, when it is retried and its back-off
+is over, when a thread waits for memory, on flush and on close. The cost of a question grows with the partitions that
+hold a batch, not with those that exist (rule 10).
+"""
+
+from libc.stdint cimport int64_t
+
+from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue
+from kafkabuf._batch cimport Batch
+
+
+cdef class Ready:
+    cdef readonly dict queues_by_node       # node id of the leader -> [PartitionQueue with a batch that may go now]
+    cdef readonly set leaderless_topics     # topics with such a batch for which no leader is known
+    cdef readonly double next_check         # seconds until another batch may become ready by time alone
+
+
+cdef class DrainCore(AccumulatorCore):
+    # ---- fixed at construction
+    cdef double linger                      # seconds
+    cdef double delivery_timeout            # seconds
+    cdef int64_t max_request_size
+    # ---- guarded by the GIL
+    cdef readonly set flushes               # one token for each flush under way
+
+    # ---- thread: Sender
+    cpdef Ready ready(self, double now)
+    cpdef list drain(self, list queues, double now)
+    cpdef double time_to_expiry(self, double now)
+    cpdef PartitionQueue queue_of(self, Batch batch)
+    cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1

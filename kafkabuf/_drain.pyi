@@ -1,0 +1,32 @@
+from collections.abc import Callable
+from typing import final
+
+from kafkabuf._accumulator import AccumulatorCore, PartitionQueue
+from kafkabuf._batch import Batch
+from kafkabuf._pool import BufferPool
+from kafkabuf.clock import Clock
+
+@final
+class Ready:
+    queues_by_node: dict[int, list[PartitionQueue]]
+    leaderless_topics: set[str]
+    next_check: float
+
+class DrainCore(AccumulatorCore):
+    flushes: set[object]
+    def __init__(
+        self,
+        pool: BufferPool,
+        clock: Clock,
+        *,
+        magic: int = 2,
+        batch_size: int = 16384,
+        wakeup: Callable[[], None] = ...,
+        linger: float = 0.0,
+        delivery_timeout: float = 120.0,
+        max_request_size: int = 1048576,
+    ) -> None: ...
+    def ready(self, now: float) -> Ready: ...
+    def drain(self, queues: list[PartitionQueue], now: float) -> list[Batch]: ...
+    def queue_of(self, batch: Batch) -> PartitionQueue: ...
+    def time_to_expiry(self, now: float) -> float: ...

@@ -1,0 +1,93 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Which batches are ready, and taking them: at most one of a partition into each request."""
+
+cimport cython
+from libc.math cimport INFINITY
+
+from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf._batch cimport Batch
+
+
+@cython.final
+cdef class Ready:
+    """Answer to `RecordAccumulator.ready`."""
+
+    def __cinit__(self):
+        self.queues_by_node = {}
+        self.leaderless_topics = set()
+        self.next_check = INFINITY
+
+
+cdef class DrainCore(AccumulatorCore):
+    """The Sender's questions of every turn. `RecordAccumulator` adds the rarer ones."""
+
+    def __init__(self, pool, clock, *, magic=2, batch_size=16384, wakeup=lambda: None, linger=0.0,
+                 delivery_timeout=120.0, max_request_size=1048576):
+        super().__init__(pool, clock, magic=magic, batch_size=batch_size, wakeup=wakeup)
+        self.linger = linger
+        self.delivery_timeout = delivery_timeout
+        self.max_request_size = max_request_size
+        self.flushes = set()
+
+    cpdef Ready ready(self, double now):
+        """The queues with a batch that may go now, by their leader's node id."""
+        cdef Ready answer = Ready.__new__(Ready)
+        cdef PartitionQueue queue
+        cdef bint exhausted = self.pool.exhausted()
+        cdef double wait
+        for queue in list(self.active):  # a copy: send() adds to it while this loop runs
+            wait = self.time_until_sendable(queue, now, exhausted)
+            if wait > 0:
+                answer.next_check = min(answer.next_check, wait)
+            elif queue.leader < 0:
+                answer.leaderless_topics.add(queue.topic)
+            elif queue.leader in answer.queues_by_node:
+                (<list>answer.queues_by_node[queue.leader]).append(queue)
+            else:
+                answer.queues_by_node[queue.leader] = [queue]
+        return answer
+
+    cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1:
+        cdef Batch head
+        if queue.muted or not queue.batches:
+            return INFINITY  # an event, not time, will change that
+        head = <Batch>queue.batches[0]
+        if head.claimed:
+            return INFINITY
+        if head.attempts:
+            return max(head.retry_at - now, 0.0)
+        if head.closed or exhausted or self.closed or self.flushes or len(queue.batches) > 1:
+            return 0.0
+        return max(head.created + self.linger - now, 0.0)
+
+    cpdef list drain(self, list queues, double now):
+        """At most one batch of each queue, together at most max.request.size, unless the first alone is larger."""
+        cdef list batches = []
+        cdef PartitionQueue queue
+        cdef Batch batch
+        cdef int64_t size = 0
+        cdef bint exhausted = self.pool.exhausted()
+        for queue in queues:
+            if self.time_until_sendable(queue, now, exhausted) > 0:
+                continue
+            if batches and size + <int64_t>(<Batch>queue.batches[0]).builder.position > self.max_request_size:
+                break
+            batch = self.drain_one(queue)
+            if batch is None:  # claimed since it was asked after
+                continue
+            size += <int64_t>batch.builder.position
+            batches.append(batch)
+        return batches
+
+    cpdef PartitionQueue queue_of(self, Batch batch):
+        """The queue that the batch came from."""
+        cdef TopicQueues topic = self.topics[batch.topic]
+        return <PartitionQueue>topic.queues[batch.partition]
+
+    cpdef double time_to_expiry(self, double now):
+        """Seconds until the oldest batch's delivery.timeout.ms is over."""
+        cdef Batch oldest
+        if not self.incomplete:
+            return INFINITY
+        oldest = next(iter(self.incomplete))
+        return oldest.created + self.delivery_timeout - now

@@ -1,0 +1,38 @@
+# cython: language_level=3
+"""The Sender's turn: what is done in every one. What is done when something went wrong is sender.py's."""
+
+from kafkabuf._batch cimport Batch
+from kafkabuf._drain cimport DrainCore
+from kafkabuf.network._io cimport Frame
+
+
+cdef class ProduceRequest:
+    """What a Produce request carries: the context of its Completion."""
+    cdef readonly int version
+    cdef readonly list batches
+    cdef SenderCore sender
+
+    cpdef Frame build(self, int correlation_id)
+
+
+cdef class SenderCore:
+    # ---- fixed at construction
+    cdef readonly DrainCore _accumulator
+    cdef readonly object _metadata, _client, _clock
+    cdef bytes client_id
+    cdef int acks
+    cdef int request_timeout_ms
+    cdef bint ordered                   # max.in.flight.requests.per.connection is 1
+    cdef tuple produce_versions         # what batches of our magic may travel in
+    # ---- thread: Sender
+    cdef set fresh_topics               # metadata has been told in this second that they are in use
+    cdef double fresh_until
+
+    cdef double send_to(self, object node_id, list queues, double now) except? -1
+    cdef int send(self, object node_id, list batches) except -1
+    cdef int keep_fresh(self, list batches, double now) except -1
+    cdef int count_in_flight(self, Batch batch, int change) except -1
+    cpdef int on_completion(self, object completion) except -1
+    cdef int settle(self, ProduceRequest request, object completion) except -1
+    cdef int on_answer(self, ProduceRequest request, bytes response) except -1
+    cdef int complete(self, Batch batch, base_offset, log_append_time) except -1

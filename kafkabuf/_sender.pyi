@@ -1,0 +1,29 @@
+from kafkabuf._batch import Batch
+from kafkabuf._drain import DrainCore
+from kafkabuf.clock import Clock
+from kafkabuf.config import ProducerConfig
+from kafkabuf.metadata import Metadata
+from kafkabuf.network._io import Frame
+from kafkabuf.network.client import Completion, NetworkClient
+
+class ProduceRequest:
+    version: int
+    batches: list[Batch]
+    def __new__(cls, sender: SenderCore, version: int, batches: list[Batch]) -> ProduceRequest: ...
+    def build(self, correlation_id: int) -> Frame: ...
+
+class SenderCore:
+    _accumulator: DrainCore
+    _metadata: Metadata
+    _client: NetworkClient
+    _clock: Clock
+    def __init__(
+        self,
+        config: ProducerConfig,
+        accumulator: DrainCore,
+        metadata: Metadata,
+        client: NetworkClient,
+        clock: Clock,
+    ) -> None: ...
+    def run_once(self, max_wait: float = ...) -> None: ...
+    def on_completion(self, completion: Completion) -> int: ...

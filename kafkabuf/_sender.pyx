@@ -1,0 +1,158 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Drain what is ready into Produce requests, poll, act on the answers. Thread: Sender."""
+
+cimport cython
+from libc.math cimport INFINITY
+
+from kafkabuf._accumulator cimport PartitionQueue
+from kafkabuf._batch cimport Batch
+from kafkabuf._drain cimport DrainCore, Ready
+from kafkabuf.network._io cimport Frame
+
+from kafkabuf.errors import CorruptMessageError, UnsupportedVersionError, error_for_code
+from kafkabuf.network._client import Request
+from kafkabuf.protocol._produce import PRODUCE, VERSIONS_BY_MAGIC, build_request, parse_response
+
+# Metadata forgets topics that nobody has used for minutes: often enough.
+cdef double KEEP_FRESH_EVERY = 1.0
+
+
+@cython.final
+cdef class ProduceRequest:
+    """What a Produce request carries: the context of its Completion."""
+
+    def __cinit__(self, SenderCore sender, int version, list batches):
+        self.sender = sender
+        self.version = version
+        self.batches = batches
+
+    cpdef Frame build(self, int correlation_id):
+        cdef SenderCore s = self.sender
+        return build_request(self.version, correlation_id, s.client_id, s.acks, s.request_timeout_ms, self.batches)
+
+
+cdef class SenderCore:
+    """Base of Sender: one turn when all goes well."""
+
+    def __init__(self, config, DrainCore accumulator, metadata, client, clock):
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._client = client
+        self._clock = clock
+        self.client_id = config.client_id.encode()
+        self.acks = config.acks
+        self.request_timeout_ms = config.request_timeout_ms
+        self.ordered = config.max_in_flight_requests_per_connection == 1
+        self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
+        self.fresh_topics = set()
+
+    def run_once(self, double max_wait=INFINITY):
+        """One turn; waits in `poll` for at most `max_wait` seconds."""
+        cdef double now = self._clock.monotonic()
+        cdef double wait
+        cdef Ready ready
+        if self._accumulator.time_to_expiry(now) <= 0:
+            self._expire(now)
+        ready = self._accumulator.ready(now)
+        if ready.leaderless_topics:
+            self._ask_for_leaders(ready.leaderless_topics)
+        wait = min(max_wait, ready.next_check, self._accumulator.time_to_expiry(now))
+        for node_id, queues in ready.queues_by_node.items():
+            wait = min(wait, self.send_to(node_id, queues, now))
+        for completion in self._client.poll(max(wait, 0.0)):
+            self.on_completion(completion)
+
+    cdef double send_to(self, object node_id, list queues, double now) except? -1:
+        """Fill the node's in-flight table; the seconds after which the node should be tried again."""
+        cdef list batches
+        while self._client.ready(node_id):
+            batches = self._accumulator.drain(queues, now)
+            if not batches:
+                return INFINITY
+            self.keep_fresh(batches, now)
+            self.send(node_id, batches)
+        return self._client.connection_delay(node_id)
+
+    cdef int keep_fresh(self, list batches, double now) except -1:
+        """Tell metadata that the batches' topics are in use."""
+        cdef Batch batch
+        if now >= self.fresh_until:
+            self.fresh_topics.clear()
+            self.fresh_until = now + KEEP_FRESH_EVERY
+        for batch in batches:
+            if batch.topic not in self.fresh_topics:
+                self.fresh_topics.add(batch.topic)
+                self._metadata.add_topic(batch.topic)
+        return 0
+
+    cdef int send(self, object node_id, list batches) except -1:
+        cdef ProduceRequest request
+        cdef Batch batch
+        try:
+            version = self._client.api_version(node_id, PRODUCE, self.produce_versions)
+        except UnsupportedVersionError as error:
+            self._fail_unsupported(batches, error)
+            return 0
+        request = ProduceRequest.__new__(ProduceRequest, self, version, batches)
+        for batch in batches:
+            self.count_in_flight(batch, 1)
+        self._client.send(node_id, Request(PRODUCE, version, request.build, request, self.acks != 0))
+        return 0
+
+    cdef int count_in_flight(self, Batch batch, int change) except -1:
+        """Of a partition one batch at a time is sent with max.in.flight = 1, and until its leader has taken one.
+
+        A leader that was just elected or has just refused a batch may refuse the next ones as well, or only some of
+        them; with several in flight their records would change places.
+        """
+        cdef PartitionQueue queue = self._accumulator.queue_of(batch)
+        queue.in_flight += change
+        queue.muted = queue.in_flight > 0 and (self.ordered or not queue.proven)
+        return 0
+
+    # ---- answers -----------------------------------------------------------------------------------------------------
+
+    cpdef int on_completion(self, object completion) except -1:
+        """The end of a request: each of its batches gets its outcome, or goes back into its queue."""
+        cdef ProduceRequest request = completion.request.context
+        cdef Batch batch
+        for batch in request.batches:
+            batch.end_read()
+        self.settle(request, completion)
+        for batch in request.batches:
+            self.count_in_flight(batch, -1)
+        return 0
+
+    cdef int settle(self, ProduceRequest request, object completion) except -1:
+        cdef Batch batch
+        if completion.error is not None:
+            self._retry_or_fail_all(request.batches, completion.error)
+        elif completion.response is None:  # acks=0: written is all that will be known
+            for batch in request.batches:
+                self.complete(batch, -1, -1)
+        else:
+            self.on_answer(request, completion.response)
+        return 0
+
+    cdef int on_answer(self, ProduceRequest request, bytes response) except -1:
+        cdef Batch batch
+        try:
+            answers = parse_response(request.version, response)
+        except CorruptMessageError as error:
+            self._retry_or_fail_all(request.batches, error)
+            return 0
+        for batch in request.batches:
+            answer = answers.get((batch.topic, batch.partition))
+            if answer is None:
+                text = f"the broker's answer leaves out {batch.topic}-{batch.partition}"
+                self._retry_or_fail(batch, CorruptMessageError(text))
+            elif answer.error_code == 0:
+                self.complete(batch, answer.base_offset, answer.log_append_time)
+            else:
+                self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message))
+        return 0
+
+    cdef int complete(self, Batch batch, base_offset, log_append_time) except -1:
+        self._accumulator.queue_of(batch).proven = True
+        batch.complete(base_offset, log_append_time)
+        return 0

@@ -1,0 +1,53 @@
+# cython: language_level=3
+"""Requests and their answers: what the network client does for each of them. All else is client.py's.
+
+Request, Completion and InFlight are what is asked of a broker, what comes back, and the record of what is under way.
+"""
+
+from kafkabuf.network._io cimport Connection, Frame, Poller
+
+
+cdef class Request:
+    cdef readonly int api_key
+    cdef readonly int version
+    cdef readonly object build              # callable: correlation id -> Frame
+    cdef readonly object context            # the caller's own
+    cdef readonly bint expects_response
+    cdef readonly object timeout            # seconds, or None: request.timeout.ms
+
+
+cdef class Completion:
+    cdef readonly Request request
+    cdef readonly int node_id
+    cdef readonly object response           # the frame that answered, header included; None: `error`, or none expected
+    cdef readonly object error              # KafkaError or None
+    cdef readonly double latency            # seconds from `send` to here
+
+
+cdef class InFlight:
+    cdef readonly Request request
+    cdef readonly int correlation_id
+    cdef readonly Frame frame
+    cdef readonly double sent_at
+    cdef readonly double deadline
+    cdef object deliver                     # takes the Completion; None: the next poll returns it
+
+
+cdef class ClientCore:
+    # ---- fixed at construction
+    cdef readonly object _clock, _metadata
+    cdef public object _updater             # MetadataUpdater
+    cdef readonly Poller _poller
+    cdef int max_in_flight
+    cdef double request_timeout             # seconds
+    cdef double max_idle                    # seconds after which an unused connection is closed
+    # ---- thread: Sender
+    cdef readonly dict _nodes               # node id -> NodeConnection
+    cdef readonly list _completions         # the next poll returns them
+    cdef public double _next_check          # no time-out of any kind is due earlier
+    cdef int correlation_id
+
+    cdef int on_news(self, Connection connection) except -1
+    cdef int on_frame(self, object node, bytes frame) except -1
+    cpdef int _complete(self, object node, InFlight entry, object response, object error) except -1
+    cpdef list _take_completions(self)

@@ -1,0 +1,67 @@
+from collections.abc import Callable
+from typing import Any, final
+
+from kafkabuf.clock import Clock
+from kafkabuf.errors import KafkaError
+from kafkabuf.network._io import Frame, Poller
+from kafkabuf.network.client import NetworkConfig
+from kafkabuf.network.connection_state import NodeConnection
+from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
+
+@final
+class Request:
+    api_key: int
+    version: int
+    build: Callable[[int], Frame]
+    context: Any
+    expects_response: bool
+    timeout: float | None
+    def __init__(
+        self,
+        api_key: int,
+        version: int,
+        build: Callable[[int], Frame],
+        context: Any = None,
+        expects_response: bool = True,
+        timeout: float | None = None,
+    ) -> None: ...
+
+@final
+class Completion:
+    request: Request
+    node_id: int
+    response: bytes | None
+    error: KafkaError | None
+    latency: float
+    def __init__(
+        self, request: Request, node_id: int, response: bytes | None, error: KafkaError | None, latency: float
+    ) -> None: ...
+    def decode(self) -> Any: ...
+
+@final
+class InFlight:
+    request: Request
+    correlation_id: int
+    frame: Frame
+    sent_at: float
+    deadline: float
+
+class ClientCore:
+    _clock: Clock
+    _metadata: MetadataSource
+    _updater: MetadataUpdater
+    _poller: Poller
+    _nodes: dict[int, NodeConnection]
+    _completions: list[Completion]
+    _next_check: float
+    def __init__(self, config: NetworkConfig, clock: Clock, metadata: MetadataSource, poller: Poller) -> None: ...
+    def ready(self, node_id: int) -> bool: ...
+    def send(self, node_id: int, request: Request) -> None: ...
+    def _send(
+        self, node: NodeConnection, request: Request, deliver: Callable[[Completion], None] | None = None
+    ) -> None: ...
+    def poll(self, timeout: float | None = None) -> list[Completion]: ...
+    def _take_completions(self) -> list[Completion]: ...
+    def _complete(
+        self, node: NodeConnection, entry: InFlight, response: bytes | None, error: KafkaError | None
+    ) -> int: ...

@@ -1,0 +1,169 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Sending a request, matching its answer, telling whoever waits. Thread: the Sender's."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.math cimport INFINITY
+
+from kafkabuf.network._io cimport Connection, Poller
+from kafkabuf.network._socket cimport kb_big_endian
+
+from kafkabuf.errors import KafkaError, NetworkError
+from kafkabuf.network.connection_state import State
+from kafkabuf.protocol import messages
+
+cdef object CONNECTING = State.CONNECTING
+cdef object READY = State.READY
+
+
+@cython.final
+cdef class Request:
+    """A request still without a correlation id: `build` makes the frame for the one it gets.
+
+    `context` is the sender's own; `timeout` in seconds replaces `request.timeout.ms`. With `expects_response` False
+    (acks=0) the request is complete once written.
+    """
+
+    def __init__(self, int api_key, int version, build, context=None, bint expects_response=True, timeout=None):
+        self.api_key = api_key
+        self.version = version
+        self.build = build
+        self.context = context
+        self.expects_response = expects_response
+        self.timeout = timeout
+
+
+@cython.final
+cdef class Completion:
+    """The end of a request. From here on no socket reads the spans of its frame."""
+
+    def __init__(self, Request request, int node_id, response, error, double latency):
+        self.request = request
+        self.node_id = node_id
+        self.response = response
+        self.error = error
+        self.latency = latency
+
+    def decode(self):
+        """The response as a kio entity. Raises `error` if there is one, CorruptMessageError for malformed bytes."""
+        if self.error is not None:
+            raise self.error
+        return messages.decode_response(self.request.api_key, self.request.version, self.response)[1]
+
+
+@cython.final
+cdef class InFlight:
+    """A request handed to a connection. Its Completion is delivered once, in the Sender's thread."""
+
+
+cdef class ClientCore:
+    """Base of NetworkClient: what is done for every request."""
+
+    def __init__(self, config, clock, metadata, Poller poller):
+        self._clock = clock
+        self._metadata = metadata
+        self._poller = poller
+        self.max_in_flight = config.max_in_flight_requests_per_connection
+        self.request_timeout = config.request_timeout_ms / 1000
+        self.max_idle = config.connections_max_idle_ms / 1000 if config.connections_max_idle_ms >= 0 else INFINITY
+        self._nodes = {}
+        self._completions = []
+        self._next_check = INFINITY
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def ready(self, int node_id):
+        """Whether `send` may be called: connected, greeted, room in flight. Starts a connection where there is none."""
+        node = self._nodes.get(node_id)
+        if node is None or node.state is not READY:
+            self._start(node_id)
+            return False
+        return len(node.in_flight) < self.max_in_flight
+
+    def send(self, int node_id, Request request):
+        """Queue a request for a node that is `ready`; `poll` writes it. Raises NetworkError if not connected."""
+        self._send(self._connected(node_id), request)
+
+    def _send(self, node, Request request, deliver=None):
+        """As `send`; `deliver`, if given, takes the Completion in `poll`, which then does not return it."""
+        cdef InFlight entry = InFlight.__new__(InFlight)
+        cdef Connection connection = node.connection
+        cdef double now = self._clock.monotonic()
+        self.correlation_id = (self.correlation_id + 1) & 0x7FFF_FFFF
+        entry.request = request
+        entry.correlation_id = self.correlation_id
+        entry.frame = request.build(self.correlation_id)
+        entry.frame.spans.notify = not request.expects_response
+        connection.send(entry.frame)
+        entry.sent_at = now
+        entry.deadline = now + (self.request_timeout if request.timeout is None else request.timeout)
+        entry.deliver = deliver
+        node.last_used = now
+        node.in_flight.append(entry)
+        self._next_check = min(self._next_check, entry.deadline)
+
+    def poll(self, timeout=None):
+        """Write, wait up to `timeout` seconds (None: for news), read; keep metadata and connections in order.
+
+        Completions of one node come in the order its requests were sent. May return early with none.
+        """
+        cdef double now = self._clock.monotonic()
+        cdef double wait = min(<double>self._updater.run(now), self._next_check - now)
+        if timeout is not None:
+            wait = min(wait, <double>timeout)
+        for connection in self._poller.poll(wait):
+            self.on_news(connection)
+        now = self._clock.monotonic()
+        if now >= self._next_check:
+            self._check_time_outs(now)
+        return self._take_completions()
+
+    cpdef list _take_completions(self):
+        taken = self._completions
+        self._completions = []
+        return taken
+
+    # ---- answers -----------------------------------------------------------------------------------------------------
+
+    cdef int on_news(self, Connection connection) except -1:
+        cdef double now = self._clock.monotonic()
+        node = connection.context
+        try:
+            if node.state is CONNECTING and connection.connected:
+                self._greet(node)
+            for entry in node.take_written():
+                self._complete(node, entry, None, None)
+            for frame in connection.take_frames():
+                self.on_frame(node, frame)
+        except KafkaError as error:
+            # What the broker sent makes no sense: with its place in the stream lost, only a new connection helps.
+            self._disconnect(node, connection.error or error, now)
+            return 0
+        if connection.error is not None:
+            self._disconnect(node, connection.error, now)
+        return 0
+
+    cdef int on_frame(self, object node, bytes frame) except -1:
+        # The Poller takes no frame shorter than a correlation id.
+        cdef int correlation_id = <int>kb_big_endian(<const unsigned char*>PyBytes_AS_STRING(frame))
+        cdef InFlight oldest = node.in_flight[0] if node.in_flight else None
+        if oldest is None or oldest.correlation_id != correlation_id:
+            expected = "none" if oldest is None else oldest.correlation_id
+            raise NetworkError(f"{node} sent a response with correlation id {correlation_id}, expected {expected}")
+        if not oldest.frame.written:
+            # A completion says that no socket reads the request's spans any more.
+            raise NetworkError(f"{node} answered request {correlation_id} before it was sent in full")
+        node.in_flight.popleft()
+        return self._complete(node, oldest, frame, None)
+
+    cpdef int _complete(self, object node, InFlight entry, object response, object error) except -1:
+        cdef double now = self._clock.monotonic()
+        cdef Completion completion = Completion(entry.request, node.node_id, response, error, now - entry.sent_at)
+        if error is None:
+            node.last_used = now
+            self._next_check = min(self._next_check, now + self.max_idle)
+        if entry.deliver is None:
+            self._completions.append(completion)
+        else:
+            entry.deliver(completion)
+        return 0
