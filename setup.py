@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent
 PACKAGE = Path("kafkabuf")
 
-# No -march: the wheel must run on every x86-64 and aarch64 machine; CPU features are found at run time (_crc.h).
+# No -march: the wheel must run on every x86-64 and aarch64 machine; CPU features are found at run time (_crc*.h).
 C_FLAGS = ["-O3", "-Wall", "-Wextra"]
 
 

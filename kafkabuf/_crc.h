@@ -1,7 +1,8 @@
-/* CRC-32 (magic 1) and CRC-32C (magic 2), by the CPU's own instruction where it has one, found at run time.
+/* What CRC-32 and CRC-32C share: tables for machines without an instruction, and powers of x for folding.
  *
- * All three ways give the same result; `kb_crc_init` must have run once in the including module. The state passed in and
- * out is the finished CRC (already inverted), so calls chain: crc(crc(0, a), b) == crc(0, a + b).
+ * Both polynomials are used bit-reflected: the least significant bit of a byte is the coefficient of the highest power.
+ * The state passed in and out of every CRC here is the finished one (already inverted), so that calls chain:
+ * crc(crc(0, a), b) == crc(0, a + b). Little-endian machines only, as every supported one is.
  */
 #ifndef KAFKABUF_CRC_H
 #define KAFKABUF_CRC_H
@@ -10,31 +11,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <nmmintrin.h>
-#define KB_HAVE_CRC32C_INSTRUCTION 1
-#define KB_TARGET_CRC __attribute__((target("sse4.2")))
-#define KB_CRC32C_U64(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
-#define KB_CRC32C_U8(crc, byte) _mm_crc32_u8((crc), (byte))
-#elif defined(__aarch64__) && defined(__linux__)
+#if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
-#define KB_HAVE_CRC32C_INSTRUCTION 1
-#define KB_TARGET_CRC __attribute__((target("+crc")))
-#define KB_CRC32C_U64(crc, word) __builtin_aarch64_crc32cx((crc), (word))
-#define KB_CRC32C_U8(crc, byte) __builtin_aarch64_crc32cb((crc), (byte))
+#define KB_ARM_CRC __attribute__((target("+crc")))
 #define KB_HWCAP_CRC32 (1UL << 7)
 #endif
-
-#define KB_POLY_CRC32 0xEDB88320u
-#define KB_POLY_CRC32C 0x82F63B78u
-/* Bytes that each of the three interleaved streams takes before they are joined: the instruction has a latency of three
- * cycles and a throughput of one, so three streams run in the time of one. */
-#define KB_STREAM 512
-
-static uint32_t kb_crc32_table[8][256];
-static uint32_t kb_crc32c_table[8][256];
-static uint32_t kb_crc32c_shift[4][256]; /* effect of KB_STREAM zero bytes on a CRC-32C, a table per byte of it */
-static int kb_crc32c_by_instruction;
 
 static inline void kb_fill_table(uint32_t table[8][256], uint32_t poly) {
     for (uint32_t i = 0; i < 256; i++) {
@@ -47,35 +28,7 @@ static inline void kb_fill_table(uint32_t table[8][256], uint32_t poly) {
             table[slice][i] = (table[slice - 1][i] >> 8) ^ table[0][table[slice - 1][i] & 0xFF];
 }
 
-/* A CRC is linear: the effect of zero bytes on each single bit gives the effect on every byte by exclusive or. */
-static inline void kb_fill_shift(void) {
-    uint32_t bit_effect[32];
-    for (int bit = 0; bit < 32; bit++) {
-        uint32_t crc = 1u << bit;
-        for (int i = 0; i < KB_STREAM; i++) crc = (crc >> 8) ^ kb_crc32c_table[0][crc & 0xFF];
-        bit_effect[bit] = crc;
-    }
-    for (int byte = 0; byte < 4; byte++)
-        for (int value = 0; value < 256; value++) {
-            uint32_t crc = 0;
-            for (int bit = 0; bit < 8; bit++)
-                if (value >> bit & 1) crc ^= bit_effect[8 * byte + bit];
-            kb_crc32c_shift[byte][value] = crc;
-        }
-}
-
-static inline void kb_crc_init(void) {
-    kb_fill_table(kb_crc32_table, KB_POLY_CRC32);
-    kb_fill_table(kb_crc32c_table, KB_POLY_CRC32C);
-    kb_fill_shift();
-#if defined(__x86_64__)
-    kb_crc32c_by_instruction = __builtin_cpu_supports("sse4.2");
-#elif defined(KB_HWCAP_CRC32)
-    kb_crc32c_by_instruction = (getauxval(AT_HWCAP) & KB_HWCAP_CRC32) != 0;
-#endif
-}
-
-/* Slicing by eight (Kounavis and Berry, 2005). Assumes a little-endian machine, as every supported one is. */
+/* Slicing by eight (Kounavis and Berry, 2005). */
 static inline uint32_t kb_crc_sliced(uint32_t table[8][256], uint32_t crc, const uint8_t *p, size_t n) {
     crc = ~crc;
     for (; n >= 8; n -= 8, p += 8) {
@@ -89,46 +42,11 @@ static inline uint32_t kb_crc_sliced(uint32_t table[8][256], uint32_t crc, const
     return ~crc;
 }
 
-#ifdef KB_HAVE_CRC32C_INSTRUCTION
-static inline uint32_t kb_shift(uint32_t crc) {
-    return kb_crc32c_shift[0][crc & 0xFF] ^ kb_crc32c_shift[1][(crc >> 8) & 0xFF] ^
-           kb_crc32c_shift[2][(crc >> 16) & 0xFF] ^ kb_crc32c_shift[3][crc >> 24];
-}
-
-KB_TARGET_CRC static inline uint32_t kb_crc32c_instruction(uint32_t crc, const uint8_t *p, size_t n) {
-    crc = ~crc;
-    for (; n >= 3 * KB_STREAM; n -= 3 * KB_STREAM, p += 3 * KB_STREAM) {
-        uint32_t second = 0, third = 0;
-        for (int i = 0; i < KB_STREAM; i += 8) {
-            uint64_t a, b, c;
-            memcpy(&a, p + i, 8);
-            memcpy(&b, p + KB_STREAM + i, 8);
-            memcpy(&c, p + 2 * KB_STREAM + i, 8);
-            crc = KB_CRC32C_U64(crc, a);
-            second = KB_CRC32C_U64(second, b);
-            third = KB_CRC32C_U64(third, c);
-        }
-        crc = kb_shift(kb_shift(crc) ^ second) ^ third;
-    }
-    for (; n >= 8; n -= 8, p += 8) {
-        uint64_t word;
-        memcpy(&word, p, 8);
-        crc = KB_CRC32C_U64(crc, word);
-    }
-    for (; n; n--, p++) crc = KB_CRC32C_U8(crc, *p);
-    return ~crc;
-}
-#endif
-
-static inline uint32_t kb_crc32c(uint32_t crc, const uint8_t *p, size_t n) {
-#ifdef KB_HAVE_CRC32C_INSTRUCTION
-    if (kb_crc32c_by_instruction) return kb_crc32c_instruction(crc, p, n);
-#endif
-    return kb_crc_sliced(kb_crc32c_table, crc, p, n);
-}
-
-static inline uint32_t kb_crc32(uint32_t crc, const uint8_t *p, size_t n) {
-    return kb_crc_sliced(kb_crc32_table, crc, p, n);
+/* x to the n modulo the polynomial, reflected: bit 31 is the coefficient of 1. */
+static inline uint32_t kb_power_of_x(uint32_t poly, int n) {
+    uint32_t power = 0x80000000u;
+    for (; n; n--) power = (power >> 1) ^ (poly & (0u - (power & 1u)));
+    return power;
 }
 
 #endif

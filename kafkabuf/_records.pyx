@@ -7,13 +7,14 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kafkabuf._wire cimport (
-    kb_crc32, kb_crc32c, kb_crc32c_table, kb_crc_init, kb_crc_sliced, murmur2, put_bytes, put_i8, put_i16, put_i32,
-    put_i64, put_varint,
+    kb_crc32, kb_crc32_init, kb_crc32_portable, kb_crc32c, kb_crc32c_init, kb_crc32c_portable, murmur2, put_bytes,
+    put_i8, put_i16, put_i32, put_i64, put_varint,
 )
 
 from kafkabuf.errors import ClosedError, InvalidTimestampError, RecordTooLargeError, SerializationError
 
-kb_crc_init()
+kb_crc32_init()
+kb_crc32c_init()
 
 cdef int64_t INT32_MAX = 0x7FFFFFFF
 
@@ -279,12 +280,17 @@ def crc32c(const uint8_t[::1] data, uint32_t crc=0):
 
 def crc32c_portable(const uint8_t[::1] data, uint32_t crc=0):
     """The same by table, as CPUs without the instruction compute it."""
-    return kb_crc_sliced(kb_crc32c_table, crc, &data[0], data.shape[0]) if data.shape[0] else crc
+    return kb_crc32c_portable(crc, &data[0], data.shape[0]) if data.shape[0] else crc
 
 
 def crc32(const uint8_t[::1] data, uint32_t crc=0):
     """CRC-32 (IEEE) of bytes, continuing from `crc`."""
     return kb_crc32(crc, &data[0], data.shape[0]) if data.shape[0] else crc
+
+
+def crc32_portable(const uint8_t[::1] data, uint32_t crc=0):
+    """The same by table, as CPUs without carry-less multiplication or a CRC-32 instruction compute it."""
+    return kb_crc32_portable(crc, &data[0], data.shape[0]) if data.shape[0] else crc
 
 
 def murmur2_hash(const uint8_t[::1] data):

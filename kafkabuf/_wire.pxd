@@ -9,14 +9,18 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.string cimport memcpy
 
 
-cdef extern from "_crc.h" nogil:
+cdef extern from "_crc32.h" nogil:
     # Once per module that computes CRCs, at import.
-    void kb_crc_init() noexcept
+    void kb_crc32_init() noexcept
     uint32_t kb_crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept
+    # By table, whatever the CPU: for tests that hold each way against another implementation.
+    uint32_t kb_crc32_portable(uint32_t crc, const uint8_t* data, size_t n) noexcept
+
+
+cdef extern from "_crc32c.h" nogil:
+    void kb_crc32c_init() noexcept
     uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t n) noexcept
-    # The portable way, whatever the CPU: for the test that holds both against each other.
-    uint32_t kb_crc_sliced(uint32_t (*table)[256], uint32_t crc, const uint8_t* data, size_t n) noexcept
-    uint32_t (*kb_crc32c_table)[256]
+    uint32_t kb_crc32c_portable(uint32_t crc, const uint8_t* data, size_t n) noexcept
 
 
 cdef extern from * nogil:
