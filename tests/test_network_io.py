@@ -345,6 +345,34 @@ def test_wakeup_races_with_falling_asleep(poller: Poller) -> None:
     assert lost == 0
 
 
+def test_thread_that_keeps_the_gil_keeps_the_owner_out(poller: Poller) -> None:
+    returned: list[float] = []
+    polled = threading.Event()
+
+    def own() -> None:
+        polled.set()
+        poller.poll(PATIENCE)
+        returned.append(time.monotonic())
+
+    owner = threading.Thread(target=own)
+    owner.start()
+    polled.wait(PATIENCE)
+    time.sleep(0.01)  # gives the GIL away, so that the owner gets into its poll
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(2 * PATIENCE)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        poller.wakeup()
+        # Nothing below gives the GIL away but wakeup, and that only when the owner has waited for a while.
+        while not returned and time.monotonic() < deadline:
+            poller.wakeup()
+        assert returned
+        assert returned[0] < deadline
+    finally:
+        sys.setswitchinterval(interval)
+        owner.join(PATIENCE)
+
+
 def test_poll_holds_the_gil_while_it_waits(poller: Poller) -> None:
     thread = threading.Thread(target=poller.poll, args=(PATIENCE,))
     thread.start()

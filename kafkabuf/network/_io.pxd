@@ -48,8 +48,11 @@ cdef class Poller:
     # Shared with waking threads; atomic accesses only.
     cdef uint32_t sleeping          # the owner waits or is about to
     cdef uint32_t woken             # a wake-up since the last poll returned
+    cdef uint32_t at_the_door       # poll is over and the owner waits for the GIL,
+    cdef uint32_t since             # since this kb_microseconds()
 
     cdef void wake(self) noexcept nogil
+    cdef int let_in(self) except -1
     cdef void turn(self, int timeout_ms) noexcept nogil
     cdef void write_out(self, Wire* wire) noexcept nogil
     cdef void finish_connect(self, Wire* wire) noexcept nogil

@@ -48,19 +48,29 @@ cdef extern from "<sys/eventfd.h>" nogil:
         EFD_NONBLOCK
     int eventfd(unsigned int value, int flags)
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 cdef extern from *:
     """
     #include <stdint.h>
+    #include <time.h>
     static inline uint32_t kb_exchange(uint32_t *flag, uint32_t value) {
         return __atomic_exchange_n(flag, value, __ATOMIC_SEQ_CST);
     }
     static inline uint32_t kb_load(uint32_t *flag) { return __atomic_load_n(flag, __ATOMIC_SEQ_CST); }
+    static inline uint32_t kb_microseconds(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint32_t)now.tv_sec * 1000000u + (uint32_t)(now.tv_nsec / 1000);
+    }
     static inline uint32_t kb_big_endian(const unsigned char *p) {
         return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
     }
     """
     uint32_t kb_exchange(uint32_t* flag, uint32_t value) noexcept nogil
     uint32_t kb_load(uint32_t* flag) noexcept nogil
+    uint32_t kb_microseconds() noexcept nogil   # of a clock that wraps around every 71 minutes: for differences only
     uint32_t kb_big_endian(const unsigned char* p) noexcept nogil
 
 cdef enum:
@@ -71,6 +81,8 @@ cdef enum:
     LENGTH_PREFIX = 4
     SMALLEST_FRAME = 4          # a correlation id
     LONGEST_WAIT_MS = 2147483647
+    PATIENCE_US = 100           # for so long the owner may wait for the GIL before wakeup lets it in
+    MOST_YIELDS = 200           # while it does so
 
     # Bits of Wire.news
     NEWS_CONNECTED = 1
