@@ -98,7 +98,7 @@ def _kafka(needed: bool, bootstrap: str | None) -> Iterator[tuple[str, str]]:
         yield bootstrap, f"of {bootstrap}"
     else:
         harness.console.print(f"Starting Apache Kafka {KAFKA_4} ...")
-        with RealKafka(KAFKA_4) as kafka:
+        with RealKafka(KAFKA_4, options=harness.BROKER_OPTIONS) as kafka:
             yield kafka.bootstrap_servers, KAFKA_4
 
 

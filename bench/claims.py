@@ -6,7 +6,7 @@ import importlib
 
 from bench.claim import Claim
 
-NAMES = ("send",)
+NAMES = ("send", "arrow")
 
 
 def load(name: str) -> Claim:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import struct
@@ -14,6 +15,9 @@ from bench.measure import BATCH_LARGE, LINGER_MS, VALUE_SIZE, Client, Delivered,
 
 REPLAY_IN_FLIGHT = 5
 ARROW_ROWS = 10_000
+PRODUCE_BATCH = 1_000
+# Found by a short search over linger.ms (0 to 200), batch.size (128 KiB to 1 MB, its maximum) and batch.num.messages.
+CONFLUENT_BEST = {"linger.ms": 200, "batch.size": 1_000_000, "batch.num.messages": 100_000}
 VALUE = os.urandom(VALUE_SIZE)
 KEY = os.urandom(16)
 HEADERS = [("trace", os.urandom(16)), ("source", b"bench")]
@@ -118,6 +122,98 @@ def confluent_settings(bootstrap: str) -> dict[str, Any]:
         "batch.size": BATCH_LARGE,
         "queue.buffering.max.messages": 1_000_000,
     }
+
+
+def confluent_batches(settings: Mapping[str, Any]) -> Client:
+    """produce_batch() of a thousand messages at a time, which its user must make dicts of; it knows no headers."""
+
+    @contextmanager
+    def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
+        from confluent_kafka import Producer
+
+        def publish(records: int) -> int:
+            for start in range(0, records, PRODUCE_BATCH):
+                messages = [{"value": VALUE} for _ in range(min(PRODUCE_BATCH, records - start))]
+                while producer.produce_batch(topic, messages) != len(messages):
+                    messages = [{"value": VALUE} for message in messages if "_error" in message]
+                    producer.poll(0.01)
+                producer.poll(0)
+            producer.flush()
+            return records
+
+        producer = Producer(confluent_settings(bootstrap) | dict(settings))
+        yield publish
+        producer.flush()
+
+    return open_
+
+
+def aiokafka(batch_size: int, *, batches: bool = False) -> Client:
+    """send() in a loop, or `batches` made with create_batch() and sent whole with send_batch()."""
+
+    @contextmanager
+    def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
+        from aiokafka import AIOKafkaProducer
+
+        async def start() -> AIOKafkaProducer:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=bootstrap,
+                acks="all",
+                enable_idempotence=True,
+                linger_ms=LINGER_MS,
+                max_batch_size=batch_size,
+            )
+            await producer.start()
+            return producer
+
+        async def send(records: int) -> int:
+            for _ in range(records):
+                await producer.send(topic, VALUE)
+            await producer.flush()
+            return records
+
+        async def send_batches(records: int) -> int:
+            left, sent = records, []
+            while left:
+                batch = producer.create_batch()
+                while left and batch.append(key=None, value=VALUE, timestamp=None) is not None:
+                    left -= 1
+                sent.append(await producer.send_batch(batch, topic, partition=0))
+            await asyncio.gather(*sent)
+            return records
+
+        with asyncio.Runner() as runner:
+            producer = runner.run(start())
+            yield lambda records: runner.run(send_batches(records) if batches else send(records))
+            runner.run(producer.stop())
+
+    return open_
+
+
+def kafka_python(batch_size: int) -> Client:
+    """send() in a loop."""
+
+    @contextmanager
+    def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
+        from kafka import KafkaProducer
+
+        def publish(records: int) -> int:
+            for _ in range(records):
+                producer.send(topic, VALUE)
+            producer.flush()
+            return records
+
+        producer = KafkaProducer(
+            bootstrap_servers=bootstrap,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=LINGER_MS,
+            batch_size=batch_size,
+        )
+        with closing(producer):
+            yield publish
+
+    return open_
 
 
 def replay(batch_size: int) -> Client:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.claim import Measurement
 from tests.jars import JarsUnavailableError, java, resolve_kafka
-from tests.real_kafka import KAFKA_4
+from tests.real_kafka import KAFKA_4, logging
 
 SOURCES = Path(__file__).parent / "java"
 
@@ -29,9 +29,8 @@ def require_compiler() -> None:
 def run(source: str, *arguments: object, jvm: tuple[str, ...] = ("-Xmx512m",)) -> Measurement:
     """bench/java/`source` with `arguments`; it prints its figures as one JSON object on its last line."""
     require_compiler()
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     classpath = f"{resolve_kafka(KAFKA_4)}/*"
-    command = [java(), *jvm, quiet, "-cp", classpath, str(SOURCES / source), *map(str, arguments)]
+    command = [java(), *jvm, *logging("warn"), "-cp", classpath, str(SOURCES / source), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{source} failed:\n{done.stdout}{done.stderr}")

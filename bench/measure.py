@@ -62,7 +62,7 @@ class arrivals:
             raise RuntimeError(f"{arrived} of {self.expected} records arrived at the broker")
 
     def _end_offset(self) -> int:
-        admin = AdminClient({"bootstrap.servers": self._job.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self._job.bootstrap, "log_level": 0})
         partition = TopicPartition(self._job.topic, 0)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         return int(admin.list_offsets({partition: latest})[partition].result().offset)

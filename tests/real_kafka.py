@@ -147,23 +147,10 @@ class RealKafka:
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until every partition has a leader that serves it."""
-        admin = self._admin()
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        admin.create_topics([topic])[name].result(_ADMIN_TIMEOUT)
-        deadline = time.monotonic() + _ADMIN_TIMEOUT
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        wanted = {TopicPartition(name, partition): latest for partition in range(partitions)}
-        while True:
-            found = admin.list_topics(name, timeout=_ADMIN_TIMEOUT).topics[name].partitions
-            if len(found) == partitions and all(partition.leader >= 0 for partition in found.values()):
-                # The broker names itself leader a moment before it is one; what is sent then comes back and is retried.
-                with contextlib.suppress(KafkaException):
-                    for offset in admin.list_offsets(wanted).values():
-                        offset.result(_ADMIN_TIMEOUT)
-                    return
-            if time.monotonic() > deadline:
-                raise RealKafkaError(f"Topic {name} has no leaders after {_ADMIN_TIMEOUT} s.\n{self.server_log_tail()}")
-            time.sleep(0.02)
+        try:
+            create_topic(self._admin(), name, partitions, config)
+        except RealKafkaError as error:
+            raise RealKafkaError(f"{error}\n{self.server_log_tail()}") from None
 
     def dump_log(self, topic: str, partition: int = 0) -> str:
         """What Kafka's own DumpLogSegments prints of a partition: one line for each batch and each record."""
@@ -185,7 +172,7 @@ class RealKafka:
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties(port, controller_port).items()))
         self._run_tool("kafka.tools.StorageTool", "format", f"--cluster-id={_CLUSTER_ID}", "--config", str(properties))
-        command = [java(), *self._jvm, *_logging("warn"), "-cp", f"{jars}/*", "kafka.Kafka", str(properties)]
+        command = [java(), *self._jvm, *logging("warn"), "-cp", f"{jars}/*", "kafka.Kafka", str(properties)]
         with self.server_log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -241,14 +228,35 @@ class RealKafka:
 
     def _run_tool(self, main_class: str, *arguments: str) -> str:
         classpath = f"{resolve_kafka(self.version)}/*"
-        command = [java(), *_TOOL_JVM, *_logging("error"), "-cp", classpath, main_class, *arguments]
+        command = [java(), *_TOOL_JVM, *logging("error"), "-cp", classpath, main_class, *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise RealKafkaError(f"{main_class} {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
 
-def _logging(level: str) -> list[str]:
+def create_topic(admin: AdminClient, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+    """As RealKafka's, on any cluster of one replica. Raises RealKafkaError where leaders do not appear."""
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    admin.create_topics([topic])[name].result(_ADMIN_TIMEOUT)
+    deadline = time.monotonic() + _ADMIN_TIMEOUT
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = {TopicPartition(name, partition): latest for partition in range(partitions)}
+    while True:
+        found = admin.list_topics(name, timeout=_ADMIN_TIMEOUT).topics[name].partitions
+        if len(found) == partitions and all(partition.leader >= 0 for partition in found.values()):
+            # The broker names itself leader a moment before it is one; what is sent then comes back and is retried.
+            with contextlib.suppress(KafkaException):
+                for offset in admin.list_offsets(wanted).values():
+                    offset.result(_ADMIN_TIMEOUT)
+                return
+        if time.monotonic() > deadline:
+            raise RealKafkaError(f"Topic {name} has no leaders after {_ADMIN_TIMEOUT} s.")
+        time.sleep(0.02)
+
+
+def logging(level: str) -> list[str]:
+    """The JVM's options for a log of that level on standard error."""
     # Warnings only: at INFO the shutdown of a server that failed to start says forty lines after the one that matters.
     prefix = "-Dorg.slf4j.simpleLogger."
     return [f"{prefix}defaultLogLevel={level}", f"{prefix}showDateTime=true", f"{prefix}dateTimeFormat=HH:mm:ss.SSS"]

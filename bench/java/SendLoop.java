@@ -1,0 +1,62 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
+import java.util.Locale;
+import java.util.Properties;
+import java.util.Random;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.kafka.clients.producer.Callback;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * Java's producer in a loop: SendLoop BOOTSTRAP TOPIC BATCH_SIZE LINGER_MS VALUE_SIZE WARM_UP RECORDS.
+ *
+ * One process warms the compiler up with WARM_UP records and then measures RECORDS, its whole CPU time included.
+ */
+public class SendLoop {
+    private static final AtomicLong FAILED = new AtomicLong();
+    private static final Callback COUNT_FAILURES = (metadata, error) -> {
+        if (error != null) {
+            FAILED.incrementAndGet();
+        }
+    };
+
+    public static void main(String[] arguments) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", arguments[0]);
+        settings.put("batch.size", arguments[2]);
+        settings.put("linger.ms", arguments[3]);
+        settings.put("acks", "all");
+        settings.put("enable.idempotence", "true");
+        byte[] value = new byte[Integer.parseInt(arguments[4])];
+        new Random().nextBytes(value);
+        long warmUp = Long.parseLong(arguments[5]);
+        long records = Long.parseLong(arguments[6]);
+        OperatingSystemMXBean process = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        ByteArraySerializer plain = new ByteArraySerializer();
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings, plain, plain)) {
+            publish(producer, arguments[1], value, warmUp);
+            long used = process.getProcessCpuTime();
+            long started = System.nanoTime();
+            publish(producer, arguments[1], value, records);
+            double seconds = (System.nanoTime() - started) / 1e9;
+            double cpu = (process.getProcessCpuTime() - used) / 1e3;
+            System.out.printf(
+                    Locale.ROOT,
+                    "{\"records_per_s\": %.1f, \"cpu_us\": %.5f}%n",
+                    records / seconds,
+                    cpu / records);
+        }
+    }
+
+    private static void publish(KafkaProducer<byte[], byte[]> producer, String topic, byte[] value, long records) {
+        for (long i = 0; i < records; i++) {
+            producer.send(new ProducerRecord<>(topic, value), COUNT_FAILURES);
+        }
+        producer.flush();
+        if (FAILED.get() > 0) {
+            throw new IllegalStateException(FAILED.get() + " of " + records + " records were not delivered");
+        }
+    }
+}
