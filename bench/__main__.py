@@ -38,7 +38,7 @@ def _command(claim: Claim) -> click.Command:
         f"--{claim.unit}", "amount", default=claim.amount, show_default=True, type=click.IntRange(1), help="Of one run."
     )
     @rounds_option
-    @click.option("--case", "names", multiple=True, metavar="NAME", help="Only these cases, and the baseline.")
+    @click.option("--case", "names", multiple=True, metavar="NAME", help="Only these cases, and their baselines.")
     @bootstrap_option
     @output_option
     def command(amount: int, rounds: int, names: tuple[str, ...], bootstrap_servers: str | None, output: Path) -> None:
@@ -74,7 +74,7 @@ def everything(rounds: int, scale: float, bootstrap_servers: str | None, output:
 def _run(
     claim: Claim, names: tuple[str, ...], amount: int, rounds: int, servers: str, version: str, output: Path
 ) -> Results:
-    cases = [case for case in claim.cases if not names or case.name in names or case.name == claim.baseline]
+    cases = claim.chosen(names)
     for case in cases:
         case.check()
     where = machine.describe(version)

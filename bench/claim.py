@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 # What one run of one case found: figures by name. Rates and costs are for one record, so that a slow peer may be given
@@ -32,8 +32,10 @@ class Case:
     run: Callable[[Job], Measurement]
     share: float = 1.0
     """The part of the claim's amount it is given: less for a peer so slow that the rest would only cost time."""
+    baseline: str = ""
+    """The case it is compared with, where that is not the claim's."""
     check: Callable[[], object] = lambda: None
-    """Raises, before anything is run, where this machine lacks what the case needs, and says what to do."""
+    """Called before anything is run: prepares what the case needs, or raises and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Claim:
     cases: Sequence[Case]
     metrics: Sequence[Metric]
     baseline: str
+    """The case that all are compared with that name no other."""
     amount: int
     """Of one run, in `unit`, which is also the name of the option."""
     unit: str = "records"
@@ -112,7 +115,10 @@ class Claim:
         cases, metrics = {case.name for case in self.cases}, {metric.name for metric in self.metrics}
         if len(cases) != len(self.cases):
             raise ValueError(f"{self.name}: two cases have the same name")
-        named = {self.baseline, *(name for goal in self.goals for name in (goal.case, goal.other) if name)}
+        named = {
+            *map(self.baseline_of, cases),
+            *(name for goal in self.goals for name in (goal.case, goal.other) if name),
+        }
         if unknown := named - cases:
             raise ValueError(f"{self.name}: no case is called {', '.join(sorted(unknown))}")
         if unknown := {goal.metric for goal in self.goals} - metrics:
@@ -120,6 +126,15 @@ class Claim:
 
     def case(self, name: str) -> Case:
         return next(case for case in self.cases if case.name == name)
+
+    def baseline_of(self, name: str) -> str:
+        """The case that `name` is compared with."""
+        return self.case(name).baseline or self.baseline
+
+    def chosen(self, names: Collection[str]) -> list[Case]:
+        """The cases of these names with all they are compared with; every case where there are no names."""
+        wanted = {*names, *map(self.baseline_of, names)}
+        return [case for case in self.cases if not names or case.name in wanted]
 
 
 def ratios(results: Results, case: str, other: str, metric: str) -> list[float]:

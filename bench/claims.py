@@ -6,7 +6,7 @@ import importlib
 
 from bench.claim import Claim
 
-NAMES = ("send", "arrow")
+NAMES = ("send", "arrow", "latency", "compression")
 
 
 def load(name: str) -> Claim:

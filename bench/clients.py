@@ -7,49 +7,61 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 from bench.measure import BATCH_LARGE, LINGER_MS, VALUE_SIZE, Client, Delivered, Publish
 
-REPLAY_IN_FLIGHT = 5
-ARROW_ROWS = 10_000
-PRODUCE_BATCH = 1_000
-# Found by a short search over linger.ms (0 to 200), batch.size (128 KiB to 1 MB, its maximum) and batch.num.messages.
-CONFLUENT_BEST = {"linger.ms": 200, "batch.size": 1_000_000, "batch.num.messages": 100_000}
 VALUE = os.urandom(VALUE_SIZE)
 KEY = os.urandom(16)
 HEADERS = [("trace", os.urandom(16)), ("source", b"bench")]
+REPLAY_IN_FLIGHT = 5
+ARROW_ROWS = 10_000
+PRODUCE_BATCH = 1_000
+# The values of so many records; asked for once before the clock runs.
+Values = Callable[[int], Iterable[bytes]]
+SAME_VALUE: Values = partial(repeat, VALUE)
+# Found by a short search over linger.ms (0 to 200), batch.size (128 KiB to 1 MB, its maximum) and batch.num.messages.
+CONFLUENT_BEST = {"linger.ms": 200, "batch.size": 1_000_000, "batch.num.messages": 100_000}
 
 
-def kafkabuf(batch_size: int, *, callback: bool = False, full: bool = False, **settings: Any) -> Client:
+def kafkabuf(
+    batch_size: int,
+    *,
+    callback: bool = False,
+    full: bool = False,
+    values: Values = SAME_VALUE,
+    settings: Mapping[str, Any] | None = None,
+) -> Client:
     """send() in a loop; `full` adds a key and two headers to every record."""
 
     @contextmanager
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
         from kafkabuf import KafkaProducer
 
-        given = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all", **settings}
+        given = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all"} | dict(settings or {})
         delivered = Delivered()
         on_delivery = delivered.on_kafkabuf
 
         def publish(records: int) -> int:
             send = producer.send
             if full:
-                for _ in range(records):
-                    send(topic, VALUE, KEY, HEADERS, callback=on_delivery)
+                for value in values(records):
+                    send(topic, value, KEY, HEADERS, callback=on_delivery)
             elif callback:
-                for _ in range(records):
-                    send(topic, VALUE, callback=on_delivery)
+                for value in values(records):
+                    send(topic, value, callback=on_delivery)
             else:
-                for _ in range(records):
-                    send(topic, VALUE)
+                for value in values(records):
+                    send(topic, value)
             producer.flush()
             delivered.check(records if callback or full else 0)
             return records
 
-        with closing(KafkaProducer(bootstrap_servers=bootstrap, **given)) as producer:
+        with closing(KafkaProducer(given, bootstrap_servers=bootstrap)) as producer:
             yield publish
 
     return open_
@@ -79,7 +91,13 @@ def kafkabuf_arrow(batch_size: int) -> Client:
     return open_
 
 
-def confluent(*, callback: bool = False, full: bool = False, settings: Mapping[str, Any] | None = None) -> Client:
+def confluent(
+    *,
+    callback: bool = False,
+    full: bool = False,
+    values: Values = SAME_VALUE,
+    settings: Mapping[str, Any] | None = None,
+) -> Client:
     """produce() in a loop, polling as its documentation asks; `full` adds a key and two headers to every record."""
 
     @contextmanager
@@ -93,10 +111,10 @@ def confluent(*, callback: bool = False, full: bool = False, settings: Mapping[s
             more: dict[str, Any] = {"on_delivery": delivered.on_confluent} if callback or full else {}
             if full:
                 more |= {"key": KEY, "headers": HEADERS}
-            for number in range(records):
+            for number, value in enumerate(values(records)):
                 while True:
                     try:
-                        produce(topic, VALUE, **more)
+                        produce(topic, value, **more)
                         break
                     except BufferError:
                         poll(0.01)

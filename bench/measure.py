@@ -32,12 +32,16 @@ def measure(client: Client, job: Job) -> Measurement:
     """Rate and the CPU time of the whole process, after a warm-up of one record in fifty."""
     with arrivals(job) as arrived:
         with client(job.bootstrap, job.topic) as publish:
-            warm_up = publish(max(job.amount // 50, 1))
+            warm_up = publish(warm_up_records(job.amount))
             used, started = cpu_seconds(), time.perf_counter()
             published = publish(job.amount)
             wall, used = time.perf_counter() - started, cpu_seconds() - used
         arrived.expected = warm_up + published
     return {RATE.name: published / wall, CPU.name: used / published * 1e6}
+
+
+def warm_up_records(records: int) -> int:
+    return max(records // 50, 1)
 
 
 class arrivals:

@@ -10,7 +10,8 @@ from bench.claim import Claim, Metric, Results, median, ratio, ratios
 
 # Okabe and Ito's colours, told apart by every kind of colour vision.
 OURS, LIMIT, OTHERS, INK = "#0072B2", "#E69F00", "#BBBBBB", "#333333"
-LOG_SCALE_FROM = 40.0
+# Of a panel's width: room right of the longest bar for the figures.
+MARGIN = 0.45
 
 
 def write(claim: Claim, results: Results, path: Path) -> Path | None:
@@ -21,10 +22,17 @@ def write(claim: Claim, results: Results, path: Path) -> Path | None:
     from matplotlib.figure import Figure
 
     metrics = [metric for metric in claim.metrics if metric.ratio]
-    size = (2.6 + 4.2 * len(metrics), 1.5 + 0.34 * len(results))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(3 + 3.8 * len(metrics), 1.6 + 0.32 * len(results)), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(claim.title, x=0.01, ha="left", fontsize=12, color=INK)
+    figure.suptitle(claim.title, x=0.01, ha="left", fontsize=13, color=INK)
+    baselines = "; ".join(dict.fromkeys(claim.baseline_of(case) for case in results))
+    figure.supxlabel(
+        f"Ratio to {baselines}: bar the median, dots the rounds; in brackets the median itself",
+        x=0.01,
+        ha="left",
+        fontsize=8,
+        color=INK,
+    )
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     for panel, metric in zip(panels, metrics, strict=True):
         _draw(panel, claim, results, metric)
@@ -33,22 +41,22 @@ def write(claim: Claim, results: Results, path: Path) -> Path | None:
 
 
 def _draw(panel: Any, claim: Claim, results: Results, metric: Metric) -> None:
-    cases = list(results)
-    for row, case in enumerate(cases):
-        found = ratio(results, case, claim.baseline, metric.name)
-        rounds = ratios(results, case, claim.baseline, metric.name)
+    longest = 1.0
+    for row, case in enumerate(results):
+        baseline = claim.baseline_of(case)
+        found = ratio(results, case, baseline, metric.name)
+        rounds = ratios(results, case, baseline, metric.name)
         panel.barh(row, found, height=0.62, color=_colour(case), zorder=1)
-        panel.plot(rounds, [row] * len(rounds), "o", ms=3, mfc="white", mec=INK, mew=0.7, zorder=3)
-        text = f" {found:.2f}  ({median(results, case, metric.name):{metric.format}})"
-        panel.text(max(found, *rounds), row, text, va="center", fontsize=8, color=INK)
+        panel.plot(rounds, [row] * len(rounds), "o", ms=3.5, mfc="white", mec=INK, mew=0.7, zorder=3)
+        text = f"{found:.2f}  ({median(results, case, metric.name):{metric.format}})"
+        end = max(found, *rounds)
+        panel.annotate(text, (end, row), (6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+        longest = max(longest, end)
     panel.axvline(1, color=INK, lw=0.8, zorder=2)
-    values = [value for case in cases for value in ratios(results, case, claim.baseline, metric.name) if value > 0]
-    if values and max(values) / min(values) > LOG_SCALE_FROM:
-        panel.set_xscale("log")
-    panel.set_yticks(range(len(cases)), cases, fontsize=8)
-    panel.set_ylim(len(cases) - 0.4, -0.6)
-    panel.margins(x=0.3)
-    panel.set_xlabel(f"{metric.heading}: ratio to {claim.baseline} (and median); {metric.direction}", fontsize=8)
+    panel.set_xlim(0, longest * (1 + MARGIN))
+    panel.set_yticks(range(len(results)), list(results), fontsize=8)
+    panel.set_ylim(len(results) - 0.4, -0.6)
+    panel.set_title(f"{metric.heading} ({metric.direction})", loc="left", fontsize=9, color=INK)
     panel.tick_params(axis="both", length=0, labelsize=8, colors=INK)
     for side in ("top", "right", "left"):
         panel.spines[side].set_visible(False)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import plot
-from bench.claim import Claim, Measurement, Results, Verdict, median, ratio, ratios
+from bench.claim import Claim, Measurement, Metric, Results, Verdict, median, ratio, ratios
 
 
 def verdicts(claim: Claim, results: Results) -> list[Verdict]:
@@ -19,20 +19,22 @@ def verdicts(claim: Claim, results: Results) -> list[Verdict]:
 
 
 def table(claim: Claim, results: Results) -> Table:
-    """Medians of every metric, and of its ratios to the baseline."""
-    compared = [metric for metric in claim.metrics if metric.ratio and claim.baseline in results]
-    found = Table("", title=claim.title, caption=f"ratios: to {claim.baseline}", title_justify="left")
-    for heading in (
-        *(metric.heading for metric in claim.metrics),
-        *(f"{metric.heading}, ratio" for metric in compared),
-    ):
-        found.add_column(heading, justify="right")
-    found.columns[0].no_wrap = True
+    """Medians of every metric, each with the median of its ratios to the baseline."""
+    found = Table("", title=claim.title, caption="x: times the baseline, marked =", title_justify="left")
+    for metric in claim.metrics:
+        found.add_column(metric.heading, justify="right")
     for case in results:
-        medians = (format(median(results, case, metric.name), metric.format) for metric in claim.metrics)
-        quotients = (f"{ratio(results, case, claim.baseline, metric.name):.2f}" for metric in compared)
-        found.add_row(case, *medians, *quotients)
+        found.add_row(case, *(_cell(claim, results, case, metric) for metric in claim.metrics))
     return found
+
+
+def _cell(claim: Claim, results: Results, case: str, metric: Metric) -> str:
+    text = format(median(results, case, metric.name), metric.format)
+    if not metric.ratio:
+        return text
+    baseline = claim.baseline_of(case)
+    found = ratio(results, case, baseline, metric.name)
+    return f"{text}  {'=' if case == baseline else 'x'} {found:>5.2f}"
 
 
 def show(claim: Claim, results: Results, console: Console) -> None:
@@ -52,7 +54,7 @@ def write(claim: Claim, results: Results, amount: int, machine: dict[str, object
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{claim.name}.json"
     path.write_text(json.dumps(as_json(claim, results, amount, machine), indent=1) + "\n")
-    image = plot.write(claim, results, folder / f"{claim.name}.png") if claim.baseline in results else None
+    image = plot.write(claim, results, folder / f"{claim.name}.png")
     return [path] if image is None else [path, image]
 
 
@@ -63,7 +65,6 @@ def as_json(claim: Claim, results: Results, amount: int, machine: dict[str, obje
         "machine": machine,
         claim.unit: amount,
         "rounds": max(len(rounds) for rounds in results.values()),
-        "baseline": claim.baseline,
         "cases": {case: _case(claim, results, case, rounds) for case, rounds in results.items()},
         "goals": [
             {
@@ -82,11 +83,13 @@ def as_json(claim: Claim, results: Results, amount: int, machine: dict[str, obje
 
 
 def _case(claim: Claim, results: Results, case: str, rounds: Iterable[Measurement]) -> dict[str, object]:
-    compared = [metric.name for metric in claim.metrics if metric.ratio and claim.baseline in results]
+    baseline = claim.baseline_of(case)
+    compared = [metric.name for metric in claim.metrics if metric.ratio]
     return {
         "share": claim.case(case).share,
         "medians": {metric.name: median(results, case, metric.name) for metric in claim.metrics},
-        "ratios": {name: ratio(results, case, claim.baseline, name) for name in compared},
-        "ratios_by_round": {name: ratios(results, case, claim.baseline, name) for name in compared},
+        "baseline": baseline,
+        "ratios": {name: ratio(results, case, baseline, name) for name in compared},
+        "ratios_by_round": {name: ratios(results, case, baseline, name) for name in compared},
         "rounds": list(rounds),
     }
