@@ -150,7 +150,7 @@ CLAIM = Claim(
     ],
     notes=[
         "linger.ms 0, acks=all, values of 100 bytes, one partition; idempotence on in confluent-kafka and Java.",
-        "From call: since send() was called. From due: since the schedule asked for it, so that no delay hides another.",
+        "From call: since send() was called. From due: since the schedule asked for it, so that no delay hides one.",
         "A callback takes the time; confluent-kafka's are served by a thread that does nothing else.",
     ],
 )
