@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from bench import claims, harness, machine, report
-from bench.claim import Claim, Job, Results
+from bench import claims, harness, machine, plot, report
+from bench.claim import Case, Claim, Job, Results
+from tests.jars import JarsUnavailableError
 from tests.real_kafka import KAFKA_4, RealKafka
 
 OUTPUT = harness.ROOT / "build" / "bench"
@@ -45,8 +46,10 @@ def _command(claim: Claim) -> click.Command:
         known = [case.name for case in claim.cases]
         if unknown := set(names) - set(known):
             raise click.BadParameter(f"no case {', '.join(sorted(unknown))}; there are: {'; '.join(known)}")
+        cases = claim.chosen(names)
+        _prepare(cases)
         with _kafka(claim.needs_kafka, bootstrap_servers) as (servers, version):
-            _run(claim, names, amount, rounds, servers, version, output)
+            _run(claim, cases, amount, rounds, servers, version, output)
 
     return command
 
@@ -59,24 +62,33 @@ def _command(claim: Claim) -> click.Command:
 def everything(rounds: int, scale: float, bootstrap_servers: str | None, output: Path) -> None:
     """Every claim in turn, against one Kafka."""
     loaded = [claims.load(name) for name in claims.NAMES]
-    for case in (case for claim in loaded for case in claim.cases):
-        case.check()
-    found = []
+    _prepare(case for claim in loaded for case in claim.cases)
+    found, failed = [], []
     with _kafka(True, bootstrap_servers) as (servers, version):
         for claim in loaded:
             amount = max(round(claim.amount * scale), 1)
-            results = _run(claim, (), amount, rounds, servers, version, output)
-            found += report.verdicts(claim, results)
+            try:
+                found += report.verdicts(claim, _run(claim, claim.cases, amount, rounds, servers, version, output))
+            except harness.CaseFailed as error:  # the others still have something to say
+                error.show()
+                failed.append(claim.name)
     Console(width=WIDTH).rule(f"{sum(verdict.met for verdict in found)} of {len(found)} goals met")
     report.show_verdicts(found, Console(width=WIDTH))
+    if failed:
+        raise click.ClickException(f"could not be measured, see above: {', '.join(failed)}")
+
+
+def _prepare(cases: Iterable[Case]) -> None:
+    try:
+        for case in cases:
+            case.check()
+    except JarsUnavailableError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _run(
-    claim: Claim, names: tuple[str, ...], amount: int, rounds: int, servers: str, version: str, output: Path
+    claim: Claim, cases: Sequence[Case], amount: int, rounds: int, servers: str, version: str, output: Path
 ) -> Results:
-    cases = claim.chosen(names)
-    for case in cases:
-        case.check()
     where = machine.describe(version)
     if claim.needs_kafka:
         with harness.topic(servers) as topic:
@@ -86,6 +98,8 @@ def _run(
     report.show(claim, results, Console(width=WIDTH))
     for path in report.write(claim, results, amount, where, output):
         harness.console.print(f"written: {path}", soft_wrap=True, highlight=False)
+    if not plot.available():
+        harness.console.print("no plot: matplotlib is not installed; `make bench` installs it")
     return results
 
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from click import ClickException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -29,7 +31,7 @@ BROKER_OPTIONS = {"log.retention.check.interval.ms": "2000"}
 console = Console(stderr=True)
 
 
-class CaseFailed(RuntimeError):
+class CaseFailed(ClickException):
     """A case raised, hung or printed no figures. The message carries what it wrote to standard error."""
 
 
@@ -71,14 +73,17 @@ def run(claim: Claim, case: Case, job: Job) -> Measurement:
 
 @contextmanager
 def topic(bootstrap: str, limits: dict[str, str] = TOPIC_LIMITS, *, partitions: int = 1) -> Iterator[str]:
-    """A new topic for the time of the `with`."""
+    """A new topic for the time of the `with`; where the broker deletes none it stays, and what was measured too."""
     name = f"kafkabuf-bench-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     create_topic(admin, name, partitions, limits)
     try:
         yield name
     finally:
-        admin.delete_topics([name])[name].result()
+        try:
+            admin.delete_topics([name])[name].result()
+        except KafkaException as error:
+            console.print(f"Topic {name} stays: {error.args[0].str()}", soft_wrap=True, highlight=False)
 
 
 def _progress() -> Progress:

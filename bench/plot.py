@@ -14,10 +14,13 @@ OURS, LIMIT, OTHERS, INK = "#0072B2", "#E69F00", "#BBBBBB", "#333333"
 MARGIN = 0.45
 
 
-def write(claim: Claim, results: Results, path: Path) -> Path | None:
-    """One panel for each metric that has ratios. None where matplotlib is missing: it is in the extra `bench` only."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
+def available() -> bool:
+    """matplotlib is in the extra `bench` only."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def write(claim: Claim, results: Results, path: Path) -> None:
+    """One panel for each metric that has ratios."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -37,7 +40,6 @@ def write(claim: Claim, results: Results, path: Path) -> Path | None:
     for panel, metric in zip(panels, metrics, strict=True):
         _draw(panel, claim, results, metric)
     figure.savefig(path, dpi=150)
-    return path
 
 
 def _draw(panel: Any, claim: Claim, results: Results, metric: Metric) -> None:

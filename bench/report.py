@@ -54,8 +54,11 @@ def write(claim: Claim, results: Results, amount: int, machine: dict[str, object
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{claim.name}.json"
     path.write_text(json.dumps(as_json(claim, results, amount, machine), indent=1) + "\n")
-    image = plot.write(claim, results, folder / f"{claim.name}.png")
-    return [path] if image is None else [path, image]
+    if not plot.available():
+        return [path]
+    image = path.with_suffix(".png")
+    plot.write(claim, results, image)
+    return [path, image]
 
 
 def as_json(claim: Claim, results: Results, amount: int, machine: dict[str, object]) -> dict[str, object]:
