@@ -3,7 +3,7 @@
 
 Memory is named by *runs*: `n` adjacent slabs, called by the index of the first. Nothing inside the pool's critical
 section runs Python code or needs the GIL, so any thread may take it, holding the GIL or not, and a garbage collection
-can never re-enter it. Waiting threads sit in an intrusive queue under the same mutex; only waking one takes the GIL.
+can never re-enter it. Waiting threads sit in an intrusive queue under the same lock; only waking one takes the GIL.
 """
 
 from cpython.object cimport PyObject
@@ -13,13 +13,13 @@ from libc.stdint cimport uint32_t
 from kafkabuf._slabs cimport CLOSED, FREE, IN_FLIGHT, OPEN, SCRATCH, SlabState, SlabTable
 
 
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
+cdef extern from "_spin.h" nogil:
+    ctypedef struct kb_spin:
         pass
 
 
 cdef struct Waiter:
-    # Lives on the waiting thread's C stack; in the queue exactly while `slab` is -1. Guarded by the pool's mutex.
+    # Lives on the waiting thread's C stack; in the queue exactly while `slab` is -1. Guarded by the pool's lock.
     Py_ssize_t n_slabs
     Py_ssize_t slab         # -1: queued; >= 0: the run handed over; -2: the pool was closed; -3: left unserved
     Waiter* next
@@ -40,8 +40,8 @@ cdef class BufferPool:
     cdef object on_wait
     cdef public object on_exhausted         # set later at will: the Sender comes after the pool
 
-    # ---- guarded by `mutex`
-    cdef pthread_mutex_t mutex
+    # ---- guarded by `lock`
+    cdef kb_spin lock                       # free while zero, as every object of Python begins
     cdef SlabTable table
     cdef Waiter* first_waiter               # oldest; while there is one, nobody else is given memory
     cdef readonly bint closed
@@ -92,7 +92,7 @@ cdef class Slab:
     cdef readonly Py_ssize_t count          # slabs
     cdef readonly Py_ssize_t nbytes         # of the whole run
     cdef readonly uint32_t generation
-    # ---- guarded by the pool's mutex
+    # ---- guarded by the pool's lock
     cdef Py_ssize_t exports                 # memoryviews that still read the run: it is not released before them
     cdef bint held                          # release has not been called
 

@@ -24,11 +24,9 @@ from kafkabuf._slabs cimport (
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ClosedError, ConfigError
 
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t*, const void*)
-    int pthread_mutex_destroy(pthread_mutex_t*)
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
+cdef extern from "_spin.h" nogil:
+    void kb_spin_lock(kb_spin*)
+    void kb_spin_unlock(kb_spin*)
 
 cdef enum:
     QUEUED = -1         # Waiter.slab: nothing handed over yet
@@ -62,7 +60,6 @@ cdef class BufferPool:
 
     def __cinit__(self, Py_ssize_t total, Py_ssize_t slab_size, *, clock=None, bint poison=False, on_wait=None,
                   on_exhausted=None):
-        pthread_mutex_init(&self.mutex, NULL)
         if slab_size < 1 or total < slab_size:
             raise ConfigError(f"buffer.memory is {total} and batch.size {slab_size} bytes: batch.size must be at least "
                               f"1 and buffer.memory at least batch.size")
@@ -85,7 +82,6 @@ cdef class BufferPool:
     def __dealloc__(self):
         # A waiting thread and every Slab hold a reference: nobody can be inside any more.
         tear_down(&self.table)
-        pthread_mutex_destroy(&self.mutex)
 
     # ---- for other extensions
 
@@ -94,10 +90,10 @@ cdef class BufferPool:
 
     cdef Py_ssize_t try_allocate(self, Py_ssize_t n_slabs) noexcept nogil:
         cdef Py_ssize_t slab = -1
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         if self.first_waiter == NULL and not self.closed:
             slab = take(&self.table, n_slabs)
-        pthread_mutex_unlock(&self.mutex)
+        kb_spin_unlock(&self.lock)
         return slab
 
     cdef Py_ssize_t wait_allocate(self, Py_ssize_t n_slabs, object deadline_s) except -1:
@@ -119,19 +115,19 @@ cdef class BufferPool:
     cdef int set_state(self, Py_ssize_t slab, Py_ssize_t n, SlabState state) noexcept nogil:
         cdef int result = -1
         cdef Py_ssize_t i
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         if state != FREE and in_use(&self.table, slab, n):
             for i in range(slab, slab + n):
                 self.table.slots[i].state = state
             result = 0
         else:
             self.refused_total += 1
-        pthread_mutex_unlock(&self.mutex)
+        kb_spin_unlock(&self.lock)
         return result
 
     cdef int release(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
         cdef int result = -1
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         if in_use(&self.table, slab, n):
             self.put_run(slab, n)
             result = 0
@@ -141,15 +137,15 @@ cdef class BufferPool:
         return result
 
     cdef uint32_t generation(self, Py_ssize_t slab) noexcept nogil:
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         cdef uint32_t generation = self.table.slots[slab].generation
-        pthread_mutex_unlock(&self.mutex)
+        kb_spin_unlock(&self.lock)
         return generation
 
     cdef bint exhausted(self) noexcept nogil:
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         cdef bint exhausted = self.first_waiter != NULL
-        pthread_mutex_unlock(&self.mutex)
+        kb_spin_unlock(&self.lock)
         return exhausted
 
     # ---- inside the critical section
@@ -182,21 +178,21 @@ cdef class BufferPool:
     cdef void unlock_and_serve(self) noexcept nogil:
         """Leave the critical section, and serve waiters in order as far as memory goes.
 
-        One waiter per turn, because a served waiter's frame may be gone as soon as the mutex is free. Between turns
+        One waiter per turn, because a served waiter's frame may be gone as soon as the lock is free. Between turns
         nobody overtakes: a queue that is not empty makes try_allocate refuse.
         """
-        cdef PyObject* wake = self.serve()
-        pthread_mutex_unlock(&self.mutex)
+        cdef PyObject* wake = NULL if self.first_waiter == NULL else self.serve()
+        kb_spin_unlock(&self.lock)
         while wake != NULL:
             wake_up(wake)
-            pthread_mutex_lock(&self.mutex)
+            kb_spin_lock(&self.lock)
             wake = self.serve()
-            pthread_mutex_unlock(&self.mutex)
+            kb_spin_unlock(&self.lock)
 
     cdef bint join(self, Waiter* me) noexcept:
         """Take the run, or be refused, or stand at the end of the queue: true in the last case only."""
         cdef Waiter** link = &self.first_waiter
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         me.slab = QUEUED
         if self.closed:
             me.slab = SHUT
@@ -211,12 +207,12 @@ cdef class BufferPool:
             Py_INCREF(<object> me.wake)
             self.waiting += 1
             self.waits_total += 1
-        pthread_mutex_unlock(&self.mutex)
+        kb_spin_unlock(&self.lock)
         return queued
 
     cdef void leave(self, Waiter* me) noexcept:
         """Stand in the queue no longer, served or not; those behind may have waited for this one only."""
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         if me.slab == QUEUED:
             self.unlink(me)
             me.slab = LEFT
@@ -232,9 +228,9 @@ cdef class BufferPool:
             self.clock.wait(wake, timeout)
             self.leave(me)
             seconds = self.clock.monotonic() - started
-            pthread_mutex_lock(&self.mutex)
+            kb_spin_lock(&self.lock)
             self.wait_time_total += seconds
-            pthread_mutex_unlock(&self.mutex)
+            kb_spin_unlock(&self.lock)
             if self.on_wait is not None:
                 self.on_wait(seconds)
         except BaseException:       # KeyboardInterrupt while waiting, or a hook that fails
@@ -286,7 +282,7 @@ cdef class BufferPool:
 
     def close(self):
         """Hand out nothing any more: all waiters raise ClosedError, and so does allocate. Releasing goes on working."""
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         self.closed = True
         self.unlock_and_serve()
 
@@ -298,18 +294,18 @@ cdef class BufferPool:
     def accounting(self):
         """Bytes by state, recounted: free, open, closed, in_flight, scratch, loose. Their sum is `total`."""
         cdef Py_ssize_t[STATES] counts
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         count_states(&self.table, counts)
-        pthread_mutex_unlock(&self.mutex)
+        kb_spin_unlock(&self.lock)
         found = {name: counts[i] * self.slab_size for i, name in enumerate(_STATE_NAMES)}
         found["loose"] = self.loose
         return found
 
     def check(self):
         """Raise AssertionError unless states, free list, bitmap, counts and the accounting identity all agree."""
-        pthread_mutex_lock(&self.mutex)
+        kb_spin_lock(&self.lock)
         cdef const char* wrong = inconsistency(&self.table)
-        pthread_mutex_unlock(&self.mutex)
+        kb_spin_unlock(&self.lock)
         if wrong != NULL:
             raise AssertionError(wrong.decode())
         found = self.accounting()
@@ -321,15 +317,16 @@ cdef class BufferPool:
         if self.release(first, count) < 0:
             raise ValueError(f"slabs {first} to {first + count - 1} are not all in use: released or never taken")
 
-    def _bench_pairs(self, Py_ssize_t pairs):
-        """Seconds for `pairs` allocations and releases of one slab without the GIL, for bench/ and for stress tests."""
+    def _bench_pairs(self, Py_ssize_t pairs, Py_ssize_t nbytes=1):
+        """Seconds for `pairs` allocations and releases of `nbytes` without the GIL, for bench/ and for stress tests."""
         cdef Py_ssize_t _i, slab
+        cdef Py_ssize_t n_slabs = self.slabs_for(nbytes)
         started = time.perf_counter()
         with nogil:
             for _i in range(pairs):
-                slab = self.try_allocate(1)
+                slab = self.try_allocate(n_slabs)
                 if slab >= 0:
-                    self.release(slab, 1)
+                    self.release(slab, n_slabs)
         return time.perf_counter() - started
 
 
@@ -390,11 +387,11 @@ cdef class Slab:
             raise ValueError(f"state {name!r} cannot be set; use one of {', '.join(_STATE_NAMES[1:])}, or release()")
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        pthread_mutex_lock(&self.pool.mutex)
+        kb_spin_lock(&self.pool.lock)
         cdef int validity = self.validity_locked()
         if validity == VALID:
             self.exports += 1
-        pthread_mutex_unlock(&self.pool.mutex)
+        kb_spin_unlock(&self.pool.lock)
         self.require(validity)
         view.obj = self
         view.buf = self.pool.address(self.first)
@@ -411,14 +408,14 @@ cdef class Slab:
         view.internal = NULL
 
     def __releasebuffer__(self, Py_buffer* view):
-        pthread_mutex_lock(&self.pool.mutex)
+        kb_spin_lock(&self.pool.lock)
         self.exports -= 1
-        pthread_mutex_unlock(&self.pool.mutex)
+        kb_spin_unlock(&self.pool.lock)
 
     cdef int validity(self) noexcept nogil:
-        pthread_mutex_lock(&self.pool.mutex)
+        kb_spin_lock(&self.pool.lock)
         cdef int validity = self.validity_locked()
-        pthread_mutex_unlock(&self.pool.mutex)
+        kb_spin_unlock(&self.pool.lock)
         return validity
 
     cdef int validity_locked(self) noexcept nogil:
@@ -430,7 +427,7 @@ cdef class Slab:
 
     cdef int give_back(self) noexcept nogil:
         """One of several racing releases gets VALID; a stale handle must not free what is another owner's now."""
-        pthread_mutex_lock(&self.pool.mutex)
+        kb_spin_lock(&self.pool.lock)
         cdef int validity = self.validity_locked()
         if validity == VALID and self.exports > 0:
             validity = PINNED

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The table of a pool's slabs: the state and generation of each, and which are free. Plain C, under the pool's mutex.
+"""The table of a pool's slabs: the state and generation of each, and which are free. Plain C, under the pool's lock.
 
 Free slabs are in a doubly linked list, last freed first, which serves single slabs in O(1), and in a bitmap, which
 finds a run of adjacent ones 64 slabs a word. The doubly linked list lets a run leave it from anywhere.
