@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
 
 from bench import claims, harness, machine, plot, report
-from bench.claim import Case, Claim, Job, Results
+from bench.claim import ROUNDS, Case, Claim, Job, Results
 from tests.jars import JarsUnavailableError
 from tests.real_kafka import KAFKA_4, RealKafka
 
 OUTPUT = harness.ROOT / "build" / "bench"
 WIDTH = 120
+F = TypeVar("F", bound=Callable[..., Any])
 
 bootstrap_option = click.option(
     "--bootstrap-servers", help="A broker to use instead of an Apache Kafka started for the run."
@@ -23,9 +25,12 @@ bootstrap_option = click.option(
 output_option = click.option(
     "--output", default=OUTPUT, type=click.Path(file_okay=False, path_type=Path), help="Folder for JSON and plots."
 )
-rounds_option = click.option(
-    "--rounds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each case."
-)
+
+
+def rounds_option(default: int) -> Callable[[F], F]:
+    return click.option(
+        "--rounds", default=default, show_default=True, type=click.IntRange(1), help="Runs of each case."
+    )
 
 
 @click.group()
@@ -38,7 +43,7 @@ def _command(claim: Claim) -> click.Command:
     @click.option(
         f"--{claim.unit}", "amount", default=claim.amount, show_default=True, type=click.IntRange(1), help="Of one run."
     )
-    @rounds_option
+    @rounds_option(claim.rounds)
     @click.option("--case", "names", multiple=True, metavar="NAME", help="Only these cases, and their baselines.")
     @bootstrap_option
     @output_option
@@ -55,7 +60,7 @@ def _command(claim: Claim) -> click.Command:
 
 
 @main.command("all")
-@rounds_option
+@rounds_option(ROUNDS)
 @click.option("--scale", default=1.0, show_default=True, help="Times what each run does by default: 0.01 for a try.")
 @bootstrap_option
 @output_option
@@ -67,8 +72,9 @@ def everything(rounds: int, scale: float, bootstrap_servers: str | None, output:
     with _kafka(True, bootstrap_servers) as (servers, version):
         for claim in loaded:
             amount = max(round(claim.amount * scale), 1)
+            fewer = min(rounds, claim.rounds)
             try:
-                found += report.verdicts(claim, _run(claim, claim.cases, amount, rounds, servers, version, output))
+                found += report.verdicts(claim, _run(claim, claim.cases, amount, fewer, servers, version, output))
             except harness.CaseFailed as error:  # the others still have something to say
                 error.show()
                 failed.append(claim.name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 # What one run of one case found: figures by name. Rates and costs are for one record, so that a slow peer may be given
 # fewer of them.
 Measurement = dict[str, float]
+ROUNDS = 5
 # By case, one measurement for each round, in the order of the rounds.
 Results = Mapping[str, Sequence[Measurement]]
 
@@ -107,6 +108,8 @@ class Claim:
     """Of one run, in `unit`, which is also the name of the option."""
     unit: str = "records"
     goals: Sequence[Goal] = ()
+    rounds: int = ROUNDS
+    """Runs of each case, unless more or fewer are asked for: one where noise cannot change the figure."""
     needs_kafka: bool = True
     notes: Sequence[str] = ()
     """What a reader must know to read the figures right; printed and kept with them."""

@@ -6,7 +6,7 @@ import importlib
 
 from bench.claim import Claim
 
-NAMES = ("send", "arrow", "latency", "compression")
+NAMES = ("send", "arrow", "latency", "compression", "encode", "pool", "threads", "memory", "batches", "partitions")
 
 
 def load(name: str) -> Claim:
