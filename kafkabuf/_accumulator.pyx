@@ -51,6 +51,10 @@ cdef class PartitionQueue:
         return f"PartitionQueue({self.topic}-{self.partition}, {len(self.batches)} batches)"
 
 
+cdef bint comes_before(Batch one, Batch other) noexcept:
+    return one.first < other.first if one.number == other.number else one.number < other.number
+
+
 @cython.final
 cdef class TopicQueues:
     """The partitions of one topic, and which of them is sticky now (KIP-480, KIP-794)."""
@@ -201,9 +205,9 @@ cdef class AccumulatorCore:
             self.codec = None
 
     def put_back(self, PartitionQueue queue, Batch batch):
-        """Queue a batch again, before all that were opened after it (Thread: Sender)."""
+        """Queue a batch again, before all that were opened after it and the parts behind it (Thread: Sender)."""
         cdef Py_ssize_t place = 0
-        while place < len(queue.batches) and (<Batch>queue.batches[place]).number < batch.number:
+        while place < len(queue.batches) and comes_before(<Batch>queue.batches[place], batch):
             place += 1
         queue.batches.insert(place, batch)
         self.active[queue] = None

@@ -40,6 +40,12 @@ cdef class Batch:
     cdef public double retry_at             # not to be sent before this time; 0 for a first attempt
     cdef int readers                        # requests whose bytes a socket may still read, and a claimant
 
+    # ---- a batch that was refused as too large, and its parts (_split.pyx); moved by the Sender, read under the GIL
+    cdef readonly int32_t first             # index of the first record by its future's count; 0 but in parts
+    cdef readonly list parts                # of the whole: its parts in order, itself the last; None: was never split
+    cdef readonly Batch whole               # of a part: in whose slab it lies; None: is no part
+    cdef Batch behind                       # of a part: the next one, claimed until this one is over
+
     # ---- the outcome, set once
     cdef int outcome                        # an Outcome; leaves PENDING by compare-and-swap
     cdef readonly bint settled              # callbacks have run, waiters are awake
@@ -47,7 +53,7 @@ cdef class Batch:
     cdef readonly int64_t log_append_time   # ms, or -1: the records' own timestamps hold
     cdef readonly object error
     cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
-    cdef list sleepers                      # locks of threads that wait for the end, or None
+    cdef list sleepers                      # (lock, RecordFuture or None) of threads that wait for the end, or None
 
     cdef bint owns_slab(self) noexcept
     cdef int close(self) except -1
@@ -58,6 +64,7 @@ cdef class Batch:
     cdef int unclaim(self) except -1
     cdef int settle(self) except -1
     cdef int give_back(self) except -1
+    cdef int take_over(self) except -1
     cdef int run_callbacks(self) except -1
     cdef int call_back(self, object callback, RecordFuture future) except -1
     cdef int add_callback(self, object callback, RecordFuture future) except -1
@@ -70,7 +77,23 @@ cdef class RecordFuture:
     cdef int32_t value_size
     cdef int64_t timestamp
 
+    cdef Batch part(self)
     cdef object metadata(self)
+
+
+# The batch that holds the record now: a part of `batch` once that was split, else `batch` itself. Makes no object.
+cdef inline Batch holder(Batch batch, int32_t index):
+    cdef Py_ssize_t low = 0, high, middle
+    if batch.parts is None:
+        return batch
+    high = len(batch.parts)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (<Batch>batch.parts[middle]).first <= index:
+            low = middle
+        else:
+            high = middle
+    return <Batch>batch.parts[low]
 
 
 cdef inline RecordFuture new_future(

@@ -17,6 +17,9 @@ class Batch:
     settled: bool
     attempts: int
     retry_at: float
+    first: int
+    parts: list[Batch] | None
+    whole: Batch | None
     base_offset: int
     log_append_time: int
     error: KafkaError | None
@@ -45,7 +48,7 @@ class Batch:
     def end_read(self) -> None: ...
     def complete(self, base_offset: int, log_append_time: int) -> bool: ...
     def fail(self, error: KafkaError) -> bool: ...
-    def wait(self, timeout: float | None = None, clock: Clock = ...) -> bool: ...
+    def wait(self, timeout: float | None = None, clock: Clock = ..., future: RecordFuture | None = None) -> bool: ...
 
 @final
 class RecordFuture:

@@ -132,10 +132,24 @@ cdef class Batch:
         return 0
 
     cdef int give_back(self) except -1:
-        if self.readers == 0 and self.owns_slab():
+        """Done and read by nobody: the slab goes back to the pool, or from a part to the one behind it."""
+        cdef Batch behind
+        if self.readers:
+            return 0
+        if self.whole is not None:
+            behind, self.behind = self.behind, None
+            if behind is not None:
+                behind.take_over()
+        elif self.owns_slab():
             if self.pool.release(self.slab, self.n_slabs) != 0:
                 raise AssertionError(f"{self!r} was released twice")
         return 0
+
+    cdef int take_over(self) except -1:
+        """The part in front is over, and with it who read the bytes where this one's header goes."""
+        if self.outcome == PENDING:
+            finish(&self.builder, -1, -1, -1)
+        return self.unclaim()
 
     # ---- the outcome -------------------------------------------------------------------------------------------------
 
@@ -168,7 +182,7 @@ cdef class Batch:
         self.settled = True
         sleepers, self.sleepers = self.sleepers, None
         if sleepers is not None:
-            for lock in sleepers:
+            for lock, _ in sleepers:
                 lock.release()
         return 0
 
@@ -187,34 +201,45 @@ cdef class Batch:
             logger.exception("a callback raised for a record of %s-%d", self.topic, self.partition)
         return 0
 
-    def wait(self, timeout=None, clock=system_clock):
-        """Wait until the outcome is decided and the callbacks have run; False when `timeout` seconds pass first."""
-        if self.settled:
+    def wait(self, timeout=None, clock=system_clock, RecordFuture future=None):
+        """Wait until the outcome is decided and the callbacks have run; False when `timeout` seconds pass first.
+
+        With a `future` of the batch, the outcome of its record: a batch that was split has several.
+        """
+        cdef Batch part = self if future is None else future.part()
+        if part.settled:
             return True
         lock = threading.Lock()
         lock.acquire()
-        if self.sleepers is None:
-            self.sleepers = []
+        sleeper = (lock, future)
+        fresh = []
         # Making an object may let another thread run, as the garbage collector may. From this look to the append no
         # object is made.
-        if self.settled:
+        part = self if future is None else future.part()
+        if part.settled:
             return True
-        self.sleepers.append(lock)
+        if part.sleepers is None:
+            part.sleepers = fresh
+        part.sleepers.append(sleeper)
         if clock.wait(lock, timeout):
             return True
-        if self.sleepers is not None and lock in self.sleepers:
-            self.sleepers.remove(lock)
-        return bool(self.settled)
+        part = self if future is None else future.part()
+        if part.sleepers is not None and sleeper in part.sleepers:
+            part.sleepers.remove(sleeper)
+        return bool(part.settled)
 
     cdef int add_callback(self, callback, RecordFuture future) except -1:
         """Call `callback(metadata, error)` at the end, or now where the end has come."""
-        if self.thunks is None:
-            self.thunks = []
+        cdef Batch part
+        cdef list fresh = [] if self.thunks is None else None
         # As in `wait`: nothing between this look and the appends lets another thread run.
-        if self.outcome != PENDING:
-            return self.call_back(callback, future)
-        self.thunks.append(callback)
-        self.thunks.append(future)
+        part = holder(self, future.index)
+        if part.outcome != PENDING:
+            return part.call_back(callback, future)
+        if part.thunks is None:  # then no split gave it a list, and it is the batch itself
+            part.thunks = fresh
+        part.thunks.append(callback)
+        part.thunks.append(future)
         return 0
 
 
@@ -232,7 +257,7 @@ cdef class RecordFuture:
 
     def done(self):
         """Whether the outcome is known."""
-        return self.batch.outcome != PENDING
+        return self.part().outcome != PENDING
 
     def cancel(self):
         """Always False: a record handed over cannot be called back."""
@@ -242,7 +267,7 @@ cdef class RecordFuture:
         return False
 
     def running(self):
-        return self.batch.outcome == PENDING
+        return self.part().outcome == PENDING
 
     def result(self, timeout=None):
         """The RecordMetadata once the broker has acknowledged the record.
@@ -250,34 +275,39 @@ cdef class RecordFuture:
         Waits up to `timeout` seconds (None: for ever). Raises TimeoutError when they pass, or the error that kept the
         record from being delivered.
         """
-        self._await(timeout)
-        if self.batch.outcome == FAILED:
+        cdef Batch part = self._await(timeout)
+        if part.outcome == FAILED:
             # All records of the batch share the error: it must not collect the traceback, and the frames, of each.
-            raise self.batch.error.with_traceback(None)
+            raise part.error.with_traceback(None)
         return self.metadata()
 
     def exception(self, timeout=None):
         """The error that kept the record from being delivered, or None. Waits as `result` does."""
-        self._await(timeout)
-        return self.batch.error
+        cdef Batch part = self._await(timeout)
+        return part.error
 
     def add_done_callback(self, fn):
         """Call `fn(future)` in the Sender's thread at the end, or here and now where the end has come."""
         self.batch.add_callback(lambda metadata, error: fn(self), self)
 
     def _await(self, timeout):
-        if self.batch.outcome == PENDING and not self.batch.wait(timeout):
+        if self.part().outcome == PENDING and not self.batch.wait(timeout, future=self):
             raise TimeoutError(
                 f"no acknowledgement for a record of {self.batch.topic}-{self.batch.partition} within {timeout} s")
+        return self.part()
+
+    cdef Batch part(self):
+        return holder(self.batch, self.index)
 
     cdef object metadata(self):
-        cdef Batch batch = self.batch
-        offset = batch.base_offset + self.index if batch.base_offset >= 0 else -1
+        cdef Batch batch = self.part()
+        offset = batch.base_offset + self.index - batch.first if batch.base_offset >= 0 else -1
         timestamp = batch.log_append_time if batch.log_append_time >= 0 else self.timestamp
         # What NamedTuple's own constructor does, without the Python frame it costs for every callback.
         return tuple_new(RecordMetadata, (batch.topic, batch.partition, offset, timestamp, self.key_size,
                                           self.value_size))
 
     def __repr__(self):
-        state = "pending" if self.batch.outcome == PENDING else "done" if self.batch.error is None else "failed"
+        cdef Batch part = self.part()
+        state = "pending" if part.outcome == PENDING else "done" if part.error is None else "failed"
         return f"RecordFuture({self.batch.topic}-{self.batch.partition}, {state})"

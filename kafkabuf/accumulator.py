@@ -82,18 +82,25 @@ class RecordAccumulator(DrainCore):
         expired = []
         while self.time_to_expiry(now) <= 0:
             batch = next(iter(self.incomplete))
-            self.discard(batch)
-            batch.fail(
-                TimeoutError(
-                    f"{batch.count} record(s) of {batch.topic}-{batch.partition} were not acknowledged within "
-                    f"delivery.timeout.ms ({self._delivery_timeout_ms} ms), {batch.attempts} attempts failed"
-                )
+            left = [part for part in batch.parts or [batch] if not part.done]
+            error = TimeoutError(
+                f"{sum(part.count for part in left)} record(s) of {batch.topic}-{batch.partition} were not "
+                f"acknowledged within delivery.timeout.ms ({self._delivery_timeout_ms} ms), {left[0].attempts} "
+                "attempts failed"
             )
-            expired.append(batch)
+            expired += self.give_up(batch, error)
         return expired
 
     def abort(self, error: KafkaError | None = None) -> None:
         """Fail everything that has no outcome yet (close without waiting)."""
         for batch in list(self.incomplete):
-            self.discard(batch)
-            batch.fail(error or ClosedError("the producer was closed before the record was acknowledged"))
+            self.give_up(batch, error or ClosedError("the producer was closed before the record was acknowledged"))
+
+    def give_up(self, batch: Batch, error: KafkaError) -> list[Batch]:
+        """Fail a batch wherever it is, or what is left of one that was split; what failed."""
+        failed = []
+        for part in batch.parts or [batch]:
+            self.discard(part)
+            if part.fail(error):
+                failed.append(part)
+        return failed

@@ -35,10 +35,14 @@ class DoesNotFit(Exception):
 
 
 class Codec(NamedTuple):
-    """`compress(records, target)` fills `target` from its start and returns the bytes used, or raises DoesNotFit."""
+    """`compress(records, target)` fills `target` from its start and returns the bytes used, or raises DoesNotFit.
+
+    `decompress(frame, target)` does the reverse for frames of this codec, and raises what cramjam does.
+    """
 
     id: int  # bits 0 to 2 of a batch's attributes
     compress: Callable[[memoryview, memoryview], int]
+    decompress: Callable[[memoryview, memoryview], int]
 
 
 def scratch_size(records: int) -> int:
@@ -50,18 +54,22 @@ def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec 
     """The codec of a `compression.type`; None for "none"."""
     if name == "gzip":
         level = 6 if gzip_level == -1 else gzip_level
-        return Codec(1, lambda records, target: _checked(lambda: cramjam.gzip.compress_into(records, target, level)))
+        return Codec(1, _into(cramjam.gzip.compress_into, level), cramjam.gzip.decompress_into)
     if name == "snappy":
-        return Codec(2, _snappy)
+        return Codec(2, _snappy, _snappy_back)
     if name == "lz4":
         if lz4_level == LZ4_DEFAULT_LEVEL:
-            return Codec(3, _lz4)
-        return Codec(3, lambda records, target: _lz4_thorough(records, target, lz4_level))
+            return Codec(3, _lz4, cramjam.lz4.decompress_into)
+        return Codec(3, lambda records, target: _lz4_thorough(records, target, lz4_level), cramjam.lz4.decompress_into)
     if name == "zstd":
-        return Codec(
-            4, lambda records, target: _checked(lambda: cramjam.zstd.compress_into(records, target, zstd_level))
-        )
+        return Codec(4, _into(cramjam.zstd.compress_into, zstd_level), cramjam.zstd.decompress_into)
     return None
+
+
+def _into(
+    compress: Callable[[memoryview, memoryview, int], int], level: int
+) -> Callable[[memoryview, memoryview], int]:
+    return lambda records, target: _checked(lambda: compress(records, target, level))
 
 
 def _blocks(records: memoryview, size: int) -> Iterator[memoryview]:
@@ -84,6 +92,16 @@ def _snappy(records: memoryview, target: memoryview) -> int:
         size = _checked(lambda: cramjam.snappy.compress_raw_into(block, room))  # noqa: B023
         place = _put(target, place, struct.pack(">i", size)) + size
     return place
+
+
+def _snappy_back(frame: memoryview, target: memoryview) -> int:
+    read, written = len(SNAPPY_HEADER), 0
+    while read < len(frame):
+        (size,) = struct.unpack_from(">i", frame, read)
+        block = frame[read + 4 : read + 4 + size]
+        written += cramjam.snappy.decompress_raw_into(block, target[written:])
+        read += 4 + size
+    return written
 
 
 def _lz4(records: memoryview, target: memoryview) -> int:

@@ -170,6 +170,7 @@ class KafkaProducer(ProducerCore):
             "record-send-total": self.records_sent,
             "record-error-total": self._sender.record_errors,
             "record-retry-total": self._sender.record_retries,
+            "batch-split-total": self._sender.batch_splits,
         }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
+Number = TypeVar("Number", np.int16, np.int32, np.int64)
 
 
 class RowPlaces(NamedTuple):
@@ -34,6 +36,15 @@ class ArrowResult(NamedTuple):
     offset: Int64Array
     timestamp: Int64Array
     error_code: npt.NDArray[np.int16]
+
+
+class _Piece(NamedTuple):
+    """Neighbouring rows that share an outcome: those of a Segment, or of it in one part of a batch that was split."""
+
+    batch: Batch
+    first: int  # place in `batch`
+    rows: int
+    bytes: int  # the Segment's, shared out by rows
 
 
 class ArrowReport:
@@ -64,7 +75,7 @@ class ArrowReport:
     def exception(self, timeout: float | None = None) -> KafkaError | None:
         """The first error any row met, or None. Waits as `wait` does."""
         self.wait(timeout)
-        return next((segment.batch.error for segment in self._segments if segment.batch.error is not None), None)
+        return next((piece.batch.error for piece in self._pieces() if piece.batch.error is not None), None)
 
     def result(self, timeout: float | None = None) -> ArrowResult:
         """Partition, offset, timestamp (ms) and error code of every row, in the order they were given. Waits."""
@@ -72,28 +83,49 @@ class ArrowReport:
         segment = _joined([chunk.segment for chunk in self._places], np.int32)
         place = _joined([chunk.place for chunk in self._places], np.int32)
         timestamp = _joined([chunk.timestamp for chunk in self._places], np.int64)
-        batches = [segment.batch for segment in self._segments]
-        partition, base, appended, code = (
-            np.array([field(batch) for batch in batches], dtype)[segment]
-            for field, dtype in (
-                (lambda batch: batch.partition, np.int32),
-                (lambda batch: batch.base_offset, np.int64),
-                (lambda batch: batch.log_append_time, np.int64),
-                (_error_code, np.int16),
-            )
-        )
+        batches, which, place = self._by_part(segment, place)
+
+        def column(field: Callable[[Batch], int], dtype: type[Number]) -> npt.NDArray[Number]:
+            return np.array([field(batch) for batch in batches], dtype)[which]
+
+        base = column(lambda batch: batch.base_offset, np.int64)
+        appended = column(lambda batch: batch.log_append_time, np.int64)
         return ArrowResult(
-            partition, np.where(base >= 0, base + place, -1), np.where(appended >= 0, appended, timestamp), code
+            column(lambda batch: batch.partition, np.int32),
+            np.where(base >= 0, base + place, -1),
+            np.where(appended >= 0, appended, timestamp),
+            column(_error_code, np.int16),
         )
 
     def ranges(self, timeout: float | None = None) -> tuple[OffsetRange, ...]:
         """The offsets of the delivered rows, a range a partition. Waits as `wait` does."""
         self.wait(timeout)
-        delivered = (segment for segment in self._segments if segment.rows and segment.batch.succeeded)
-        return merge_ranges(map(_range, delivered))
+        return merge_ranges(_range(piece) for piece in self._pieces() if piece.batch.succeeded)
+
+    def _by_part(
+        self, segment: Int32Array, place: Int32Array
+    ) -> tuple[list[Batch], Int64Array | Int32Array, Int32Array]:
+        """Batches with one outcome each, and by row its number among them and its place there."""
+        if all(segment.batch.parts is None for segment in self._segments):
+            return [segment.batch for segment in self._segments], segment, place
+        parts = [(number, part) for number, one in enumerate(self._segments) for part in one.batch.parts or [one.batch]]
+        firsts = np.array([part.first for _, part in parts], np.int32)
+        starts = np.array([number << 32 | part.first for number, part in parts], np.int64)
+        which = np.searchsorted(starts, segment.astype(np.int64) << 32 | place, side="right") - 1
+        return [part for _, part in parts], which, place - firsts[which]
+
+    def _pieces(self) -> Iterator[_Piece]:
+        for segment in self._segments:
+            begin, end = segment.first_index, segment.first_index + segment.rows
+            for part in segment.batch.parts or [segment.batch]:
+                first, last = max(begin, part.first), min(end, part.first + part.count)
+                if first < last:
+                    share = segment.bytes * (last - begin) // segment.rows
+                    share -= segment.bytes * (first - begin) // segment.rows
+                    yield _Piece(part, first - part.first, last - first, share)
 
 
-def _joined(arrays: list[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
+def _joined(arrays: list[npt.NDArray[Number]], dtype: type[Number]) -> npt.NDArray[Number]:
     return np.concatenate(arrays) if arrays else np.empty(0, dtype)
 
 
@@ -101,9 +133,9 @@ def _error_code(batch: Batch) -> int:
     return 0 if batch.error is None else batch.error.code
 
 
-def _range(segment: Segment) -> OffsetRange:
-    batch = segment.batch
+def _range(piece: _Piece) -> OffsetRange:
+    batch = piece.batch
     known = batch.base_offset >= 0
-    first = batch.base_offset + segment.first_index if known else -1
-    last = first + segment.rows - 1 if known else -1
-    return OffsetRange(batch.topic, batch.partition, first, last, segment.rows, segment.bytes)
+    first = batch.base_offset + piece.first if known else -1
+    last = first + piece.rows - 1 if known else -1
+    return OffsetRange(batch.topic, batch.partition, first, last, piece.rows, piece.bytes)

@@ -7,10 +7,11 @@ import threading
 
 from kafkabuf._batch import Batch
 from kafkabuf._sender import SenderCore
+from kafkabuf._split import split
 from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import KafkaError, UnsupportedVersionError
+from kafkabuf.errors import KafkaError, RecordTooLargeError, UnsupportedVersionError
 from kafkabuf.metadata import Cluster, Metadata
 from kafkabuf.network.client import NetworkClient
 
@@ -39,6 +40,7 @@ class Sender(SenderCore):
         self._forced = False
         self.record_errors = 0
         self.record_retries = 0
+        self.batch_splits = 0
         metadata.listeners.append(self._on_cluster)
 
     # ---- life --------------------------------------------------------------------------------------------------------
@@ -105,12 +107,26 @@ class Sender(SenderCore):
             return
         if error.invalid_metadata:
             self._metadata.request_update()
+        if isinstance(error, RecordTooLargeError) and batch.count > 1 and not self._forced:
+            self._split_or_fail(batch, error)
+            return
         if not error.retriable or batch.attempts >= self._config.retries or self._forced:
             self._fail(batch, error)
             return
         self.record_retries += batch.count
         log.debug("%r is sent again: %s", batch, error)
         self._accumulator.requeue(batch, self._clock.monotonic())
+
+    def _split_or_fail(self, batch: Batch, error: RecordTooLargeError) -> None:
+        """A refusal for the size says nothing of the records: they go again in parts, whatever `retries` is."""
+        try:
+            log.debug("%r is split: %s", batch, error)
+            split(self._accumulator, batch)
+            self.batch_splits += 1
+        except Exception:
+            log.exception("%r could not be split; its records fail", batch)
+            failed = self._accumulator.give_up(batch.whole or batch, error)
+            self.record_errors += sum(part.count for part in failed)
 
     def _fail(self, batch: Batch, error: KafkaError) -> None:
         if batch.fail(error):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kafkabuf.errors import (
     BufferExhaustedError,
     InvalidPartitionsError,
+    InvalidRecordError,
     InvalidTopicError,
     NetworkError,
     RecordTooLargeError,
@@ -167,15 +168,15 @@ def test_report_mixes_up_failed_rows() -> None:
         report.result(0)
     assert not report.done()
     (sent,) = rig.sent_after_turn()
-    codes = {0: 0, 1: 10, 2: 0}
+    codes = {0: 0, 1: 87, 2: 0}
     rig.client.answer(sent, *(codes[partition] for partition in sent.partitions), base_offset=100)
     rig.turn()
     assert report.done()
     result = report.result(0)
     assert result.partition.tolist() == partitions
-    assert result.error_code.tolist() == [0, 10, 0, 0, 10, 0]
+    assert result.error_code.tolist() == [0, 87, 0, 0, 87, 0]
     assert result.offset.tolist() == [100, -1, 100, 101, -1, 101]
-    assert isinstance(report.exception(0), RecordTooLargeError)
+    assert isinstance(report.exception(0), InvalidRecordError)
     assert [(one.partition, one.first_offset, one.last_offset, one.rows) for one in report.ranges(0)] == [
         (0, 100, 101, 2),
         (2, 100, 101, 2),

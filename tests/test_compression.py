@@ -176,7 +176,7 @@ def test_failing_codec_loses_the_batch(monkeypatch: pytest.MonkeyPatch, caplog: 
     def broken(records: memoryview, target: memoryview) -> int:
         raise RuntimeError("the codec is broken")
 
-    monkeypatch.setattr("kafkabuf.accumulator.codec", lambda *settings: Codec(1, broken))
+    monkeypatch.setattr("kafkabuf.accumulator.codec", lambda *settings: Codec(1, broken, broken))
     with (
         EmbeddedCluster(verify_records=True) as cluster,
         KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type="gzip") as producer,
