@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
+from aiokafka.record.memory_records import MemoryRecords
 
 from kafkabuf._batch import RecordFuture
 from tests.fake_client import Answer, Sent, encode_answer
