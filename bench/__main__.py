@@ -74,7 +74,7 @@ def everything(rounds: int, scale: float, bootstrap_servers: str | None, output:
             amount = max(round(claim.amount * scale), 1)
             fewer = min(rounds, claim.rounds)
             try:
-                found += report.verdicts(claim, _run(claim, claim.cases, amount, fewer, servers, version, output))
+                found += claim.verdicts(_run(claim, claim.cases, amount, fewer, servers, version, output))
             except harness.CaseFailed as error:  # the others still have something to say
                 error.show()
                 failed.append(claim.name)

@@ -134,6 +134,10 @@ class Claim:
         """The case that `name` is compared with."""
         return self.case(name).baseline or self.baseline
 
+    def verdicts(self, results: Results) -> list[Verdict]:
+        """Of the goals whose cases were run."""
+        return [verdict for goal in self.goals if (verdict := goal.judge(results)) is not None]
+
     def chosen(self, names: Collection[str]) -> list[Case]:
         """The cases of these names with all they are compared with; every case where there are no names."""
         wanted = {*names, *map(self.baseline_of, names)}

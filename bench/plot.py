@@ -10,6 +10,9 @@ from bench.claim import Claim, Metric, Results, median, ratio, ratios
 
 # Okabe and Ito's colours, told apart by every kind of colour vision.
 OURS, LIMIT, OTHERS, INK = "#0072B2", "#E69F00", "#BBBBBB", "#333333"
+PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+# Panels side by side; more come in two columns.
+WIDEST = 3
 # Of a panel's width: room right of the longest bar for the figures.
 MARGIN = 0.45
 
@@ -25,21 +28,25 @@ def write(claim: Claim, results: Results, path: Path) -> None:
     from matplotlib.figure import Figure
 
     metrics = [metric for metric in claim.metrics if metric.ratio]
-    figure = Figure(figsize=(3 + 3.8 * len(metrics), 1.6 + 0.32 * len(results)), layout="constrained")
+    columns = len(metrics) if len(metrics) <= WIDEST else 2
+    rows = -(-len(metrics) // columns)
+    figure = Figure(figsize=(3 + 3.8 * columns, 0.9 + (0.7 + 0.32 * len(results)) * rows), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(claim.title, x=0.01, ha="left", fontsize=13, color=INK)
-    baselines = "; ".join(dict.fromkeys(claim.baseline_of(case) for case in results))
-    figure.supxlabel(
-        f"Ratio to {baselines}: bar the median, dots the rounds; in brackets the median itself",
-        x=0.01,
-        ha="left",
-        fontsize=8,
-        color=INK,
-    )
-    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
-    for panel, metric in zip(panels, metrics, strict=True):
+    figure.supxlabel(_legend(claim, results), x=0.01, ha="left", fontsize=8, color=INK)
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False).flat
+    for panel, metric in zip(panels, metrics, strict=False):
         _draw(panel, claim, results, metric)
+    for panel in panels[len(metrics) :]:
+        panel.remove()
     figure.savefig(path, dpi=150)
+
+
+def _legend(claim: Claim, results: Results) -> str:
+    baselines = "; ".join(dict.fromkeys(claim.baseline_of(case) for case in results))
+    text = f"Ratio to {baselines}: bar the median, dots the rounds; in brackets the median itself."
+    judged = claim.verdicts(results)
+    return f"{text}\nGoals met: {sum(verdict.met for verdict in judged)} of {len(judged)}." if judged else text
 
 
 def _draw(panel: Any, claim: Claim, results: Results, metric: Metric) -> None:
@@ -52,7 +59,9 @@ def _draw(panel: Any, claim: Claim, results: Results, metric: Metric) -> None:
         panel.plot(rounds, [row] * len(rounds), "o", ms=3.5, mfc="white", mec=INK, mew=0.7, zorder=3)
         text = f"{found:.2f}  ({median(results, case, metric.name):{metric.format}})"
         end = max(found, *rounds)
-        panel.annotate(text, (end, row), (6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+        panel.annotate(
+            text, (end, row), (6, 0), textcoords="offset points", va="center", fontsize=8, color=INK, bbox=PAPER
+        )
         longest = max(longest, end)
     panel.axvline(1, color=INK, lw=0.8, zorder=2)
     panel.set_xlim(0, longest * (1 + MARGIN))

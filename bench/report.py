@@ -13,11 +13,6 @@ from bench import plot
 from bench.claim import Claim, Measurement, Metric, Results, Verdict, median, ratio, ratios
 
 
-def verdicts(claim: Claim, results: Results) -> list[Verdict]:
-    """Of the goals whose cases were run."""
-    return [verdict for goal in claim.goals if (verdict := goal.judge(results)) is not None]
-
-
 def table(claim: Claim, results: Results) -> Table:
     """Medians of every metric, each with the median of its ratios to the baseline."""
     found = Table("", title=claim.title, caption="x: times the baseline, marked =", title_justify="left")
@@ -41,7 +36,7 @@ def show(claim: Claim, results: Results, console: Console) -> None:
     console.print(table(claim, results))
     for note in claim.notes:
         console.print(f"* {note}", markup=False, highlight=False)
-    show_verdicts(verdicts(claim, results), console)
+    show_verdicts(claim.verdicts(results), console)
 
 
 def show_verdicts(found: Iterable[Verdict], console: Console) -> None:
@@ -79,7 +74,7 @@ def as_json(claim: Claim, results: Results, amount: int, machine: dict[str, obje
                 "figure": verdict.figure,
                 "met": verdict.met,
             }
-            for verdict in verdicts(claim, results)
+            for verdict in claim.verdicts(results)
         ],
         "notes": list(claim.notes),
     }
