@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from bench import claims, harness, machine, plot, report
+from bench import claims, clients, harness, machine, plot, report
 from bench.claim import ROUNDS, Case, Claim, Job, Results
+from bench.measure import BATCH_LARGE, BATCH_SMALL, measure
 from tests.jars import JarsUnavailableError
 from tests.real_kafka import KAFKA_4, RealKafka
 
 OUTPUT = harness.ROOT / "build" / "bench"
 WIDTH = 120
+WARM_UP_RECORDS = 1_000_000
 F = TypeVar("F", bound=Callable[..., Any])
 
 bootstrap_option = click.option(
@@ -119,7 +121,15 @@ def _kafka(needed: bool, bootstrap: str | None) -> Iterator[tuple[str, str]]:
     else:
         harness.console.print(f"Starting Apache Kafka {KAFKA_4} ...")
         with RealKafka(KAFKA_4, options=harness.BROKER_OPTIONS) as kafka:
+            _warm_up(kafka.bootstrap_servers)
             yield kafka.bootstrap_servers, KAFKA_4
+
+
+def _warm_up(bootstrap: str) -> None:
+    """The broker's compiler has to settle too: the first cases of a first round would pay for it."""
+    for batch_size in (BATCH_SMALL, BATCH_LARGE):
+        with harness.topic(bootstrap) as topic:
+            measure(clients.replay(batch_size), Job(WARM_UP_RECORDS, bootstrap, topic))
 
 
 for name in claims.NAMES:
