@@ -55,7 +55,7 @@ cdef class AccumulatorCore:
 
     # The batch that has room for `r`: the open one, or a new one. Raises BufferExhaustedError at `deadline`. The caller
     # appends before anything that could let another thread run, then wakes the Sender.
-    cdef Batch open_batch(self, PartitionQueue queue, const Record* r, object deadline)
+    cdef Batch open_batch(self, PartitionQueue queue, Record* r, object deadline)
     # Thread: Sender, which alone uses the scratch.
     cdef int compress(self, Batch batch) except -1
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs)

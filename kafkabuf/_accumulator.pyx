@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 
 from kafkabuf._batch cimport PENDING, Batch
 from kafkabuf._pool cimport SCRATCH, BufferPool
-from kafkabuf._records cimport Record, has_room, record_size, size_upper_bound
+from kafkabuf._records cimport Record, has_room, size_upper_bound
 
 from kafkabuf.compression import scratch_size
 from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
@@ -108,11 +108,11 @@ cdef class AccumulatorCore:
         self.active = OrderedDict()
         self.incomplete = OrderedDict()
 
-    cdef Batch open_batch(self, PartitionQueue queue, const Record* r, object deadline):
+    cdef Batch open_batch(self, PartitionQueue queue, Record* r, object deadline):
         cdef Py_ssize_t n_slabs = self.pool.slabs_for(max(self.pool.slab_size, size_upper_bound(self.magic, r)))
         cdef Py_ssize_t slab
         if queue.open is not None:
-            if has_room(&queue.open.builder, record_size(&queue.open.builder, r)):
+            if has_room(&queue.open.builder, r):
                 return queue.open
             queue.seal()
         if self.closed:
@@ -125,7 +125,7 @@ cdef class AccumulatorCore:
             slab = self.pool.wait_allocate(n_slabs, deadline)
             # The GIL was free meanwhile. Whoever opened a batch here in that time has room for this record too, or not.
             if queue.open is not None:
-                if has_room(&queue.open.builder, record_size(&queue.open.builder, r)):
+                if has_room(&queue.open.builder, r):
                     self.pool.release(slab, n_slabs)
                     return queue.open
                 queue.seal()

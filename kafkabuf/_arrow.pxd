@@ -7,7 +7,7 @@ the start of the slice that was exported, so `start` is added to every look.
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
-from kafkabuf._records cimport Field
+from kafkabuf._wire cimport Field
 
 
 cdef extern from * nogil:

@@ -13,6 +13,7 @@ from kafkabuf._arrow cimport ArrowArray, ArrowSchema, Columns
 from kafkabuf._batch cimport Batch
 from kafkabuf._producer cimport ProducerCore
 from kafkabuf._records cimport Record, RecordsBuilder
+from kafkabuf._wire cimport Field
 
 
 cdef enum Stop:
@@ -58,8 +59,8 @@ cdef class Walker:
     # ---- the row that walk() is at
     cdef Record record
     cdef int32_t partition
-    cdef uint8_t* scratch           # its headers, encoded
-    cdef int64_t scratch_size
+    cdef Field* header_fields       # its headers: key, value, key, value, ...
+    cdef int64_t header_room        # headers that fit there
     # ---- the current topic
     cdef TopicQueues topic
     cdef bytes topic_bytes          # keeps name alive

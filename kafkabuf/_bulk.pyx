@@ -3,7 +3,7 @@
 
 cimport cython
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
 
@@ -16,8 +16,8 @@ from kafkabuf._arrow cimport (
 )
 from kafkabuf._batch cimport Batch
 from kafkabuf._producer cimport ProducerCore
-from kafkabuf._records cimport Field, append, has_room, put_field, record_size, size_upper_bound
-from kafkabuf._wire cimport partition_of_key
+from kafkabuf._records cimport append, has_room, size_upper_bound
+from kafkabuf._wire cimport Field, field_size, partition_of_key
 
 from kafkabuf.errors import (
     InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, KafkaError, RecordTooLargeError,
@@ -48,7 +48,7 @@ cdef class Walker:
 
     def __dealloc__(self):
         free(self.cursors)
-        free(self.scratch)
+        free(self.header_fields)
 
     # ---- without the GIL ---------------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ cdef class Walker:
             if stop != END:
                 return stop
             cursor = &self.cursors[self.partition]
-            if cursor.builder == NULL or not has_room(cursor.builder, record_size(cursor.builder, &self.record)):
+            if cursor.builder == NULL or not has_room(cursor.builder, &self.record):
                 return NO_ROOM
             self.row_segment[row[0]] = cursor.segment
             self.row_index[row[0]] = cursor.builder.count
@@ -92,7 +92,7 @@ cdef class Walker:
             headers_size = self.read_headers(row)
             if headers_size < 0:
                 return NO_MEMORY if headers_size == -1 else BAD_HEADERS
-            r.headers = self.scratch
+            r.headers = self.header_fields
             r.headers_size = headers_size
             if r.header_count and self.magic < 2:
                 return BAD_HEADERS
@@ -114,29 +114,25 @@ cdef class Walker:
         return END
 
     cdef int64_t read_headers(self, int64_t row) noexcept nogil:
-        """Encode the row's headers into the scratch; their bytes; -1 without memory, -2 for one without key."""
+        """Point the scratch at the row's headers; their encoded bytes; -1 without memory, -2 for one without key."""
         cdef Columns* c = self.columns
-        cdef int64_t item, begin = offset_at(&c.headers, row), end = offset_at(&c.headers, row + 1)
-        cdef int64_t size = 0, needed
-        cdef Field key, value
-        cdef uint8_t* grown
-        cdef uint8_t* p
+        cdef int64_t item, begin = offset_at(&c.headers, row), end = max(begin, offset_at(&c.headers, row + 1))
+        cdef int64_t size = 0
+        cdef Field* fields = self.header_fields
+        if end - begin > self.header_room:
+            fields = <Field*>realloc(fields, <size_t>(4 * (end - begin)) * sizeof(Field))
+            if fields == NULL:
+                return -1
+            self.header_fields = fields
+            self.header_room = 2 * (end - begin)
         for item in range(begin, end):
-            key = bytes_at(&c.header_key, item)
-            value = bytes_at(&c.header_value, item)
-            if key.size < 0:
+            fields[0] = bytes_at(&c.header_key, item)
+            fields[1] = bytes_at(&c.header_value, item)
+            if fields[0].size < 0:
                 return -2
-            needed = size + 20 + key.size + max(value.size, 0)
-            if needed > self.scratch_size:
-                grown = <uint8_t*>realloc(self.scratch, <size_t>(2 * needed))
-                if grown == NULL:
-                    return -1
-                self.scratch = grown
-                self.scratch_size = 2 * needed
-            p = put_field(self.scratch + size, &key)
-            p = put_field(p, &value)
-            size = p - self.scratch
-        self.record.header_count = <int32_t>(end - begin) if end > begin else 0
+            size += field_size(&fields[0]) + field_size(&fields[1])
+            fields += 2
+        self.record.header_count = <int32_t>(end - begin)
         return size
 
     # ---- with it -----------------------------------------------------------------------------------------------------
@@ -227,7 +223,7 @@ cdef class Walker:
                 self.sticky = self.topic.sticky.partition
                 return 0
         self.producer.check_open()
-        if queue.open is None or not has_room(&queue.open.builder, record_size(&queue.open.builder, &self.record)):
+        if queue.open is None or not has_room(&queue.open.builder, &self.record):
             n_slabs = self.accumulator.pool.slabs_for(
                 max(self.accumulator.pool.slab_size, size_upper_bound(self.magic, &self.record)))
             slab = self.accumulator.pool.try_allocate(n_slabs)

@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """send(): checks, topic, partition, timestamp, encode in place, future. All that is not per record is producer.py's."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.buffer cimport PyBuffer_Release
 from cpython.number cimport PyNumber_Index
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf._batch cimport Batch, RecordFuture, new_future
-from kafkabuf._records cimport Field, Record, append, encode_headers, has_room, record_size, size_upper_bound
+from kafkabuf._held cimport Headers, hold, hold_headers, release_headers
+from kafkabuf._records cimport Record, append, attach, attach_none, has_room, measure, size_upper_bound
 from kafkabuf._wire cimport partition_of_key
 
 from kafkabuf.clock import SystemClock
@@ -17,29 +17,6 @@ from kafkabuf.errors import (
     ClosedError, InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, RecordTooLargeError,
     SerializationError,
 )
-
-
-cdef int hold(object data, Field* field, Py_buffer* view, str what, str setting) except -1:
-    """Point `field` at the bytes of `data`. 1 when `view` was taken and must be released."""
-    if data is None:
-        field.data = NULL
-        field.size = -1
-        return 0
-    if PyBytes_CheckExact(data):
-        field.data = <const uint8_t*>PyBytes_AS_STRING(data)
-        field.size = PyBytes_GET_SIZE(data)
-        return 0
-    if not PyObject_CheckBuffer(data):
-        raise SerializationError(
-            f"the {what} is a {type(data).__name__}, and only bytes-like objects or None can be sent as they are: "
-            f"encode it, or configure {setting}")
-    try:
-        PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
-    except (BufferError, ValueError) as error:  # NumPy and released memoryviews raise the latter
-        raise SerializationError(f"the {what}'s memory is not one contiguous piece: {error}") from None
-    field.data = <const uint8_t*>view.buf
-    field.size = view.len
-    return 1
 
 
 cdef object serialized(object serializer, object data, str what):
@@ -90,7 +67,7 @@ cdef class ProducerCore:
         cdef Record r
         cdef Py_buffer key_view, value_view
         cdef bint key_held = False, value_held = False
-        cdef bytearray encoded
+        cdef Headers held
         cdef RecordFuture future
         cdef TopicQueues queues
         self.check_open()
@@ -105,23 +82,21 @@ cdef class ProducerCore:
         if self.value_serializer is not None:
             value = serialized(self.value_serializer, value, "value")
         r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-        r.headers = NULL
-        r.headers_size = r.header_count = 0
+        attach_none(&r)
         if headers is not None:
-            # One buffer a call: while this record waits for memory, other threads send theirs.
-            encoded = bytearray()
-            r.header_count = encode_headers(headers, encoded)
-            r.headers = <const uint8_t*><char*>encoded
-            r.headers_size = len(encoded)
+            hold_headers(&held, headers)
+            attach(&r, &held)
         try:
-            key_held = hold(key, &r.key, &key_view, "key", "key_serializer")
-            value_held = hold(value, &r.value, &value_view, "value", "value_serializer")
+            key_held = hold(key, &r.key, &key_view, "key")
+            value_held = hold(value, &r.value, &value_view, "value")
             future = self.enqueue(queues, partition, callback, &r)
         finally:
             if key_held:
                 PyBuffer_Release(&key_view)
             if value_held:
                 PyBuffer_Release(&value_view)
+            if headers is not None:
+                release_headers(&held)
         return future
 
     cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r):
@@ -138,12 +113,13 @@ cdef class ProducerCore:
             queue = topic.sticky
             sticky = True
         batch = queue.open
-        if batch is None or not has_room(&batch.builder, record_size(&batch.builder, r)):
+        if batch is None or not has_room(&batch.builder, r):
             if sticky and batch is not None:
                 queue.seal()
                 topic.next_sticky()
                 queue = topic.sticky
             batch = self.accumulator.open_batch(queue, r, self.clock.monotonic() + self.max_block)
+            measure(&batch.builder, r)
             opened = True
         future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
         append(&batch.builder, r)

@@ -20,14 +20,15 @@ Magic 2, one batch of records (KIP-98)::
             | key size varint | key | value size varint | value | header count varint | headers...
     header: key size varint | key | value size varint | value
 
-Capacity contract: `record_size` gives the exact bytes of the next record, `has_room` says whether they fit; the append
-functions write without looking. A builder belongs to one thread at a time, named in its Batch.
+Capacity contract: `measure` gives the exact bytes of the next record, `has_room` measures and says whether they fit;
+`append` writes what was measured, without looking. A builder belongs to one thread at a time, named in its Batch.
 """
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from kafkabuf._wire cimport put_bytes, put_varint, uvarint_size, varint_size
+from kafkabuf._held cimport Headers
+from kafkabuf._wire cimport Field, field_size, payload, uvarint_size, varint_size
 
 
 cdef enum:
@@ -55,20 +56,17 @@ cdef enum:
     RECORD_MAX_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
 
 
-cdef struct Field:
-    # Bytes of a key or value. `size` is -1 for null; then `data` is never read.
-    const uint8_t* data
-    int64_t size
-
-
 cdef struct Record:
     int64_t timestamp
     Field key
     Field value
-    # The headers already encoded (without their count); an empty blob and 0 where there are none.
-    const uint8_t* headers
+    # As in `Headers`: two Fields a header; and the bytes they become, without their count.
+    const Field* headers
     int64_t headers_size
     int32_t header_count
+    # Set by `measure`, for the next place of one batch.
+    int32_t size             # bytes there; a record's are < 2^31, size_upper_bound having been checked
+    int32_t body_size        # magic 2: those behind the length varint
 
 
 cdef struct RecordsBuilder:
@@ -89,22 +87,20 @@ cdef struct RecordsBuilder:
 cdef void builder_init(
     RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic
 ) noexcept nogil
+# Measured for this very place.
 cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil
 # Put `n` compressed bytes in the records' place. They must fit where the plain ones were.
 cdef void wrap(RecordsBuilder* b, const uint8_t* data, size_t n, int8_t codec) noexcept nogil
 cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence) noexcept nogil
-# Encodes [(str, bytes | None), ...] behind each other into `out`, which grows as needed; returns the count.
-cdef int32_t encode_headers(object headers, bytearray out) except -1
+cdef inline void attach(Record* r, const Headers* held) noexcept nogil:
+    r.headers = held.fields
+    r.headers_size = held.size
+    r.header_count = held.count
 
 
-cdef inline int64_t payload(const Field* f) noexcept nogil:
-    return f.size if f.size > 0 else 0
-
-
-# A magic 2 key or value: size varint, -1 for null, then the bytes.
-cdef inline uint8_t* put_field(uint8_t* p, const Field* f) noexcept nogil:
-    p = put_varint(p, f.size)
-    return put_bytes(p, f.data, <size_t>f.size) if f.size > 0 else p
+cdef inline void attach_none(Record* r) noexcept nogil:
+    r.headers = NULL
+    r.headers_size = r.header_count = 0
 
 
 # A batch of one such record, whatever its place in the batch: what a fresh allocation must offer.
@@ -115,20 +111,15 @@ cdef inline int64_t size_upper_bound(int8_t magic, const Record* r) noexcept nog
     return BATCH_RECORDS + RECORD_MAX_OVERHEAD + variable + r.headers_size
 
 
-# Bytes behind the length varint of a magic 2 record that becomes number b.count of this batch.
-cdef inline int64_t body_size(const RecordsBuilder* b, const Record* r) noexcept nogil:
+cdef inline void measure(const RecordsBuilder* b, Record* r) noexcept nogil:
     cdef int64_t delta = r.timestamp - b.base_timestamp if b.count else 0
-    return (1 + varint_size(delta) + uvarint_size(<uint64_t>b.count << 1)
-            + varint_size(r.key.size) + payload(&r.key) + varint_size(r.value.size) + payload(&r.value)
-            + uvarint_size(<uint64_t>r.header_count << 1) + r.headers_size)
-
-
-cdef inline int64_t record_size(const RecordsBuilder* b, const Record* r) noexcept nogil:
-    cdef int64_t body
     if b.magic < 2:
-        return MESSAGE_OVERHEAD + payload(&r.key) + payload(&r.value)
-    body = body_size(b, r)
-    return uvarint_size(<uint64_t>body << 1) + body
+        r.size = <int32_t>(MESSAGE_OVERHEAD + payload(&r.key) + payload(&r.value))
+        return
+    r.body_size = <int32_t>(1 + varint_size(delta) + uvarint_size(<uint64_t>b.count << 1)
+                            + field_size(&r.key) + field_size(&r.value)
+                            + uvarint_size(<uint64_t>r.header_count << 1) + r.headers_size)
+    r.size = uvarint_size(<uint64_t>r.body_size << 1) + r.body_size
 
 
 # Where the records begin, behind the header that is never compressed.
@@ -142,13 +133,14 @@ cdef inline size_t wrap_overhead(const RecordsBuilder* b) noexcept nogil:
 
 
 # Kafka's hasRoomFor: the first record always fits, since the memory was taken for it.
-cdef inline bint has_room(const RecordsBuilder* b, int64_t size) noexcept nogil:
-    return b.position + <size_t>size <= (b.write_limit if b.count else b.capacity)
+cdef inline bint has_room(const RecordsBuilder* b, Record* r) noexcept nogil:
+    measure(b, r)
+    return b.position + <size_t>r.size <= (b.write_limit if b.count else b.capacity)
 
 
 cdef class MemoryRecordsBuilder:
     cdef RecordsBuilder builder
     cdef object memory       # the bytearray that builder.base points into
-    cdef bytearray headers   # scratch
     cdef bint closed
+    cdef object _append(self, Record* r)
     cdef int _reserve(self, int magic, Py_ssize_t capacity, Py_ssize_t write_limit) except -1

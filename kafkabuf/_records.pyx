@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Encoding of records in place: size, reserve once, write, patch the header back. The layouts are in _records.pxd."""
 
+from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from kafkabuf._held cimport Headers, hold, hold_headers, release_headers
 from kafkabuf._wire cimport (
-    kb_crc32, kb_crc32_init, kb_crc32_portable, kb_crc32c, kb_crc32c_init, kb_crc32c_portable, murmur2, put_bytes,
-    put_i8, put_i16, put_i32, put_i64, put_varint,
+    Field, kb_crc32, kb_crc32_init, kb_crc32_portable, kb_crc32c, kb_crc32c_init, kb_crc32c_portable, murmur2,
+    put_bytes, put_field, put_i8, put_i16, put_i32, put_i64, put_varint,
 )
 
 import time
@@ -48,15 +48,16 @@ cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil:
 
 cdef inline void _append_v2(RecordsBuilder* b, const Record* r) noexcept nogil:
     cdef uint8_t* p = b.base + b.position
-    p = put_varint(p, body_size(b, r))
+    cdef int32_t i
+    p = put_varint(p, r.body_size)
     p = put_i8(p, 0)
     p = put_varint(p, r.timestamp - b.base_timestamp)
     p = put_varint(p, b.count)
     p = put_field(p, &r.key)
     p = put_field(p, &r.value)
     p = put_varint(p, r.header_count)
-    if r.headers_size > 0:
-        p = put_bytes(p, r.headers, <size_t>r.headers_size)
+    for i in range(2 * r.header_count):
+        p = put_field(p, &r.headers[i])
     b.position = <size_t>(p - b.base)
 
 
@@ -78,7 +79,7 @@ cdef inline void _seal_message(uint8_t* start, const uint8_t* end) noexcept nogi
 
 cdef inline void _append_v1(RecordsBuilder* b, const Record* r) noexcept nogil:
     cdef uint8_t* start = b.base + b.position
-    cdef uint8_t* p = _put_message_head(start, b.count, record_size(b, r), 0, r.timestamp)
+    cdef uint8_t* p = _put_message_head(start, b.count, r.size, 0, r.timestamp)
     p = put_i32(p, <int32_t>r.key.size)
     if r.key.size > 0:
         p = put_bytes(p, r.key.data, <size_t>r.key.size)
@@ -124,57 +125,6 @@ cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t 
             <int32_t>kb_crc32c(0, b.base + BATCH_ATTRIBUTES, b.position - BATCH_ATTRIBUTES))
 
 
-# ---- headers ---------------------------------------------------------------------------------------------------------
-
-cdef int32_t encode_headers(object headers, bytearray out) except -1:
-    cdef int32_t count = 0
-    cdef Py_ssize_t name_size
-    cdef const char* name
-    out.clear()
-    try:
-        pairs = iter(headers.items() if hasattr(headers, "items") else headers)
-    except TypeError:
-        raise SerializationError(
-            f"headers are pairs (str, bytes or None) or a mapping of them, found {type(headers).__name__}") from None
-    for header in pairs:
-        try:
-            key, value = header
-            name = PyUnicode_AsUTF8AndSize(key, &name_size)
-        except (TypeError, ValueError):
-            raise SerializationError(f"a header is a pair (str, bytes or None), found {header!r}") from None
-        _extend(out, <const uint8_t*>name, name_size)
-        if value is None:
-            _extend(out, NULL, -1)
-        else:
-            _extend_buffer(out, value)
-        count += 1
-    return count
-
-
-cdef int _extend_buffer(bytearray out, object value) except -1:
-    cdef Py_buffer view
-    if isinstance(value, str):
-        raise SerializationError(f"a header's value is bytes or None, found the str {value!r}: encode it")
-    try:
-        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
-    except (TypeError, BufferError, ValueError):  # the latter from NumPy and released memoryviews
-        raise SerializationError(f"a header's value is bytes or None, found {type(value).__name__}") from None
-    try:
-        _extend(out, <const uint8_t*>view.buf, view.len)
-    finally:
-        PyBuffer_Release(&view)
-    return 0
-
-
-cdef int _extend(bytearray out, const uint8_t* data, Py_ssize_t size) except -1:
-    cdef uint8_t varint[10]
-    cdef Py_ssize_t n = put_varint(varint, size) - varint
-    out += PyBytes_FromStringAndSize(<char*>varint, n)
-    if size > 0:
-        out += PyBytes_FromStringAndSize(<const char*>data, size)
-    return 0
-
-
 # ---- the Python face -------------------------------------------------------------------------------------------------
 
 cdef class MemoryRecordsBuilder:
@@ -193,7 +143,6 @@ cdef class MemoryRecordsBuilder:
             raise ValueError(f"magic is 1 or 2, found {magic}")
         if not 0 <= write_limit <= INT32_MAX:
             raise ValueError(f"write_limit is a number of bytes up to 2^31 - 1, found {write_limit}")
-        self.headers = bytearray()
         self._reserve(magic, max(write_limit, BATCH_RECORDS), write_limit)
 
     cdef int _reserve(self, int magic, Py_ssize_t capacity, Py_ssize_t write_limit) except -1:
@@ -201,7 +150,7 @@ cdef class MemoryRecordsBuilder:
         builder_init(&self.builder, <uint8_t*><char*>self.memory, capacity, write_limit, magic)
         return 0
 
-    def append(self, int64_t timestamp_ms, const uint8_t[::1] key, const uint8_t[::1] value, headers=()):
+    def append(self, int64_t timestamp_ms, key, value, headers=None):
         """Append a record; its offset within the batch, or None when the batch has no room for it.
 
         `key` and `value` are bytes-like or None; `headers` pairs of (str, bytes or None), for magic 2 only.
@@ -209,27 +158,41 @@ cdef class MemoryRecordsBuilder:
         different signs may lie further apart than a delta reaches), ClosedError after `close`.
         """
         cdef Record r
-        cdef Py_ssize_t needed
+        cdef Headers held
+        cdef Py_buffer key_view, value_view
+        cdef bint key_held = False, value_held = False
         if self.closed:
             raise ClosedError("the batch is closed")
         if timestamp_ms < 0:
             raise InvalidTimestampError(f"timestamp_ms must not be negative, found {timestamp_ms}")
         r.timestamp = timestamp_ms
-        r.key = _field(key)
-        r.value = _field(value)
-        r.header_count = encode_headers(headers, self.headers)
-        r.headers = <const uint8_t*><char*>self.headers
-        r.headers_size = len(self.headers)
+        attach_none(&r)
+        if headers is not None:
+            hold_headers(&held, headers)
+            attach(&r, &held)
+        try:
+            key_held = hold(key, &r.key, &key_view, "key")
+            value_held = hold(value, &r.value, &value_view, "value")
+            return self._append(&r)
+        finally:
+            if key_held:
+                PyBuffer_Release(&key_view)
+            if value_held:
+                PyBuffer_Release(&value_view)
+            if headers is not None:
+                release_headers(&held)
+
+    cdef object _append(self, Record* r):
+        cdef int64_t needed = size_upper_bound(self.builder.magic, r)
         if r.header_count and self.builder.magic < 2:
             raise SerializationError("magic 1 has no headers: use magic 2")
-        needed = size_upper_bound(self.builder.magic, &r)
         if needed > INT32_MAX:
             raise RecordTooLargeError(f"a record of {needed} bytes is past the format's limit of 2^31 - 1")
         if self.builder.count == 0 and needed > <Py_ssize_t>self.builder.capacity:
             self._reserve(self.builder.magic, needed, self.builder.write_limit)
-        if not has_room(&self.builder, record_size(&self.builder, &r)):
+        if not has_room(&self.builder, r):
             return None
-        append(&self.builder, &r)
+        append(&self.builder, r)
         return self.builder.count - 1
 
     def close(self, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1):
@@ -251,16 +214,16 @@ cdef class MemoryRecordsBuilder:
         r.timestamp = timestamp_ms
         r.key = _field(key)
         r.value = _field(value)
-        r.headers = NULL
-        r.headers_size = r.header_count = 0
+        attach_none(&r)
         if self.builder.count or size_upper_bound(b.magic, &r) > capacity:
             raise ValueError("needs a builder without records whose write_limit holds one of these")
         started = time.perf_counter()
         with nogil:
             for _i in range(count):
-                if not has_room(&b, record_size(&b, &r)):
+                if not has_room(&b, &r):
                     finish(&b, -1, -1, -1)
                     builder_init(&b, b.base, b.capacity, b.write_limit, b.magic)
+                    measure(&b, &r)
                 append(&b, &r)
             finish(&b, -1, -1, -1)
         elapsed = time.perf_counter() - started
@@ -291,11 +254,12 @@ cdef Field _field(const uint8_t[::1] data):
 def estimate_size_upper_bound(int magic, const uint8_t[::1] key, const uint8_t[::1] value, headers=()):
     """Bytes that a batch of this one record never exceeds (Kafka's `estimateSizeInBytesUpperBound`)."""
     cdef Record r
-    cdef bytearray encoded = bytearray()
+    cdef Headers held
     r.key = _field(key)
     r.value = _field(value)
-    r.header_count = encode_headers(headers, encoded)
-    r.headers_size = len(encoded)
+    hold_headers(&held, headers)
+    attach(&r, &held)
+    release_headers(&held)
     return size_upper_bound(magic, &r)
 
 

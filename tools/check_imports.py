@@ -31,7 +31,7 @@ LAYERS = (
         "record_metadata",
         "version",
     },
-    {"_slabs", "_pool", "_records", "_batch", "_accumulator", "_drain", "_split", "network", "protocol"},
+    {"_slabs", "_pool", "_records", "_held", "_batch", "_accumulator", "_drain", "_split", "network", "protocol"},
     {"accumulator", "_sender", "sender", "metadata", "transactions", "partitioner", "serialization", "interceptors"},
     {"_arrow", "_bulk", "_producer", "producer", "report"},
     {""},

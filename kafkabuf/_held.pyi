@@ -1,0 +1,1 @@
+# What the compiled callers of send() borrow; nothing here is callable from Python.

@@ -1,0 +1,130 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Keys, values and headers as users give them. No object is made for bytes, nor for a list or tuple of pairs."""
+
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_IsContiguous, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.sequence cimport PySequence_Fast_GET_ITEM, PySequence_Fast_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int32_t, uint8_t
+from libc.stdlib cimport free, malloc
+
+from kafkabuf._wire cimport Field, field_size
+
+from kafkabuf.errors import SerializationError
+
+
+cdef int hold_other(object data, Field* field, Py_buffer* view, str what) except -1:
+    if data is None:
+        field.data = NULL
+        field.size = -1
+        return 0
+    if not PyObject_CheckBuffer(data):
+        raise SerializationError(
+            f"the {what} is a {type(data).__name__}, and only bytes-like objects or None can be sent as they are: "
+            f"encode it, or configure {what}_serializer")
+    try:
+        PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+    except (BufferError, ValueError) as error:  # NumPy and released memoryviews raise the latter
+        raise SerializationError(f"the {what}'s memory is not one contiguous piece: {error}") from None
+    field.data = <const uint8_t*>view.buf
+    field.size = view.len
+    return 1
+
+
+cdef int hold_headers(Headers* held, object headers) except -1:
+    cdef Py_ssize_t i = 0, n
+    held.count = 0
+    held.size = 0
+    held.fields = held.fields_at_hand
+    held.owners = held.owners_at_hand
+    if type(headers) is not tuple and (type(headers) is not list or len(<list>headers) > HEADERS_AT_HAND):
+        headers = tuple(pairs_of(headers))
+    n = PySequence_Fast_GET_SIZE(headers)
+    header = None
+    try:
+        if n > HEADERS_AT_HAND:
+            take_memory(held, n)
+        # An odd pair may run the user's code, and that shorten the list; longer than at first it need not be read.
+        while i < n and i < PySequence_Fast_GET_SIZE(headers):
+            header = <object>PySequence_Fast_GET_ITEM(headers, i)
+            name, value = header
+            hold_pair(held, name, value)
+            i += 1
+    except BaseException as error:
+        release_headers(held)
+        if isinstance(error, (TypeError, ValueError)) and not isinstance(error, SerializationError):
+            raise SerializationError(f"a header is a pair (str, bytes or None), found {header!r}") from None
+        raise
+    return 0
+
+
+cdef void release_headers(Headers* held) noexcept:
+    cdef int32_t i
+    for i in range(2 * held.count):
+        Py_DECREF(<object>held.owners[i])
+    if held.fields != held.fields_at_hand:
+        free(held.fields)
+        free(held.owners)
+
+
+cdef object pairs_of(object headers):
+    try:
+        return iter(headers.items() if hasattr(headers, "items") else headers)
+    except TypeError:
+        raise SerializationError(
+            f"headers are pairs (str, bytes or None) or a mapping of them, found {type(headers).__name__}") from None
+
+
+cdef int take_memory(Headers* held, Py_ssize_t n) except -1:
+    cdef Field* fields = <Field*>malloc(2 * n * sizeof(Field))
+    cdef PyObject** owners = <PyObject**>malloc(2 * n * sizeof(PyObject*))
+    if fields == NULL or owners == NULL:
+        free(fields)
+        free(owners)
+        raise MemoryError(f"no memory for {n} headers")
+    held.fields = fields
+    held.owners = owners
+    return 0
+
+
+cdef int hold_pair(Headers* held, object name, object value) except -1:
+    cdef Field* field = &held.fields[2 * held.count]
+    cdef PyObject** owner = &held.owners[2 * held.count]
+    cdef Py_ssize_t name_size
+    field[0].data = <const uint8_t*>PyUnicode_AsUTF8AndSize(name, &name_size)
+    field[0].size = name_size
+    if type(value) is bytes:
+        field[1].data = <const uint8_t*>PyBytes_AS_STRING(value)
+        field[1].size = PyBytes_GET_SIZE(value)
+    elif value is None:
+        field[1].data = NULL
+        field[1].size = -1
+    else:
+        value = view_of(value)
+        field[1].data = <const uint8_t*>PyMemoryView_GET_BUFFER(value).buf
+        field[1].size = PyMemoryView_GET_BUFFER(value).len
+    Py_INCREF(name)
+    Py_INCREF(value)
+    owner[0] = <PyObject*>name
+    owner[1] = <PyObject*>value
+    held.size += field_size(&field[0]) + field_size(&field[1])
+    held.count += 1
+    return 0
+
+
+cdef object view_of(object value):
+    """A memoryview, which keeps the bytes where they are for as long as it lives."""
+    if isinstance(value, str):
+        raise SerializationError(f"a header's value is bytes or None, found the str {value!r}: encode it")
+    try:
+        view = PyMemoryView_FromObject(value)
+    except (TypeError, BufferError, ValueError):  # the latter from NumPy and released memoryviews
+        view = None
+    if view is None or not PyBuffer_IsContiguous(PyMemoryView_GET_BUFFER(view), b"A"):
+        raise SerializationError(f"a header's value is bytes or None, found {type(value).__name__}")
+    return view
