@@ -1,0 +1,118 @@
+"""Counting the instructions of bench/kernels.py under valgrind's callgrind: the same count on a busy machine as on a
+quiet one.
+
+One process runs all kernels. Only they are instrumented, not the start of the interpreter: bench/callgrind.c, compiled
+here and preloaded, marks where each begins and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.kernels import ALL, ROUNDS
+
+ROOT = Path(__file__).parent.parent
+TIME_OUT = 300.0  # seconds for all kernels, which take ten on a quiet machine
+
+# Nothing that may differ from run to run or from machine to machine and that changes what is executed: no other
+# variables at all, hashes as they are without a seed, no worker threads.
+ENVIRONMENT = {
+    "LC_ALL": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+
+_TRIGGER = "desc: Trigger: Client Request: "
+_DEFINED = re.compile(r"\((\d+)\)(?: (.+))?")
+
+
+class CallgrindError(Exception):
+    """Nothing could be counted; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """Instructions for one unit of a kernel's work: in kafkabuf's extensions alone, and in the whole process."""
+
+    own: float
+    total: float
+
+
+def count_kernels() -> dict[str, Count]:
+    """Every kernel's count."""
+    valgrind, setarch = _found("valgrind"), _found("setarch")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        preload = _compile_marks(folder)
+        command = [setarch, "-R", valgrind, "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"]
+        command += ["--dump-line=no", f"--callgrind-out-file={folder / 'out'}", sys.executable, "-m", "bench.kernels"]
+        environment = ENVIRONMENT | {"LD_PRELOAD": str(preload)}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIME_OUT)
+        if done.returncode:
+            raise CallgrindError(f"the kernels failed under callgrind:\n{done.stderr}")
+        rounds: dict[str, list[tuple[float, float]]] = {}
+        for path in folder.glob("out.*"):  # one a kernel; the file without a number has what came after the last
+            kernel, own, total = parse(path.read_text(), str(ROOT / "kafkabuf") + os.sep)
+            rounds.setdefault(kernel, []).append((own / ALL[kernel].units, total / ALL[kernel].units))
+    if {kernel: len(found) for kernel, found in rounds.items()} != dict.fromkeys(ALL, ROUNDS):
+        raise CallgrindError(f"callgrind counted {sorted(rounds)} where {sorted(ALL)} were run, {ROUNDS} times each")
+    return {kernel: Count(*map(min, zip(*rounds[kernel], strict=True))) for kernel in ALL}
+
+
+def _found(tool: str) -> str:
+    path = shutil.which(tool)
+    if path is None:
+        raise CallgrindError(
+            f"{tool} is not installed. Debian, Ubuntu: apt install valgrind util-linux. Fedora: dnf install valgrind "
+            "valgrind-devel util-linux"
+        )
+    return path
+
+
+def _compile_marks(folder: Path) -> Path:
+    target = folder / "marks.so"
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    source = str(Path(__file__).with_suffix(".c"))
+    command = [*compiler.split(), "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o", str(target), source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise CallgrindError(f"{compiler} could not compile {source}:\n{done.stderr}")
+    return target
+
+
+def parse(profile: str, own: str) -> tuple[str, int, int]:
+    """(kernel, instructions in objects below `own`, all instructions) of one of callgrind's dumps.
+
+    The format is in valgrind's manual: cost lines follow the `ob=` and `fn=` they belong to, names are given in full
+    once and by number afterwards, and the line behind `calls=` is what the callee took, counted there already.
+    """
+    kernel = ""
+    names: dict[str, str] = {}
+    inside = False
+    costs = {True: 0, False: 0}
+    lines = iter(profile.splitlines())
+    for line in lines:
+        if line.startswith(_TRIGGER):
+            kernel = line.removeprefix(_TRIGGER)
+        elif line.startswith(("ob=", "cob=")):
+            match = _DEFINED.match(line.partition("=")[2])
+            assert match is not None
+            names.setdefault(match[1], match[2])
+            if line.startswith("ob="):
+                inside = names[match[1]].startswith(own)
+        elif line.startswith("calls="):
+            next(lines)
+        elif line[:1] in "0123456789+-*" and line:
+            costs[inside] += int(line.split()[1])
+    return kernel, costs[True], costs[True] + costs[False]

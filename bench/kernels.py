@@ -1,0 +1,320 @@
+"""The kernels whose instructions are counted: the producer's work in its pieces, without a network.
+
+`python -m bench.kernels` runs them all, one after the other; it works only where bench/callgrind.py started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+
+from kafkabuf._pool import BufferPool
+from kafkabuf._records import MemoryRecordsBuilder, crc32, crc32c
+from kafkabuf.accumulator import RecordAccumulator
+from kafkabuf.clock import SystemClock
+from kafkabuf.config import ProducerConfig
+from kafkabuf.metadata import Metadata
+from kafkabuf.network.client import Completion, NetworkClient, Request
+from kafkabuf.sender import Sender
+from tests.fake_client import Answer, FakeClient, encode_answer
+from tests.producer_support import TOPIC, Appender
+
+NODE = 1
+VALUE = bytes(100)
+KEYS = [b"%016d" % number for number in range(64)]
+HEADERS = [("trace", b"0123456789abcdef"), ("origin", b"bench")]
+PARTITIONS = 6  # of a topic whose records have keys
+
+ROUNDS = 3  # of each kernel; the least counts
+
+Run = Callable[[int], object]  # does so many units of a kernel's work
+
+
+class Broker(FakeClient):
+    """Stores nothing and answers at once, with bytes made beforehand: neither is the producer's work."""
+
+    answer_bytes: bytes = b""
+
+    def send(self, node_id: int, request: Request) -> None:
+        request.build(1)
+        self._completions.append(Completion(request, node_id, self.answer_bytes, None, 0.0))
+
+    def poll(self, timeout: float) -> list[Completion]:
+        return self._taken()
+
+
+class Producer:
+    """A producer without threads and sockets. `busy`: the partitions that each request carries."""
+
+    def __init__(self, partitions: int = 1, busy: int = 1) -> None:
+        settings = {"bootstrap_servers": "localhost:9", "linger_ms": 0, "max_in_flight_requests_per_connection": 5}
+        config = ProducerConfig.from_mapping(settings)
+        clock = SystemClock()  # the real one, for what it costs; but its time stands still, see callgrind.c
+        broker = Broker()
+        client = cast(NetworkClient, broker)
+        version = client.api_version(NODE, 0, (0, 12))
+        broker.answer_bytes = encode_answer(version, 1, {(TOPIC, partition): Answer() for partition in range(busy)})
+        pool = BufferPool(config.buffer_memory, config.slab_size, clock=clock)
+        self.accumulator = RecordAccumulator(config, pool, clock, client.wakeup)
+        self.turn = Sender(config, self.accumulator, Metadata(config, clock), client, clock).run_once
+        appender = Appender(self.accumulator, config, clock)
+        self.send = appender.send
+        self.send_arrow = appender.send_arrow
+        self.accumulator.topic_queues(TOPIC, [NODE] * partitions)
+
+    def finish(self) -> None:
+        """Turn until every record has its outcome."""
+        while self.accumulator.incomplete:
+            self.turn()
+
+
+# ---- the reference: no line of kafkabuf ------------------------------------------------------------------------------
+
+
+def reference() -> Run:
+    """Calls, small objects, dictionaries, attributes: what the interpreter does in the other kernels too."""
+
+    class Holder:
+        value = b""
+
+        def hold(self, value: bytes) -> int:
+            self.value = value
+            return len(value)
+
+    def run(n: int) -> None:
+        holder = Holder()
+        seen: dict[bytes, list[int]] = {}
+        for number in range(n):
+            key = KEYS[number & 63]
+            seen.setdefault(key, []).append(holder.hold(key + VALUE))
+            if len(seen[key]) > 3:
+                del seen[key]
+
+    return run
+
+
+# ---- append ----------------------------------------------------------------------------------------------------------
+
+
+def send() -> Run:
+    send = Producer().send
+
+    def run(n: int) -> None:
+        for _ in range(n):
+            send(TOPIC, VALUE)
+
+    return run
+
+
+def send_key() -> Run:
+    send = Producer(PARTITIONS).send
+
+    def run(n: int) -> None:
+        for number in range(n):
+            send(TOPIC, VALUE, KEYS[number & 63])
+
+    return run
+
+
+def send_key_headers() -> Run:
+    send = Producer(PARTITIONS).send
+
+    def run(n: int) -> None:
+        for number in range(n):
+            send(TOPIC, VALUE, key=KEYS[number & 63], headers=HEADERS)
+
+    return run
+
+
+def send_callback() -> Run:
+    """With the callback's call, and therefore with all that lies between."""
+    producer = Producer()
+    results: list[Any] = []
+
+    def run(n: int) -> None:
+        results.clear()
+        for _ in range(n):
+            producer.send(TOPIC, VALUE, callback=lambda metadata, error: results.append(metadata))
+        producer.finish()
+        assert len(results) == n
+
+    return run
+
+
+def future_result() -> Run:
+    """result() of a record that was acknowledged; 5,000 times at most."""
+    producer = Producer()
+    futures = [producer.send(TOPIC, VALUE) for _ in range(5_000)]
+    producer.finish()
+
+    def run(n: int) -> None:
+        for _ in range(n):
+            futures.pop().result()
+
+    return run
+
+
+def send_arrow(*, key: bool) -> Run:
+    producer = Producer(PARTITIONS if key else 1)
+    columns: dict[str, Any] = {"value": pa.array([VALUE] * 1_000, pa.binary())}
+    if key:
+        columns["key"] = pa.array([KEYS[number & 63] for number in range(1_000)], pa.binary())
+    rows = pa.record_batch(columns)
+
+    def run(n: int) -> None:
+        for _ in range(0, n, 1_000):
+            producer.send_arrow(rows, TOPIC)
+
+    return run
+
+
+# ---- encode ----------------------------------------------------------------------------------------------------------
+
+
+def encode(magic: int) -> Run:
+    def run(n: int) -> None:
+        builder = MemoryRecordsBuilder(magic, 128 * 1024)
+        for number in range(n):
+            builder.append(number, KEYS[number & 63], VALUE)
+        builder.close()
+
+    return run
+
+
+def checksum(function: Callable[[bytes], int]) -> Run:
+    """Over 128 KiB at a time; the unit is a KiB."""
+    data = bytes(128 * 1024)
+
+    def run(n: int) -> None:
+        for _ in range(0, n, 128):
+            function(data)
+
+    return run
+
+
+# ---- pool ------------------------------------------------------------------------------------------------------------
+
+
+def pool_slab() -> Run:
+    return BufferPool(1 << 20, 16 * 1024, clock=SystemClock())._bench_pairs
+
+
+def pool_run() -> Run:
+    """40,000 bytes, which take three slabs, through the pool's Python face."""
+    pool = BufferPool(1 << 20, 16 * 1024, clock=SystemClock())
+
+    def run(n: int) -> None:
+        for _ in range(n):
+            pool.allocate(40_000, 0).release()
+
+    return run
+
+
+# ---- drain -----------------------------------------------------------------------------------------------------------
+
+
+def drain(*, busy: int, idle: int = 0) -> Run:
+    """The Sender's turn with `busy` partitions that hold one record each; the unit is a batch, its send() included."""
+    producer = Producer(busy + idle, busy)
+
+    def run(n: int) -> None:
+        for _ in range(0, n, busy):
+            for partition in range(busy):
+                producer.send(TOPIC, VALUE, partition=partition)
+            producer.finish()
+
+    return run
+
+
+# ---- the gate's own test: kernels with a fault ----------------------------------------------------------------------
+
+
+def send_some_twice() -> Run:
+    """send() that takes a twentieth more of our instructions."""
+    send = Producer().send
+
+    def run(n: int) -> None:
+        for number in range(n):
+            send(TOPIC, VALUE)
+            if number % 20 == 0:
+                send(TOPIC, VALUE)
+
+    return run
+
+
+def send_by_way_of_python() -> Run:
+    """send() that takes a step in Python more, and not one of our instructions."""
+    send = Producer().send
+
+    def step(topic: str, value: bytes) -> Any:
+        return send(topic, value)
+
+    def run(n: int) -> None:
+        for _ in range(n):
+            step(TOPIC, VALUE)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Kernel:
+    make: Callable[[], Run]
+    units: int  # enough that what happens once a run does not show
+
+
+REFERENCE = "reference"
+KERNELS = {
+    REFERENCE: Kernel(reference, 1_000),
+    "send: value": Kernel(send, 1_000),
+    "send: value, key": Kernel(send_key, 1_000),
+    "send: value, key, 2 headers": Kernel(send_key_headers, 500),
+    "send: value, callback, and its call": Kernel(send_callback, 1_000),
+    "future.result()": Kernel(future_result, 500),
+    "send_arrow: value": Kernel(lambda: send_arrow(key=False), 5_000),
+    "send_arrow: value, key": Kernel(lambda: send_arrow(key=True), 5_000),
+    "encode: magic 2": Kernel(lambda: encode(2), 500),
+    "encode: magic 1": Kernel(lambda: encode(1), 500),
+    "CRC-32C, 1 KiB": Kernel(lambda: checksum(crc32c), 256),
+    "CRC-32, 1 KiB": Kernel(lambda: checksum(crc32), 256),
+    "pool: a slab and back": Kernel(pool_slab, 2_000),
+    "pool: 40,000 bytes and back": Kernel(pool_run, 500),
+    "drain: 1 partition": Kernel(lambda: drain(busy=1), 100),
+    "drain: 1 partition, 10,000 idle": Kernel(lambda: drain(busy=1, idle=10_000), 100),
+    "drain: 100 partitions": Kernel(lambda: drain(busy=100), 500),
+}
+# What the gate is tried on in every run, beside SOUND: the first must pass, the others must not.
+SOUND = "send: value"
+TRIALS = {
+    "the same again": Kernel(send, 1_000),
+    "one in twenty sent twice": Kernel(send_some_twice, 1_000),
+    "a Python call more": Kernel(send_by_way_of_python, 1_000),
+}
+ALL = KERNELS | TRIALS
+
+
+def main() -> None:
+    process = ctypes.CDLL(None)
+    begins, ends = process.kernel_begins, process.kernel_ends
+    gc.disable()
+    for name, kernel in ALL.items():
+        mark = name.encode()
+        run = kernel.make()
+        for _ in range(ROUNDS):
+            # Types get other tags after this, and so what collides in the interpreter's cache of attributes changes.
+            sys._clear_type_cache()
+            run(kernel.units)  # the interpreter specialises what it has run a few times, free lists fill
+            begins()
+            run(kernel.units)
+            ends(mark)
+        del run
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main()
