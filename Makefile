@@ -15,7 +15,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build java demo demo-kafka test lint format bench lock clean
+.PHONY: help build java demo demo-kafka test lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -71,6 +71,12 @@ bench: java $(VENV)/.bench  ## Measure every claim, peers beside us, real Apache
 
 bench-%: java $(VENV)/.bench
 	@$(BIN)/python -m bench $* $(ARGS)
+
+bench-gate: build  ## Fail where a kernel executes more instructions than bench/baseline.json says (needs valgrind)
+	@$(BIN)/python -m bench.gate
+
+bench-accept: build  ## Make what the kernels execute now the baseline, and show what changed (needs valgrind)
+	@$(BIN)/python -m bench.gate --accept
 
 # Locked under the oldest Python supported: what it resolves to has wheels for the newer ones, and every wheel's hash.
 lock:  ## Write the lock files anew from pyproject.toml and requirements.in

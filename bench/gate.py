@@ -7,7 +7,7 @@ Each kernel of bench/kernels.py has two figures in bench/baseline.json, and neit
 - `ratio`: instructions of the whole process, the interpreter's and libc's with ours, over those of a reference kernel
   that runs beside it. It sees work moved into Python, and Python code of ours that grew.
 
-One more than BAND above the baseline is a loss. `--accept` makes what is counted now the baseline.
+`own` more than BAND, or `ratio` more than RATIO_BAND, above the baseline is a loss. `--accept` makes what is counted now the baseline.
 """
 
 from __future__ import annotations
@@ -33,8 +33,16 @@ from kafkabuf import _records
 
 BASELINE = Path(__file__).with_name("baseline.json")
 BAND = 0.03
+# Wider: where objects lie moves collisions in the interpreter's caches, which is worth up to 2 % of a Sender's turn.
+RATIO_BAND = 0.05
 # For ratios where the baseline's interpreter was built otherwise: then the reference kernel has to even it out.
 WIDE_BAND = 0.10
+# In which of its figures, own and ratio, a trial shows a loss.
+SEEN = {
+    "the same again": (False, False),
+    "a tenth more records": (True, True),
+    "a Python call more": (False, True),
+}
 
 
 @dataclass(frozen=True)
@@ -76,20 +84,25 @@ def change(before: float, now: float) -> float:
     return now / before - 1 if before else float("inf")
 
 
-def judge(before: Reading | None, now: Reading | None, ratio_band: float = BAND) -> Verdict:
+def losses(before: Reading, now: Reading, ratio_band: float = RATIO_BAND) -> tuple[bool, bool]:
+    """Whether `own`, and whether `ratio`, is beyond its band."""
+    return change(before.own, now.own) > BAND, change(before.ratio, now.ratio) > ratio_band
+
+
+def judge(before: Reading | None, now: Reading | None, ratio_band: float = RATIO_BAND) -> Verdict:
     """One figure that is lost is a loss, whatever the other has gained."""
     if before is None:
         return Verdict.NEW
     if now is None:
         return Verdict.GONE
-    changes = [(change(before.own, now.own), BAND), (change(before.ratio, now.ratio), ratio_band)]
-    if any(found > band for found, band in changes):
+    if any(losses(before, now, ratio_band)):
         return Verdict.SLOWER
-    return Verdict.FASTER if any(found < -band for found, band in changes) else Verdict.SAME
+    faster = change(before.own, now.own) < -BAND or change(before.ratio, now.ratio) < -ratio_band
+    return Verdict.FASTER if faster else Verdict.SAME
 
 
 def verdicts(before: Baseline, now: Baseline) -> dict[str, Verdict]:
-    band = BAND if before.interpreter == now.interpreter else WIDE_BAND
+    band = RATIO_BAND if before.interpreter == now.interpreter else WIDE_BAND
     names = list(now.kernels) + [name for name in before.kernels if name not in now.kernels]
     return {name: judge(before.kernels.get(name), now.kernels.get(name), band) for name in names}
 
@@ -97,19 +110,18 @@ def verdicts(before: Baseline, now: Baseline) -> dict[str, Verdict]:
 def differences(before: Baseline, now: Baseline) -> list[str]:
     """What makes the compiled code another without anybody's doing; nothing: it can be compared."""
     return [
-        f"{what}: the baseline has {before.environment.get(what)!r}, here it is {found!r}"
+        f"{what}: the baseline has {before.environment[what]!r}, here it is {found!r}"
         for what, found in now.environment.items()
-        if found != before.environment.get(what)
+        if before.environment and found != before.environment[what]
     ]
 
 
-def blind_spots(readings: Mapping[str, Reading]) -> list[str]:
-    """Trials whose outcome is not what it must be: the gate's own fault, or the machine's."""
-    expected = dict.fromkeys(TRIALS, Verdict.SLOWER) | {"the same again": Verdict.SAME}
+def blind_spots(found: Mapping[str, Reading]) -> list[str]:
+    """Trials in which the gate does not see what is there, or sees what is not."""
     return [
-        f"{SOUND}, {trial}: judged {found.name}, must be {expected[trial].name}"
+        f"{trial}: loss seen in own {seen[0]}, in whole {seen[1]}; it must be {SEEN[trial][0]}, {SEEN[trial][1]}"
         for trial in TRIALS
-        if (found := judge(readings[SOUND], readings[trial])) is not expected[trial]
+        if (seen := losses(found[SOUND], found[trial])) != SEEN[trial]
     ]
 
 
@@ -186,8 +198,7 @@ def show_trials(found: Mapping[str, Reading]) -> None:
     print(f"The gate tried on '{SOUND}':")
     for trial in TRIALS:
         own, ratio = change(sound.own, found[trial].own), change(sound.ratio, found[trial].ratio)
-        verdict = judge(sound, found[trial])
-        print(f"  {trial}: own {own:+.1%}, whole {ratio:+.1%}: {'refused' if verdict.fails else 'passed'}")
+        print(f"  {trial}: own {own:+.1%}, whole {ratio:+.1%}: {judge(sound, found[trial]).name}")
 
 
 @click.command()
@@ -205,7 +216,7 @@ def main(accept: bool) -> None:
     show_trials(counted)
     if blind := blind_spots(counted):
         raise click.ClickException(
-            "the gate does not see what it must, so its verdicts are worth nothing:\n" + "\n".join(blind)
+            "the gate does not see what it must, so its verdicts are worth nothing:\n  " + "\n  ".join(blind)
         )
     if accept:
         save(BASELINE, now)
@@ -218,7 +229,7 @@ def main(accept: bool) -> None:
         )
     elif failed := [name for name, verdict in found.items() if verdict.fails]:
         raise click.ClickException(
-            f"more than {BAND:.0%} above the baseline, or without one: {', '.join(failed)}. Find out why. What is "
+            f"beyond their band, or without a baseline: {', '.join(failed)}. Find out why. What is "
             "worth its price is accepted with `make bench-accept`, and the commit message says what for."
         )
 

@@ -235,21 +235,13 @@ def drain(*, busy: int, idle: int = 0) -> Run:
 # ---- the gate's own test: kernels with a fault ----------------------------------------------------------------------
 
 
-def send_some_twice() -> Run:
-    """send() that takes a twentieth more of our instructions."""
-    send = Producer().send
-
-    def run(n: int) -> None:
-        for number in range(n):
-            send(TOPIC, VALUE)
-            if number % 20 == 0:
-                send(TOPIC, VALUE)
-
-    return run
+def send_a_tenth_more() -> Run:
+    run = send()
+    return lambda n: run(n + n // 10)
 
 
 def send_by_way_of_python() -> Run:
-    """send() that takes a step in Python more, and not one of our instructions."""
+    """Not one of our own instructions more."""
     send = Producer().send
 
     def step(topic: str, value: bytes) -> Any:
@@ -265,7 +257,7 @@ def send_by_way_of_python() -> Run:
 @dataclass(frozen=True)
 class Kernel:
     make: Callable[[], Run]
-    units: int  # enough that what happens once a run does not show
+    units: int  # of work in a run; enough that what happens once a run does not show
 
 
 REFERENCE = "reference"
@@ -286,13 +278,13 @@ KERNELS = {
     "pool: 40,000 bytes and back": Kernel(pool_run, 500),
     "drain: 1 partition": Kernel(lambda: drain(busy=1), 100),
     "drain: 1 partition, 10,000 idle": Kernel(lambda: drain(busy=1, idle=10_000), 100),
-    "drain: 100 partitions": Kernel(lambda: drain(busy=100), 500),
+    "drain: 100 partitions": Kernel(lambda: drain(busy=100), 1_000),
 }
-# What the gate is tried on in every run, beside SOUND: the first must pass, the others must not.
+# What the gate is tried on in every run, against SOUND. bench/gate.py says what it must see.
 SOUND = "send: value"
 TRIALS = {
     "the same again": Kernel(send, 1_000),
-    "one in twenty sent twice": Kernel(send_some_twice, 1_000),
+    "a tenth more records": Kernel(send_a_tenth_more, 1_000),
     "a Python call more": Kernel(send_by_way_of_python, 1_000),
 }
 ALL = KERNELS | TRIALS

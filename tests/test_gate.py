@@ -1,0 +1,181 @@
+"""The performance gate's judgement, on made-up counts; that it sees real ones is tried in each of its own runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bench import callgrind, gate
+from bench.callgrind import CallgrindError, Count, parse
+from bench.gate import Baseline, Reading, Verdict, judge, verdicts
+from bench.kernels import ALL, KERNELS, REFERENCE, SOUND, TRIALS
+
+BEFORE = Reading(own=1000.0, ratio=2.0)
+BASELINE = Baseline({"compiler": "GCC 12"}, "this build", {"send": BEFORE})
+# As the trials come out where nothing is wrong, for one unit of a kernel.
+HEALTHY = dict.fromkeys(ALL, Count(1000.0, 2000.0)) | {
+    REFERENCE: Count(0.0, 1000.0),
+    "a tenth more records": Count(1100.0, 2200.0),
+    "a Python call more": Count(1000.0, 2400.0),
+}
+
+
+# ---- verdicts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "ratio", "verdict"),
+    [
+        (1029.0, 2.09, Verdict.SAME),
+        (971.0, 1.91, Verdict.SAME),
+        (1031.0, 2.0, Verdict.SLOWER),
+        (1000.0, 2.11, Verdict.SLOWER),
+        (500.0, 2.11, Verdict.SLOWER),  # work moved into Python
+        (1031.0, 1.0, Verdict.SLOWER),
+        (969.0, 2.0, Verdict.FASTER),
+        (1000.0, 1.89, Verdict.FASTER),
+    ],
+)
+def test_a_loss_passes_or_noise_is_refused(own: float, ratio: float, verdict: Verdict) -> None:
+    assert judge(BEFORE, Reading(own, ratio)) is verdict
+
+
+def test_work_that_was_none_before_passes() -> None:
+    assert judge(Reading(0.0, 2.0), Reading(1.0, 2.0)) is Verdict.SLOWER
+    assert judge(Reading(0.0, 2.0), Reading(0.0, 2.0)) is Verdict.SAME
+
+
+def test_another_interpreters_share_is_taken_for_ours() -> None:
+    now = replace(BASELINE, kernels={"send": Reading(1000.0, 2.15)})
+    assert verdicts(BASELINE, now) == {"send": Verdict.SLOWER}
+    assert verdicts(BASELINE, replace(now, interpreter="another build")) == {"send": Verdict.SAME}
+    moved = Baseline(BASELINE.environment, "another build", {"send": Reading(1000.0, 2.25)})
+    assert verdicts(BASELINE, moved) == {"send": Verdict.SLOWER}
+    ours = Baseline(BASELINE.environment, "another build", {"send": Reading(1031.0, 2.0)})
+    assert verdicts(BASELINE, ours) == {"send": Verdict.SLOWER}
+
+
+def test_a_kernel_leaves_or_enters_without_being_accepted() -> None:
+    found = verdicts(BASELINE, replace(BASELINE, kernels={"drain": BEFORE}))
+    assert found == {"drain": Verdict.NEW, "send": Verdict.GONE}
+    assert all(verdict.fails for verdict in found.values())
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_a_gate_that_sees_nothing_is_believed(trial: str) -> None:
+    healthy = gate.readings(HEALTHY)
+    assert gate.blind_spots(healthy) == []
+    blind = Reading(1050.0, 2.0) if trial == "the same again" else healthy[SOUND]
+    (spot,) = gate.blind_spots(healthy | {trial: blind})
+    assert spot.startswith(trial)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "baseline.json"
+    monkeypatch.setattr(gate, "BASELINE", path)
+    return path
+
+
+def _run(monkeypatch: pytest.MonkeyPatch, counts: dict[str, Count], *arguments: str) -> Result:
+    monkeypatch.setattr(gate, "count_kernels", lambda: counts)
+    return CliRunner().invoke(gate.main, arguments)
+
+
+def test_a_loss_does_not_end_the_command_with_an_error(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _run(monkeypatch, HEALTHY, "--accept").exit_code == 0
+    assert _run(monkeypatch, HEALTHY).exit_code == 0
+    slower = HEALTHY | {"encode: magic 2": Count(1040.0, 2000.0)}
+    refused = _run(monkeypatch, slower)
+    assert refused.exit_code == 1
+    assert "SLOWER" in refused.output
+    assert "without a baseline: encode: magic 2. Find out why" in refused.output
+    accepted = _run(monkeypatch, slower, "--accept")
+    assert accepted.exit_code == 0
+    assert "+4.0%" in accepted.output  # what changed is shown
+    assert _run(monkeypatch, slower).exit_code == 0
+    assert list(gate.load(baseline).kernels) == [name for name in KERNELS if name != REFERENCE]
+
+
+def test_counts_of_another_compiler_are_compared(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run(monkeypatch, HEALTHY, "--accept")
+    found = gate.load(baseline)
+    gate.save(baseline, replace(found, environment=found.environment | {"compiler": "GCC 99"}))
+    refused = _run(monkeypatch, HEALTHY)
+    assert refused.exit_code == 1
+    assert "compiler: the baseline has 'GCC 99', here it is" in refused.output
+    assert "make bench-accept" in refused.output
+
+
+def test_a_baseline_is_taken_by_a_gate_that_sees_nothing(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blind = _run(monkeypatch, HEALTHY | {"a Python call more": HEALTHY[SOUND]}, "--accept")
+    assert blind.exit_code == 1
+    assert not baseline.exists()
+
+
+def test_nothing_says_that_valgrind_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CallgrindError, match=r"valgrind is not installed\. Debian, Ubuntu: apt install valgrind"):
+        callgrind.count_kernels()
+
+
+def test_the_committed_baseline_lacks_a_kernel() -> None:
+    assert gate.load(gate.BASELINE).kernels.keys() == KERNELS.keys() - {REFERENCE}
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_callees_instructions_are_counted_twice_or_as_the_callers() -> None:
+    # `_a.so` is named in full where it is called first, and by number where its own costs stand.
+    profile = """\
+desc: Trigger: Client Request: send: value
+summary: 1111
+ob=(1) /usr/lib/libpython.so
+fn=(1) eval
+0 1000
+cob=(2) /tree/kafkabuf/_a.so
+cfn=(2) send
+calls=7 0
+0 111
+fn=(3) another
+* 1
+ob=(2)
+fn=(2)
++3 10
+cob=(1)
+cfn=(1)
+calls=1 0
+-2 50
+ob=(3) /tree/kafkabuf_other/_b.so
+fn=(4) elsewhere
+0 100
+totals: 1111
+"""
+    assert parse(profile, "/tree/kafkabuf/") == ("send: value", 10, 1111)
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        (b"\0GCC: (Debian 12.2.0-14+deb12u1) 12.2.0\0", "GCC 12"),
+        (b"\0GCC: (GNU) 14.1.1 20240701\0", "GCC 14"),
+        (b"\0GCC: (Debian 12.2.0-14) 12.2.0\0Debian clang version 16.0.6\0", "clang 16"),
+        (b"\0", "unknown"),
+    ],
+)
+def test_a_compiler_is_taken_for_another(section: bytes, name: str) -> None:
+    assert gate.compiler(section) == name
+
+
+@pytest.mark.parametrize("kernel", ALL)
+def test_a_kernel_no_longer_runs(kernel: str) -> None:
+    run = ALL[kernel].make()
+    run(20)
+    run(20)
