@@ -7,7 +7,8 @@ Each kernel of bench/kernels.py has two figures in bench/baseline.json, and neit
 - `ratio`: instructions of the whole process, the interpreter's and libc's with ours, over those of a reference kernel
   that runs beside it. It sees work moved into Python, and Python code of ours that grew.
 
-`own` more than BAND, or `ratio` more than RATIO_BAND, above the baseline is a loss. `--accept` makes what is counted now the baseline.
+`own` more than BAND, or `ratio` more than RATIO_BAND, above the baseline is a loss. `--accept` makes what is counted
+now the baseline.
 """
 
 from __future__ import annotations
