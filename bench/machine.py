@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+import kafkabuf
 from tests.jars import JarsUnavailableError, java
 
 ROOT = Path(__file__).parent.parent
-PEERS = ("kafkabuf", "confluent-kafka", "aiokafka", "kafka-python", "pyarrow", "cramjam", "numpy")
+PEERS = ("confluent-kafka", "aiokafka", "kafka-python", "pyarrow", "cramjam", "numpy")
 
 
 def describe(kafka: str) -> dict[str, object]:
@@ -21,6 +22,7 @@ def describe(kafka: str) -> dict[str, object]:
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
+        "kafkabuf": kafkabuf.__version__,
         "cores": len(os.sched_getaffinity(0)),
         "processor": _processor(),
         "load_at_start": [round(load, 2) for load in os.getloadavg()],

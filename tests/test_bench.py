@@ -218,6 +218,7 @@ def test_the_command_leaves_no_figures_behind(cluster: EmbeddedCluster, tmp_path
     found = json.loads((tmp_path / "send.json").read_text())
     assert (found["records"], found["rounds"], list(found["cases"])) == (300, 1, [ours, theirs])
     assert {"cores", "load_at_start", "kernel", "kafka", "commit", "peers"} <= found["machine"].keys()
+    assert "none" not in found["machine"]["peers"].values()
     rounds = {name: case["rounds"] for name, case in found["cases"].items()}
     assert found["cases"][ours]["ratios"]["cpu_us"] == pytest.approx(ratio(rounds, ours, theirs, "cpu_us"))
     assert [(goal["other"], goal["metric"]) for goal in found["goals"]] == [
