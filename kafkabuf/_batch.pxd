@@ -3,8 +3,10 @@
 
 Ownership. The slab belongs to the batch from `__cinit__` on. It goes back to the pool when the batch is done *and* no
 socket reads it any more (`readers` is 0), whichever comes last: an expired batch whose bytes are still being written
-keeps its slab (KAFKA-19012). Everything here is guarded by the GIL, but for the bytes of a claimed batch, which its
-claimant writes without it.
+keeps its slab (KAFKA-19012). A part of a batch that was split has no slab of its own; it lies in that of the whole,
+which parts in front keep claimed.
+
+Everything here is guarded by the GIL, but for the bytes of a claimed batch, which its claimant writes without it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t

@@ -16,7 +16,8 @@ expiry find it, and is the last to get an outcome.
 Records keep their timestamps relative to the base they were written with, which any base may be, and get new offsets
 from 0 on, which never take more room than the old ones.
 
-Java splits at batch.size, and so has nothing to offer to a topic that takes less than that.
+Java splits at batch.size, which does not help where a topic takes less, and no plain magic 1 batch, since there the
+limit is one for each message; here it is split as well, to find the message that is too large.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE

@@ -209,6 +209,25 @@ def test_split_counts_against_retries() -> None:
     assert [offset_of(future) for future in futures] == list(range(12))
 
 
+def test_retries_before_the_split_count_against_its_parts() -> None:
+    rig = eager(retries=1, retry_backoff_ms=10, compression_type="zstd")
+    futures = [rig.send(b"." * 50) for _ in range(10)]
+    rig.client.answer(one_sent(rig), REQUEST_TIMED_OUT)
+    rig.turn()
+    rig.clock.advance(0.1)
+    refuse(rig, one_sent(rig))
+    rig.client.answer(one_sent(rig), base_offset=10)
+    rig.turn()
+    rest = one_sent(rig)
+    assert rest.produced.records[TOPIC, 0][22] & 7 == 4  # compressed again
+    rig.client.answer(rest, REQUEST_TIMED_OUT)
+    rig.turn()
+    rig.clock.advance(0.1)
+    rig.client.answer(one_sent(rig), base_offset=15)
+    rig.turn()
+    assert [offset_of(future) for future in futures] == list(range(10, 20))
+
+
 def test_two_batches_of_a_partition_are_split_at_once() -> None:
     rig = eager()
     topic = Topic(rig, 300)
