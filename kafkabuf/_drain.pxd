@@ -28,7 +28,7 @@ cdef class DrainCore(AccumulatorCore):
 
     # ---- thread: Sender
     cpdef Ready ready(self, double now)
-    cpdef list drain(self, list queues, double now)
+    cpdef list drain(self, list queues, double now, bint full=*)
     cpdef double time_to_expiry(self, double now)
     cpdef PartitionQueue queue_of(self, Batch batch)
     cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1

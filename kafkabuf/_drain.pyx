@@ -60,8 +60,11 @@ cdef class DrainCore(AccumulatorCore):
             return 0.0
         return max(head.created + self.linger - now, 0.0)
 
-    cpdef list drain(self, list queues, double now):
-        """At most one batch of each queue, together at most max.request.size, unless the first alone is larger."""
+    cpdef list drain(self, list queues, double now, bint full=False):
+        """At most one batch of each queue, together at most max.request.size, unless the first alone is larger.
+
+        `full`: only batches that take no further record.
+        """
         cdef list batches = []
         cdef PartitionQueue queue
         cdef Batch batch
@@ -69,6 +72,8 @@ cdef class DrainCore(AccumulatorCore):
         cdef bint exhausted = self.pool.exhausted()
         for queue in queues:
             if self.time_until_sendable(queue, now, exhausted) > 0:
+                continue
+            if full and not (<Batch>queue.batches[0]).closed:
                 continue
             if batches and size + <int64_t>(<Batch>queue.batches[0]).builder.position > self.max_request_size:
                 break

@@ -63,15 +63,19 @@ cdef class SenderCore:
             self.on_completion(completion)
 
     cdef double send_to(self, object node_id, list queues, double now) except? -1:
-        """Fill the node's in-flight table; the seconds after which the node should be tried again."""
+        """Fill the node's in-flight table, and queue what is full behind it; seconds until it should be tried again."""
         cdef list batches
-        while self._client.ready(node_id):
-            batches = self._accumulator.drain(queues, now)
+        while True:
+            if self._client.ready(node_id):
+                batches = self._accumulator.drain(queues, now)
+            elif self.acks != 0 and self._client.takes_ahead(node_id):
+                batches = self._accumulator.drain(queues, now, full=True)
+            else:
+                return self._client.connection_delay(node_id)
             if not batches:
                 return INFINITY
             self.keep_fresh(batches, now)
             self.send(node_id, batches)
-        return self._client.connection_delay(node_id)
 
     cdef int keep_fresh(self, list batches, double now) except -1:
         """Tell metadata that the batches' topics are in use."""

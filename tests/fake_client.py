@@ -153,6 +153,7 @@ class FakeClient:
     """The part of NetworkClient that the Sender uses; the test decides which node is ready and what is answered."""
 
     limit: int = 5
+    ahead: int = 0  # how many requests more it takes than `limit`
     versions: dict[int, tuple[int, int]] = field(default_factory=dict)
     unready: set[int] = field(default_factory=set)
     delay: float = NEVER
@@ -165,6 +166,9 @@ class FakeClient:
 
     def ready(self, node_id: int) -> bool:
         return node_id not in self.unready and self.in_flight(node_id) < self.limit
+
+    def takes_ahead(self, node_id: int) -> bool:
+        return node_id not in self.unready and self.in_flight(node_id) < self.limit + self.ahead
 
     def connection_delay(self, node_id: int) -> float:
         return self.delay

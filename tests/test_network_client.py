@@ -328,6 +328,42 @@ def test_time_out_of_one_broker_hits_another() -> None:
         assert (done.request.context, done.error) == ("quick", None)
 
 
+def test_time_spent_waiting_for_its_turn_times_a_request_out() -> None:
+    with one_broker(request_timeout_ms=5000, max_in_flight_requests_per_connection=1) as (rigged, broker):
+        for name in ("first", "second"):
+            rigged.client.send(0, produce(context=name))
+        rigged.client.poll(0)
+        first = broker.next_request()
+        rigged.clock.advance(4)
+        assert broker.requests.empty()
+        first.reply(b"")
+        assert [c.request.context for c in rigged.completions(1)] == ["first"]
+        rigged.clock.advance(4)
+        assert rigged.settle() == []
+        rigged.clock.advance(1.5)
+        (done,) = rigged.completions(1)
+        assert (done.request.context, done.latency) == ("second", pytest.approx(5.5))
+
+
+def test_requests_pile_up_behind_a_full_in_flight_table() -> None:
+    with one_broker() as (rigged, broker):
+        for number in range(13):
+            assert rigged.client.takes_ahead(0)
+            rigged.client.send(0, produce(context=number))
+        assert not rigged.client.takes_ahead(0)
+        rigged.client.poll(0)
+        seen = [broker.next_request() for _ in range(5)]
+        rigged.settle()
+        assert broker.requests.empty()
+        for received in seen:
+            received.reply(b"")
+        rigged.completions(5)
+        thread = in_thread(lambda: [broker.next_request().reply(b"") for _ in range(8)])
+        assert [c.request.context for c in rigged.completions(8)] == list(range(5, 13))
+        thread.join(PATIENCE)
+        assert not rigged.client.takes_ahead(1), "not connected"
+
+
 def test_time_out_of_a_request_of_its_own_is_ignored() -> None:
     with one_broker() as (rigged, _):
         rigged.client.send(0, produce(context=1))

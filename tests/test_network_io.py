@@ -128,6 +128,50 @@ def test_idle_connection_keeps_asking_for_room_to_write(poller: Poller) -> None:
         assert time.monotonic() - start >= 0.03, "epoll reported a writable socket although there is nothing to write"
 
 
+def test_more_frames_are_unanswered_than_allowed(poller: Poller) -> None:
+    with connected(poller, max_in_flight=2) as (connection, theirs):
+        for name in (b"one.", b"two.", b"three", b"four."):
+            connection.send(frame_of(name, notify=name == b"four."))
+        poller.poll(0)
+        theirs.setblocking(False)
+        assert theirs.recv(100) == b"one.two."
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)  # not even the last, which is not to be answered: it may not overtake
+        theirs.sendall(prefixed(b"answer"))
+        assert poll_for_frames(poller, connection, 1) == [b"answer"]
+        assert theirs.recv(100) == b"threefour."
+        theirs.sendall(prefixed(b"next") + prefixed(b"last")[:5])
+        poll_for_frames(poller, connection, 1)
+        theirs.sendall(prefixed(b"last")[5:])
+        assert poll_for_frames(poller, connection, 1) == [b"last"]
+        for name in (b"five", b"six.", b"7777"):
+            connection.send(frame_of(name))
+        poller.poll(0)
+        assert theirs.recv(100) == b"fivesix."  # a frame that came in two pieces counts once
+
+
+def test_connection_falls_idle_while_its_owner_waits_for_the_gil(poller: Poller) -> None:
+    with connected(poller, max_in_flight=1) as (connection, theirs):
+        for name in (b"one.", b"two.", b"last"):
+            connection.send(frame_of(name))
+
+        def answer() -> None:
+            for name in (b"one.", b"two."):
+                assert read_exactly(theirs, 4) == name
+                theirs.sendall(prefixed(name))
+
+        broker = threading.Thread(target=answer)
+        broker.start()
+        # One poll for both: it comes back when nothing waits to be started, or after two milliseconds.
+        limit = time.monotonic() + PATIENCE
+        polls = []
+        while sum(polls) < 2 and time.monotonic() < limit:
+            poller.poll(0.5)
+            polls.append(len(connection.take_frames()))
+        broker.join(PATIENCE)
+        assert read_exactly(theirs, 4) == b"last"
+
+
 def test_frame_goes_out_twice_or_empty(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         frame = frame_of(b"abc")

@@ -28,8 +28,8 @@ cdef class InFlight:
     cdef readonly Request request
     cdef readonly int correlation_id
     cdef readonly Frame frame
-    cdef readonly double sent_at
-    cdef readonly double deadline
+    cdef readonly double sent_at            # or queued at, until it may be started
+    cdef readonly double deadline           # infinite until then
     cdef object deliver                     # takes the Completion; None: the next poll returns it
 
 
@@ -47,6 +47,7 @@ cdef class ClientCore:
     cdef public double _next_check          # no time-out of any kind is due earlier
     cdef int correlation_id
 
+    cdef int note_started(self, object node, double now) except -1
     cdef int on_news(self, Connection connection) except -1
     cdef int on_frame(self, object node, bytes frame) except -1
     cpdef int _complete(self, object node, InFlight entry, object response, object error) except -1

@@ -15,6 +15,11 @@ from kafkabuf.protocol import messages
 cdef object CONNECTING = State.CONNECTING
 cdef object READY = State.READY
 
+# Requests queued behind a full in-flight table, so that the connection does not fall idle while its owner waits for the
+# GIL: enough to outlast that, few enough for a partition's trouble to be noticed soon.
+cdef enum:
+    MOST_AHEAD = 8
+
 
 @cython.final
 cdef class Request:
@@ -80,8 +85,16 @@ cdef class ClientCore:
             return False
         return len(node.in_flight) < self.max_in_flight
 
+    def takes_ahead(self, int node_id):
+        """Whether a node that is not `ready` for its full in-flight table takes requests to start as others end."""
+        node = self._nodes.get(node_id)
+        return node is not None and node.state is READY and len(node.in_flight) < self.max_in_flight + MOST_AHEAD
+
     def send(self, int node_id, Request request):
-        """Queue a request for a node that is `ready`; `poll` writes it. Raises NetworkError if not connected."""
+        """Queue a request for a node that is `ready` or `takes_ahead`; `poll` writes it when it may be started.
+
+        Raises NetworkError if not connected.
+        """
         self._send(self._connected(node_id), request)
 
     def _send(self, node, Request request, deliver=None):
@@ -96,11 +109,25 @@ cdef class ClientCore:
         entry.frame.spans.notify = not request.expects_response
         connection.send(entry.frame)
         entry.sent_at = now
-        entry.deadline = now + (self.request_timeout if request.timeout is None else request.timeout)
+        entry.deadline = INFINITY
         entry.deliver = deliver
         node.last_used = now
         node.in_flight.append(entry)
-        self._next_check = min(self._next_check, entry.deadline)
+        self.note_started(node, now)
+
+    cdef int note_started(self, object node, double now) except -1:
+        """A request's time runs from when it was started: those at the head of the in-flight table have been."""
+        cdef object in_flight = node.in_flight
+        cdef Py_ssize_t i
+        cdef InFlight entry
+        for i in range(min(<Py_ssize_t>len(in_flight), self.max_in_flight)):
+            entry = in_flight[i]
+            if entry.deadline == INFINITY:
+                entry.sent_at = now
+                timeout = entry.request.timeout
+                entry.deadline = now + (self.request_timeout if timeout is None else timeout)
+                self._next_check = min(self._next_check, entry.deadline)
+        return 0
 
     def poll(self, timeout=None):
         """Write, wait up to `timeout` seconds (None: for news), read; keep metadata and connections in order.
@@ -141,6 +168,8 @@ cdef class ClientCore:
             return 0
         if connection.error is not None:
             self._disconnect(node, connection.error, now)
+        else:
+            self.note_started(node, now)
         return 0
 
     cdef int on_frame(self, object node, bytes frame) except -1:

@@ -54,6 +54,9 @@ cdef class Poller:
     cdef void wake(self) noexcept nogil
     cdef int let_in(self) except -1
     cdef void turn(self, int timeout_ms) noexcept nogil
+    cdef bint flowing(self) noexcept nogil
+    cdef void write_listed(self) noexcept nogil
+    cdef void serve_events(self, int timeout_ms) noexcept nogil
     cdef void write_out(self, Wire* wire) noexcept nogil
     cdef void finish_connect(self, Wire* wire) noexcept nogil
     cdef void report(self, Wire* wire, int news, int error) noexcept nogil

@@ -62,11 +62,19 @@ class Poller:
 
     def __init__(self) -> None: ...
     def register(
-        self, sock: socket.socket, peer: str, context: object = None, *, max_frame: int = 100_000_000
+        self,
+        sock: socket.socket,
+        peer: str,
+        context: object = None,
+        *,
+        max_frame: int = 100_000_000,
+        max_in_flight: int = 0x7FFFFFFF,
     ) -> Connection:
         """Take over a connecting or connected stream socket: `sock` is detached and of no further use.
 
-        `peer` names it in messages; a frame announced as longer than `max_frame` bytes fails the connection.
+        `peer` names it in messages; a frame announced as longer than `max_frame` bytes fails the connection. Of the
+        frames that are to be answered (without `notify`) `max_in_flight` are started; the others wait, and `poll`
+        starts one for every frame received, without returning for it.
         """
 
     def poll(self, timeout: float | None = None) -> list[Connection]:

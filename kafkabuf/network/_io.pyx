@@ -34,6 +34,7 @@ from kafkabuf.network._socket cimport (
     ERROR_FRAME_LENGTH,
     FIRST_ROOM,
     LENGTH_PREFIX,
+    LONGEST_FLOW_US,
     LONGEST_WAIT_MS,
     MOST_EVENTS,
     MOST_SPANS,
@@ -52,6 +53,7 @@ from kafkabuf.network._socket cimport (
     Spans,
     Wire,
     advance,
+    count_responses,
     epoll_create1,
     epoll_ctl,
     epoll_event,
@@ -70,6 +72,7 @@ from kafkabuf.network._socket cimport (
     sendmsg,
     shutdown,
     socklen_t,
+    start_waiting,
     worth_cutting,
 )
 
@@ -178,6 +181,8 @@ cdef class Connection:
         else:
             wire.tail.following = &frame.spans
         wire.tail = &frame.spans
+        if wire.waiting == NULL:
+            wire.waiting = &frame.spans
         # An armed socket is full or not yet open: epoll says when trying makes sense.
         if not wire.armed and not wire.listed:
             wire.listed = True
@@ -219,6 +224,7 @@ cdef class Connection:
             self.received.append(PyBytes_FromStringAndSize(<char*> wire.data + at + LENGTH_PREFIX, size))
             at += LENGTH_PREFIX + size
         wire.length -= at
+        wire.counted = max(wire.counted - at, 0)
         memmove(wire.data, wire.data + at, wire.length)
         wire.need = LENGTH_PREFIX
         if wire.length >= LENGTH_PREFIX:
@@ -255,7 +261,9 @@ cdef class Poller:
         if self.epoll_fd >= 0:
             close(self.epoll_fd)
 
-    def register(self, sock, str peer, object context=None, *, Py_ssize_t max_frame=100_000_000):
+    def register(
+        self, sock, str peer, object context=None, *, Py_ssize_t max_frame=100_000_000, int max_in_flight=0x7FFFFFFF
+    ):
         cdef Connection connection = Connection.__new__(Connection)
         cdef Wire* wire = &connection.wire
         cdef epoll_event event
@@ -265,6 +273,7 @@ cdef class Poller:
         wire.fd = sock.detach()
         wire.connection = <void*> connection
         wire.max_frame = max_frame
+        wire.credit = max_in_flight
         wire.connecting = True
         wire.armed = True
         event.events = EPOLLIN | EPOLLOUT
@@ -317,11 +326,11 @@ cdef class Poller:
             self.let_in()
 
     cdef int let_in(self) except -1:
-        # A thread that loops over send() keeps the GIL for 5 ms at a time. Meanwhile every request in flight is answered
-        # and the connection falls idle: so who has just filled a batch lets the owner through.
-        cdef int i
+        # A thread that loops over send() keeps the GIL for 5 ms at a time. Meanwhile all that is in flight is answered and
+        # the connection falls idle: so who has just filled a batch lets the owner through.
+        cdef int _
         with nogil:
-            for i in range(MOST_YIELDS):
+            for _ in range(MOST_YIELDS):
                 if not kb_load(&self.at_the_door):
                     break
                 sched_yield()
@@ -351,6 +360,7 @@ cdef class Poller:
         connection.queue.clear()
         wire.head = NULL
         wire.tail = NULL
+        wire.waiting = NULL
         while link[0] != NULL:
             if link[0] == wire:
                 link[0] = wire.next_listed
@@ -368,24 +378,46 @@ cdef class Poller:
     # ---- without the GIL -------------------------------------------------------------------------------------------
 
     cdef void turn(self, int timeout_ms) noexcept nogil:
-        cdef epoll_event events[MOST_EVENTS]
-        cdef uint64_t counter
+        cdef uint32_t started
+        self.write_listed()
+        kb_exchange(&self.sleeping, 1)
+        if self.news != NULL or kb_load(&self.woken):
+            timeout_ms = 0
+        self.serve_events(timeout_ms)
+        kb_exchange(&self.sleeping, 0)
+        started = kb_microseconds()
+        while self.flowing() and kb_microseconds() - started < LONGEST_FLOW_US:
+            self.serve_events(1)
+        kb_exchange(&self.woken, 0)
+
+    cdef bint flowing(self) noexcept nogil:
+        """Whether all the news are responses on connections that have more to send: the owner would not hurry."""
+        cdef Wire* wire = self.news
+        if self.failed or wire == NULL:
+            return False
+        while wire != NULL:
+            if wire.news != NEWS_FRAMES or wire.error or wire.waiting == NULL:
+                return False
+            wire = wire.next_news
+        return True
+
+    cdef void write_listed(self) noexcept nogil:
         cdef Wire* wire = self.listed
         cdef Wire* following
-        cdef int i, count
         self.listed = NULL
         while wire != NULL:
             following = wire.next_listed
             wire.listed = False
             self.write_out(wire)
             wire = following
-        kb_exchange(&self.sleeping, 1)
-        if self.news != NULL or kb_load(&self.woken):
-            timeout_ms = 0
-        count = epoll_wait(self.epoll_fd, events, MOST_EVENTS, timeout_ms)
+
+    cdef void serve_events(self, int timeout_ms) noexcept nogil:
+        cdef epoll_event events[MOST_EVENTS]
+        cdef uint64_t counter
+        cdef Wire* wire
+        cdef int i
+        cdef int count = epoll_wait(self.epoll_fd, events, MOST_EVENTS, timeout_ms)
         self.failed = errno if count < 0 and errno != EINTR else 0
-        kb_exchange(&self.sleeping, 0)
-        kb_exchange(&self.woken, 0)
         for i in range(count):
             wire = <Wire*> events[i].data.ptr
             if wire == NULL:
@@ -418,8 +450,9 @@ cdef class Poller:
         cdef ssize_t sent
         memset(&message, 0, sizeof(message))
         message.msg_iov = vector
-        while wire.head != NULL:
-            message.msg_iovlen = gather(wire.head, vector)
+        start_waiting(wire)
+        while wire.head != wire.waiting:
+            message.msg_iovlen = gather(wire, vector)
             sent = sendmsg(wire.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
             if sent >= 0:
                 if advance(wire, sent):
@@ -429,7 +462,7 @@ cdef class Poller:
             elif errno != EINTR:
                 self.report(wire, NEWS_FAILED, errno)
                 return
-        self.watch(wire, wire.head != NULL)
+        self.watch(wire, wire.head != wire.waiting)
 
     cdef void watch(self, Wire* wire, bint output) noexcept nogil:
         cdef epoll_event event
@@ -452,6 +485,9 @@ cdef class Poller:
             wire.length += got
             if worth_cutting(wire):
                 self.report(wire, NEWS_FRAMES, 0)
+            count_responses(wire)
+            if wire.waiting != NULL and wire.credit > 0 and not wire.armed:
+                self.write_out(wire)
         elif got == 0:
             self.report(wire, NEWS_FAILED, ERROR_END_OF_STREAM)
         elif errno != EAGAIN and errno != EINTR:

@@ -81,6 +81,7 @@ cdef enum:
     LENGTH_PREFIX = 4
     SMALLEST_FRAME = 4          # a correlation id
     LONGEST_WAIT_MS = 2147483647
+    LONGEST_FLOW_US = 2000      # poll stays without the GIL for at most so long while requests wait to be started
     PATIENCE_US = 100           # for so long the owner may wait for the GIL before wakeup lets it in
     MOST_YIELDS = 200           # while it does so
 
@@ -102,7 +103,7 @@ cdef struct Spans:
     Py_ssize_t count
     Py_ssize_t room
     Py_ssize_t done         # items written entirely; a partly written item has been moved past its written bytes
-    bint notify             # the last byte going out is news of its own (acks=0: no response will tell)
+    bint notify             # no response will tell the end (acks=0): the last byte going out is news of its own
     Spans* following        # the next frame of the same connection
 
 
@@ -115,9 +116,12 @@ cdef struct Wire:
     bint listed             # in the Poller's chain of connections with fresh output
     Spans* head             # frames not written entirely, oldest first
     Spans* tail
+    Spans* waiting          # the first of them that must not be started: as many as allowed are without a response
+    int credit              # how many more may be started before a response comes
     unsigned char* data     # received bytes not yet cut into frames
     Py_ssize_t length       # of these, how many there are
     Py_ssize_t room         # and how many fit
+    Py_ssize_t counted      # and how many of them are frames whose response has given credit
     Py_ssize_t need         # bytes until the first frame is complete; 4 while its length is unknown
     Py_ssize_t max_frame    # longer announced lengths fail the connection
     int news                # bits of NEWS_*, zero when not in the chain of news
@@ -126,11 +130,30 @@ cdef struct Wire:
     Wire* next_news
 
 
-cdef inline size_t gather(Spans* spans, iovec* vector) noexcept nogil:
-    """Spans not yet written, of as many frames as fit into one system call."""
+cdef inline void start_waiting(Wire* wire) noexcept nogil:
+    """Let as many frames go out as there is credit for."""
+    while wire.waiting != NULL and (wire.credit > 0 or wire.waiting.notify):
+        wire.credit -= not wire.waiting.notify
+        wire.waiting = wire.waiting.following
+
+
+cdef inline void count_responses(Wire* wire) noexcept nogil:
+    """Every whole frame received allows another request."""
+    cdef int size
+    while wire.length - wire.counted >= LENGTH_PREFIX:
+        size = <int> kb_big_endian(wire.data + wire.counted)
+        if size < SMALLEST_FRAME or size > wire.max_frame or wire.length - wire.counted - LENGTH_PREFIX < size:
+            return
+        wire.counted += LENGTH_PREFIX + size
+        wire.credit += 1
+
+
+cdef inline size_t gather(Wire* wire, iovec* vector) noexcept nogil:
+    """Spans not yet written of frames that may go out, of as many as fit into one system call."""
     cdef size_t count = 0
     cdef Py_ssize_t i
-    while spans != NULL:
+    cdef Spans* spans = wire.head
+    while spans != wire.waiting:
         for i in range(spans.done, spans.count):
             if count == MOST_SPANS:
                 return count

@@ -151,7 +151,8 @@ class NetworkClient(ClientCore):
             self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
             return
         log.debug("connecting to %s, address %s", node, address.sockaddr)
-        connection = self._poller.register(sock, str(node), node)
+        in_flight = self._config.max_in_flight_requests_per_connection
+        connection = self._poller.register(sock, str(node), node, max_in_flight=in_flight)
         node.connecting(connection, now + self._setup.delay(node.slow_setups))
         self._next_check = min(self._next_check, node.setup_deadline)
 
