@@ -342,7 +342,8 @@ def test_time_spent_waiting_for_its_turn_times_a_request_out() -> None:
         assert rigged.settle() == []
         rigged.clock.advance(1.5)
         (done,) = rigged.completions(1)
-        assert (done.request.context, done.latency) == ("second", pytest.approx(5.5))
+        assert done.request.context == "second"
+        assert done.latency == pytest.approx(5.5)
 
 
 def test_requests_pile_up_behind_a_full_in_flight_table() -> None:
@@ -358,7 +359,12 @@ def test_requests_pile_up_behind_a_full_in_flight_table() -> None:
         for received in seen:
             received.reply(b"")
         rigged.completions(5)
-        thread = in_thread(lambda: [broker.next_request().reply(b"") for _ in range(8)])
+
+        def answer() -> None:
+            for _ in range(8):
+                broker.next_request().reply(b"")
+
+        thread = in_thread(answer)
         assert [c.request.context for c in rigged.completions(8)] == list(range(5, 13))
         thread.join(PATIENCE)
         assert not rigged.client.takes_ahead(1), "not connected"

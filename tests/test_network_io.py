@@ -164,7 +164,7 @@ def test_connection_falls_idle_while_its_owner_waits_for_the_gil(poller: Poller)
         broker.start()
         # One poll for both: it comes back when nothing waits to be started, or after two milliseconds.
         limit = time.monotonic() + PATIENCE
-        polls = []
+        polls: list[int] = []
         while sum(polls) < 2 and time.monotonic() < limit:
             poller.poll(0.5)
             polls.append(len(connection.take_frames()))
