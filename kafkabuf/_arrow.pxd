@@ -3,9 +3,14 @@
 
 A `Column` is a borrowed view of one array's buffers; the ArrowArray it came from must outlive it. Rows are counted from
 the start of the slice that was exported, so `start` is added to every look.
+
+The interface tells no buffer's length but those a view points into. What can be known of the rest is checked once when
+a column is bound (_arrow.pyx): every look below then trusts offsets, views and dictionary indices.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport (
+    INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
+)
 
 from kafkabuf._wire cimport Field
 
@@ -62,44 +67,110 @@ cdef extern from * nogil:
         void (*release)(ArrowArrayStream*) noexcept
 
 
+cdef enum Layout:
+    ABSENT                      # there is no such column
+    SMALL                       # 32-bit offsets
+    LARGE                       # 64-bit offsets: the large_ forms
+    VIEWS                       # binary_view, string_view
+    FIXED                       # values of fixed size
+
+
+cdef struct View:
+    # The ABI of one binary_view or string_view. Up to INLINE_VIEW bytes follow the size; longer ones lie elsewhere.
+    int32_t size
+    int32_t prefix
+    int32_t buffer
+    int32_t offset
+
+
+cdef enum:
+    INLINE_VIEW = 12
+
+
 cdef struct Column:
-    bint present
-    bint wide                   # 64-bit offsets: the large_ forms
+    Layout layout
     int64_t start               # added to a row's number
     const uint8_t* validity     # one bit a row, or NULL: no nulls
-    const void* offsets         # variable-size and list columns
-    const uint8_t* data         # bytes, or the values of fixed-size columns
+    const void* offsets         # SMALL, LARGE, also of lists; VIEWS: the View of each row
+    const uint8_t* data         # bytes, or the values of FIXED
+    const uint8_t** buffers     # VIEWS: what long ones point into
     int64_t unit_divisor        # timestamps: value * multiplier // divisor is milliseconds
     int64_t unit_multiplier
+    # Dictionary-encoded: start and validity are the indices', all else the dictionary's.
+    char index_type             # as in the format string; 0: not dictionary-encoded
+    const void* indices
+    int64_t dictionary_start
+    const uint8_t* dictionary_validity
 
 
 cdef struct Columns:
     int64_t rows
     Column key, value, topic, partition, timestamp
-    Column headers              # the list; its items are rows of the two below
-    Column header_key, header_value
+    Column headers              # the list; its items are rows of the three below
+    Column header, header_key, header_value
+
+
+cdef inline bint bit_at(const uint8_t* bits, int64_t place) noexcept nogil:
+    return (bits[place >> 3] >> (place & 7)) & 1
 
 
 cdef inline bint is_null(const Column* c, int64_t row) noexcept nogil:
-    row += c.start
-    return c.validity != NULL and not (c.validity[row >> 3] >> (row & 7)) & 1
+    return c.validity != NULL and not bit_at(c.validity, row + c.start)
 
 
-cdef inline int64_t offset_at(const Column* c, int64_t row) noexcept nogil:
-    row += c.start
-    return (<const int64_t*>c.offsets)[row] if c.wide else (<const int32_t*>c.offsets)[row]
+cdef inline int64_t offset_at(const Column* c, int64_t place) noexcept nogil:
+    return (<const int64_t*>c.offsets)[place] if c.layout == LARGE else (<const int32_t*>c.offsets)[place]
 
 
-# A negative length, which only a lying producer of Arrow data gives, reads as null.
+# The dictionary's row that a row of the column stands for; negative where a uint64 is more than 63 bits hold.
+cdef inline int64_t index_at(const Column* c, int64_t place) noexcept nogil:
+    if c.index_type == b"i":
+        return (<const int32_t*>c.indices)[place]
+    if c.index_type == b"c":
+        return (<const int8_t*>c.indices)[place]
+    if c.index_type == b"C":
+        return (<const uint8_t*>c.indices)[place]
+    if c.index_type == b"s":
+        return (<const int16_t*>c.indices)[place]
+    if c.index_type == b"S":
+        return (<const uint16_t*>c.indices)[place]
+    if c.index_type == b"I":
+        return (<const uint32_t*>c.indices)[place]
+    return (<const int64_t*>c.indices)[place]
+
+
+cdef inline Field view_at(const Column* c, int64_t place) noexcept nogil:
+    cdef Field field
+    cdef const View* view = <const View*>c.offsets + place
+    field.size = view.size
+    if view.size <= INLINE_VIEW:
+        field.data = <const uint8_t*>&view.prefix
+    else:
+        field.data = c.buffers[view.buffer] + view.offset
+    return field
+
+
 cdef inline Field bytes_at(const Column* c, int64_t row) noexcept nogil:
     cdef Field field
     cdef int64_t begin
     field.data = NULL
     field.size = -1
-    if c.present and not is_null(c, row):
-        begin = offset_at(c, row)
-        field.data = c.data + begin
-        field.size = max(offset_at(c, row + 1) - begin, -1)
+    if c.layout == ABSENT or is_null(c, row):
+        return field
+    row += c.start
+    if c.index_type:
+        row = index_at(c, row) + c.dictionary_start
+        if c.dictionary_validity != NULL and not bit_at(c.dictionary_validity, row):
+            return field
+    if c.layout == SMALL:
+        begin = (<const int32_t*>c.offsets)[row]
+        field.size = (<const int32_t*>c.offsets)[row + 1] - begin
+    elif c.layout == LARGE:
+        begin = (<const int64_t*>c.offsets)[row]
+        field.size = (<const int64_t*>c.offsets)[row + 1] - begin
+    else:
+        return view_at(c, row)
+    field.data = c.data + begin
     return field
 
 
@@ -110,7 +181,7 @@ cdef inline int64_t floor_div(int64_t a, int64_t b) noexcept nogil:
 # Negative where the time is before 1970, or more ms than 63 bits hold.
 cdef inline int64_t millis_at(const Column* c, int64_t row) noexcept nogil:
     cdef int64_t value = (<const int64_t*>c.data)[row + c.start]
-    if c.unit_multiplier > 1 and value > INT64_MAX // c.unit_multiplier:
+    if c.unit_multiplier > 1 and (value > INT64_MAX // c.unit_multiplier or value < 0):
         return -1
     return floor_div(value * c.unit_multiplier, c.unit_divisor)
 

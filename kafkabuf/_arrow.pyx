@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""From an exported Arrow struct to the columns of records; types are checked once, before any row is read."""
+"""From an exported Arrow struct to the columns of records; types and shapes are checked before any row is read."""
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from kafkabuf.errors import SerializationError
@@ -12,113 +12,260 @@ _NAMES = {
     "g": "double", "f": "float", "s": "int16", "c": "int8", "n": "null", "+l": "list", "+L": "large_list",
     "+s": "struct", "vu": "string_view", "vz": "binary_view", "tdD": "date32",
 }
+_LAYOUTS = {"z": SMALL, "u": SMALL, "+l": SMALL, "Z": LARGE, "U": LARGE, "+L": LARGE, "vz": VIEWS, "vu": VIEWS}
 _UNITS = {"s": (1000, 1), "m": (1, 1), "u": (1, 1000), "n": (1, 1000000)}
-_TEXT = ("u", "U")
-_BYTES = ("z", "Z", "u", "U")
+_TEXT = ("u", "U", "vu")
+_BYTES = ("z", "Z", "vz", *_TEXT)
+_INDICES = tuple("cCsSiIlL")
 _COLUMNS = ("value", "key", "topic", "partition", "timestamp", "headers")
 
 
 cdef str type_name(const ArrowSchema* schema):
-    cdef str text = schema.format.decode()
+    cdef str text = format_of(schema)
     if schema.dictionary != NULL:
-        return f"dictionary<{_NAMES.get(schema.dictionary.format.decode(), '?')}>"
-    if text.startswith("ts"):
+        return f"dictionary<{type_name(schema.dictionary)}>"
+    if text[:2] == "ts" and text[2:3] in _UNITS:
         return f"timestamp[{text[2]}]"
     return _NAMES.get(text, f"Arrow format {text!r}")
+
+
+cdef str format_of(const ArrowSchema* schema):
+    return schema.format.decode("utf-8", "replace") if schema.format != NULL else ""
 
 
 cdef int refuse(str column, const ArrowSchema* schema, str allowed) except -1:
     raise SerializationError(f"column '{column}' has the type {type_name(schema)}; allowed: {allowed}")
 
 
-cdef int check_shape(str column, const ArrowSchema* schema, const ArrowArray* array, int n_buffers) except -1:
-    """What the type demands of the array: an array that has less would be read past its end."""
+# ---- what an array that lies would have us read ----------------------------------------------------------------------
+
+cdef int malformed(str column, str what) except -1:
+    raise SerializationError(f"column '{column}' {what}: the Arrow data is malformed")
+
+
+cdef int check_shape(
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t n_buffers, int64_t reach
+) except -1:
+    """Schema and array agree, there are `n_buffers`, and at least `reach` rows behind the array's offset."""
+    cdef int64_t i
     if array.n_buffers != n_buffers or array.n_children != schema.n_children:
-        raise SerializationError(
-            f"column '{column}' says {type_name(schema)} but comes with {array.n_buffers} buffers and "
-            f"{array.n_children} children: the Arrow data is malformed")
+        malformed(column, f"says {type_name(schema)} but comes with {array.n_buffers} buffers and {array.n_children} "
+                  f"children")
+    if array.length < reach:
+        malformed(column, f"has {array.length} rows where {reach} are said to be")
+    if array.length < 0 or array.offset < 0 or array.length > INT64_MAX - array.offset:
+        malformed(column, f"has {array.length} rows behind {array.offset} others")
+    if n_buffers and array.buffers == NULL or array.n_children and (schema.children == NULL or array.children == NULL):
+        malformed(column, "has no memory behind it")
+    for i in range(array.n_children):
+        if schema.children[i] == NULL or array.children[i] == NULL:
+            malformed(column, "has no memory behind a child")
+    if n_buffers and array.null_count > 0 and array.buffers[0] == NULL:
+        malformed(column, f"has {array.null_count} nulls but does not say where")
+    if n_buffers > 1 and reach and array.buffers[1] == NULL:
+        malformed(column, f"has {array.length} rows but no memory behind them")
     return 0
 
 
-cdef Column borrow(const ArrowArray* array, int64_t start) noexcept:
+cdef int check_offsets(str column, const Column* c, int64_t first, int64_t rows) except -1:
+    """From `first` on, counted from the buffer's start: not negative, and none less than the one before it."""
+    cdef int64_t i
+    cdef int backwards = 0
+    cdef const int32_t* small = <const int32_t*>c.offsets + first
+    cdef const int64_t* large = <const int64_t*>c.offsets + first
+    if rows == 0:
+        return 0
+    # Without a way out, so that the compiler can look at several at a time.
+    if c.layout == LARGE:
+        backwards = large[0] < 0
+        for i in range(rows):
+            backwards |= large[i + 1] < large[i]
+    else:
+        backwards = small[0] < 0
+        for i in range(rows):
+            backwards |= small[i + 1] < small[i]
+    if backwards:
+        malformed(column, "has offsets that are negative or run backwards")
+    return 0
+
+
+cdef int check_views(str column, const Column* c, const ArrowArray* array, int64_t first, int64_t rows) except -1:
+    """Long ones lie within the buffer they name; how long those are the last buffer says."""
+    cdef int64_t i, variadic = array.n_buffers - 3
+    cdef const int64_t* sizes = <const int64_t*>array.buffers[array.n_buffers - 1]
+    cdef const View* view
+    cdef const uint8_t* validity = c.dictionary_validity if c.index_type else c.validity
+    if variadic and sizes == NULL:
+        malformed(column, "does not say how long its buffers are")
+    for i in range(first, first + rows):
+        view = <const View*>c.offsets + i
+        if validity != NULL and not bit_at(validity, i):
+            continue
+        if view.size < 0 or view.size > INLINE_VIEW and (
+                view.buffer < 0 or view.buffer >= variadic or view.offset < 0
+                or c.buffers[view.buffer] == NULL or view.offset + <int64_t>view.size > sizes[view.buffer]):
+            malformed(column, f"has a view of {view.size} bytes that lie in none of its {variadic} buffers")
+    return 0
+
+
+cdef int check_bytes(str column, const Column* c, const ArrowArray* array, int64_t first, int64_t rows) except -1:
+    if c.layout == VIEWS:
+        return check_views(column, c, array, first, rows)
+    check_offsets(column, c, first, rows)
+    if rows and c.data == NULL and offset_at(c, first + rows) > offset_at(c, first):
+        malformed(column, "has no memory behind its bytes")
+    return 0
+
+
+cdef int check_indices(str column, const Column* c, int64_t rows, int64_t allowed) except -1:
+    cdef int64_t row, index
+    for row in range(rows):
+        if not is_null(c, row):
+            index = index_at(c, c.start + row)
+            if index < 0 or index >= allowed:
+                malformed(column, f"has index {index} into a dictionary of {allowed}")
+    return 0
+
+
+# ---- binding ---------------------------------------------------------------------------------------------------------
+
+cdef Column borrow(const ArrowArray* array, int64_t start, Layout layout) noexcept:
     """What columns of all types have in common. The shape has been checked: there is a first buffer."""
     cdef Column c
     memset(&c, 0, sizeof(c))
-    c.present = True
+    c.layout = layout
     c.start = start + array.offset
     c.validity = <const uint8_t*>array.buffers[0] if array.null_count != 0 else NULL
     return c
 
 
-cdef Column bind_bytes(str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, allowed) except *:
+cdef Column bind_plain(
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows, allowed
+) except *:
+    """The bytes of `rows` rows from `start` on."""
     cdef Column c
-    cdef str text = schema.format.decode()
+    cdef str text = format_of(schema)
     if schema.dictionary != NULL or text not in allowed:
-        refuse(column, schema, "string, large_string" if allowed is _TEXT else
-               "binary, string, large_binary, large_string")
-    check_shape(column, schema, array, 3)
-    c = borrow(array, start)
-    c.wide = text in ("Z", "U")
+        refuse(column, schema, "string, large_string, string_view" + (
+            "" if allowed is _TEXT else ", binary, large_binary, binary_view"))
+    cdef Layout layout = _LAYOUTS[text]
+    check_shape(column, schema, array, max(array.n_buffers, 3) if layout == VIEWS else 3, start + rows)
+    c = borrow(array, start, layout)
     c.offsets = array.buffers[1]
     c.data = <const uint8_t*>array.buffers[2]
+    c.buffers = <const uint8_t**>array.buffers + 2
+    check_bytes(column, &c, array, c.start, rows)
     return c
 
 
-cdef Column bind_fixed(str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start) except *:
+cdef Column bind_bytes(
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows, allowed
+) except *:
+    """As `bind_plain`, or dictionary-encoded."""
+    cdef Column c, indices
+    if schema.dictionary == NULL:
+        return bind_plain(column, schema, array, start, rows, allowed)
+    if format_of(schema) not in _INDICES or array.dictionary == NULL:
+        malformed(column, f"says {type_name(schema)} but its indices are no whole numbers, or lead nowhere")
+    check_shape(column, schema, array, 2, start + rows)
+    c = bind_plain(column, schema.dictionary, array.dictionary, 0, array.dictionary.length, allowed)
+    indices = borrow(array, start, FIXED)
+    c.dictionary_start, c.dictionary_validity = c.start, c.validity
+    c.start, c.validity = indices.start, indices.validity
+    c.index_type = schema.format[0]
+    c.indices = array.buffers[1]
+    check_indices(column, &c, rows, array.dictionary.length)
+    return c
+
+
+cdef Column bind_fixed(
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows
+) except *:
     cdef Column c
-    if schema.dictionary != NULL:
-        refuse(column, schema, "a plain column")
-    check_shape(column, schema, array, 2)
-    c = borrow(array, start)
+    check_shape(column, schema, array, 2, start + rows)
+    c = borrow(array, start, FIXED)
     c.data = <const uint8_t*>array.buffers[1]
     return c
 
 
-cdef Column bind_timestamp(const ArrowSchema* schema, const ArrowArray* array, int64_t start) except *:
+cdef Column bind_timestamp(const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows) except *:
     cdef Column c
-    cdef str text = schema.format.decode()
-    if not text.startswith("ts"):
+    cdef str text = format_of(schema)
+    if schema.dictionary != NULL or text[:2] != "ts" or text[2:3] not in _UNITS:
         refuse("timestamp", schema, "timestamp of any unit")
-    c = bind_fixed("timestamp", schema, array, start)
+    c = bind_fixed("timestamp", schema, array, start, rows)
     c.unit_multiplier, c.unit_divisor = _UNITS[text[2:3]]
     return c
 
 
-cdef Column bind_partition(const ArrowSchema* schema, const ArrowArray* array, int64_t start) except *:
-    if schema.format.decode() != "i":
+cdef Column bind_partition(const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows) except *:
+    if schema.dictionary != NULL or format_of(schema) != "i":
         refuse("partition", schema, "int32")
-    return bind_fixed("partition", schema, array, start)
+    return bind_fixed("partition", schema, array, start, rows)
 
 
-cdef int bind_headers(Columns* columns, const ArrowSchema* schema, const ArrowArray* array, int64_t start) except -1:
+cdef int bind_headers(
+    Columns* columns, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows
+) except -1:
     cdef str allowed = "list<struct<key: string, value: binary>>"
     cdef const ArrowSchema* item
     cdef const ArrowArray* items
-    if schema.format.decode() not in ("+l", "+L") or schema.n_children != 1:
+    cdef int64_t first, last
+    if format_of(schema) not in ("+l", "+L") or schema.n_children != 1:
         refuse("headers", schema, allowed)
-    check_shape("headers", schema, array, 2)
+    check_shape("headers", schema, array, 2, start + rows)
+    columns.headers = borrow(array, start, _LAYOUTS[format_of(schema)])
+    columns.headers.offsets = array.buffers[1]
+    check_offsets("headers", &columns.headers, columns.headers.start, rows)
     item = schema.children[0]
     items = array.children[0]
-    if item.format.decode() != "+s" or item.n_children != 2:
+    if format_of(item) != "+s" or item.n_children != 2:
         refuse("headers", item, allowed)
-    check_shape("headers", item, items, 1)
-    columns.headers = borrow(array, start)
-    columns.headers.wide = schema.format.decode() == "+L"
-    columns.headers.offsets = array.buffers[1]
-    columns.header_key = bind_bytes("headers.key", item.children[0], items.children[0], items.offset, _TEXT)
-    columns.header_value = bind_bytes("headers.value", item.children[1], items.children[1], items.offset, _BYTES)
+    # Only the items that these rows have are looked at, wherever they begin.
+    first = offset_at(&columns.headers, columns.headers.start) if rows else 0
+    last = offset_at(&columns.headers, columns.headers.start + rows) if rows else 0
+    check_shape("headers", item, items, 1, last)
+    columns.header = borrow(items, 0, FIXED)
+    columns.header_key = bind_items(
+        "headers.key", item.children[0], items.children[0], items.offset, first, last, _TEXT)
+    columns.header_value = bind_items(
+        "headers.value", item.children[1], items.children[1], items.offset, first, last, _BYTES)
+    return 0
+
+
+cdef Column bind_items(
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t first, int64_t last, allowed
+) except *:
+    cdef Column c
+    if start > INT64_MAX - last:
+        malformed(column, f"begins behind {start} others")
+    c = bind_bytes(column, schema, array, start + first, last - first, allowed)
+    c.start -= first
+    return c
+
+
+cdef int check_table(const ArrowSchema* schema, const ArrowArray* array) except -1:
+    cdef int64_t row
+    if schema.release == NULL or array.release == NULL:
+        raise SerializationError("the Arrow data has been released: give it anew")
+    if format_of(schema) != "+s":
+        raise SerializationError(f"a table or record batch is needed, found Arrow data of type {type_name(schema)}")
+    check_shape("(the table)", schema, array, 1, 0)
+    if array.null_count != 0 and array.buffers[0] != NULL:
+        for row in range(array.length):
+            if not bit_at(<const uint8_t*>array.buffers[0], array.offset + row):
+                raise SerializationError(f"row {row} is null as a whole: give a table, or a struct array without nulls")
     return 0
 
 
 cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowArray* array) except -1:
-    cdef int64_t i
+    cdef int64_t i, start = array.offset, rows = array.length
     cdef const ArrowSchema* child
     cdef const ArrowArray* column
     cdef set seen = set()
     memset(columns, 0, sizeof(Columns))
-    if schema.format.decode() != "+s" or array.n_children != schema.n_children:
-        raise SerializationError(f"a table or record batch is needed, found Arrow data of type {type_name(schema)}")
-    columns.rows = array.length
+    check_table(schema, array)
+    columns.rows = rows
     for i in range(schema.n_children):
         child = schema.children[i]
         column = array.children[i]
@@ -126,21 +273,18 @@ cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowAr
         if name in _COLUMNS and name in seen:
             raise SerializationError(f"there are two columns '{name}': rename or drop one")
         seen.add(name)
-        if column.length < array.offset + array.length:
-            raise SerializationError(
-                f"column '{name}' has {column.length} rows where {array.offset + array.length} are said to be")
         if name == "value":
-            columns.value = bind_bytes(name, child, column, array.offset, _BYTES)
+            columns.value = bind_bytes(name, child, column, start, rows, _BYTES)
         elif name == "key":
-            columns.key = bind_bytes(name, child, column, array.offset, _BYTES)
+            columns.key = bind_bytes(name, child, column, start, rows, _BYTES)
         elif name == "topic":
-            columns.topic = bind_bytes(name, child, column, array.offset, _TEXT)
+            columns.topic = bind_bytes(name, child, column, start, rows, _TEXT)
         elif name == "partition":
-            columns.partition = bind_partition(child, column, array.offset)
+            columns.partition = bind_partition(child, column, start, rows)
         elif name == "timestamp":
-            columns.timestamp = bind_timestamp(child, column, array.offset)
+            columns.timestamp = bind_timestamp(child, column, start, rows)
         elif name == "headers":
-            bind_headers(columns, child, column, array.offset)
-    if not columns.value.present:
+            bind_headers(columns, child, column, start, rows)
+    if columns.value.layout == ABSENT:
         raise SerializationError(f"column 'value' is missing; found: {', '.join(sorted(seen)) or 'none'}")
     return 0

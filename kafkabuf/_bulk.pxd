@@ -1,23 +1,24 @@
 # cython: language_level=3
-"""Appending the rows of an Arrow batch without the GIL.
+"""What the bulk appends share: batches that a Walker fills without a lock.
 
 The walker *claims* the open batch of each partition it meets: the batch stays in its queue, but no other thread finds
 it open and the Sender leaves it, so it can be written to without a lock. A batch goes back when it is full, before the
 walker waits for memory (what it holds must be sendable then), and at the end.
 """
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
-from kafkabuf._arrow cimport ArrowArray, ArrowSchema, Columns
 from kafkabuf._batch cimport Batch
 from kafkabuf._producer cimport ProducerCore
-from kafkabuf._records cimport Record, RecordsBuilder
-from kafkabuf._wire cimport Field
+from kafkabuf._records cimport Record, RecordsBuilder, append, has_room, size_upper_bound
+from kafkabuf._wire cimport partition_of_key
 
 
 cdef enum Stop:
-    # Why walk() wants the GIL at a row.
+    # Why walk() cannot go on at a row.
+    RAISED = -1
     END
     NEW_TOPIC
     NO_ROOM
@@ -35,11 +36,13 @@ cdef struct Cursor:
 
 
 cdef class Segment:
-    """Neighbouring records of one batch that one send_arrow put there."""
+    """Neighbouring records of one batch that one call put there."""
     cdef readonly Batch batch
-    cdef readonly int32_t first_index
-    cdef readonly int32_t rows
-    cdef readonly int64_t bytes     # encoded
+    cdef readonly int32_t first_index   # in the batch
+    cdef readonly int32_t rows          # 0 while the batch is claimed
+    cdef readonly int64_t bytes         # encoded
+    # All rows of the call from first_row on and before end_row that went to this topic and partition are the Segment's.
+    cdef readonly int64_t first_row, end_row
     cdef PartitionQueue queue
 
 
@@ -47,43 +50,70 @@ cdef class Walker:
     # ---- fixed at construction
     cdef ProducerCore producer
     cdef AccumulatorCore accumulator
+    cdef object report              # a BulkReport
     cdef int8_t magic
     cdef int64_t max_request_size
     cdef bint ignore_keys
-    # ---- the batch of rows being walked, borrowed
-    cdef Columns* columns
-    cdef int32_t* row_segment       # by row: which Segment it went to,
-    cdef int32_t* row_index         # its place in that batch,
-    cdef int64_t* row_timestamp     # and its timestamp in ms
+    cdef bint row_aligned           # the report keeps every row's place
+    # ---- the chunk of rows being walked
+    cdef int64_t first_row          # its first row's number in the whole call
     cdef int64_t now                # ms, for rows without a timestamp
+    cdef int32_t* row_segment       # by row, which Segment it went to, -1: none; NULL: not asked for
+    cdef int64_t* row_timestamp     # by row, in ms; NULL: not asked for, or all are `now`
     # ---- the row that walk() is at
+    cdef int64_t row                # counted in the chunk
     cdef Record record
     cdef int32_t partition
-    cdef Field* header_fields       # its headers: key, value, key, value, ...
-    cdef int64_t header_room        # headers that fit there
     # ---- the current topic
     cdef TopicQueues topic
-    cdef bytes topic_bytes          # keeps name alive
-    cdef const uint8_t* name        # compared with the column's; NULL where one topic is given for all rows
-    cdef int64_t name_size
     cdef Cursor* cursors            # by partition
     cdef int32_t partitions
     cdef int32_t sticky             # partition for rows without key and partition
-    # ---- the report
-    cdef readonly list segments
+    # ---- claims
+    cdef list segments              # the report's
+    cdef Py_ssize_t fold_at         # segments at which the report is to fold those that are over
     cdef dict claimed               # Segments whose batch is claimed now, by partition of the current topic
 
-    cdef Stop walk(self, int64_t* row) noexcept nogil
-    cdef Stop read_row(self, int64_t row) noexcept nogil
-    cdef Stop read_partition(self, int64_t row) noexcept nogil
-    cdef int64_t read_headers(self, int64_t row) noexcept nogil
-    cdef int append_rows(self, Columns* columns) except -1
-    cdef int serve(self, Stop stop, int64_t row) except -1
-    cdef int refuse(self, Stop stop, int64_t row) except -1
-    cdef int enter_topic(self, int64_t row) except -1
+    # Append rows from `row` on until one cannot go on by itself; `row` is then that row.
+    cdef Stop walk(self) except RAISED
+    # The topic of the row walk() is at.
+    cdef int enter_topic(self) except -1
+    # All rows of a chunk. What became of those before an error is in the report, and nothing stays claimed.
+    cdef int append_rows(self, int64_t rows, bint timestamps) except -1
     cdef int use_topic(self, TopicQueues topic) except -1
+    cdef int give_back_all(self) except -1
+
+    cdef int serve(self, Stop stop) except -1
+    cdef int leave_out(self, str reason) except -1
+    cdef int refuse(self, Stop stop) except -1
     cdef int make_room(self) except -1
     cdef int claim(self, PartitionQueue queue, Segment segment) except -1
     cdef int give_back(self, Segment segment) except -1
-    cdef int give_back_all(self) except -1
-    cdef append_array(self, ArrowSchema* schema, ArrowArray* array)
+
+
+# Sets the partition of walker.record: `wanted`, or, where that is negative, by the key or the sticky one.
+cdef inline void choose_partition(Walker walker, int32_t wanted) noexcept nogil:
+    if wanted >= 0:
+        walker.partition = wanted
+    elif walker.record.key.size >= 0 and not walker.ignore_keys:
+        walker.partition = partition_of_key(
+            walker.record.key.data, <size_t>walker.record.key.size, walker.partitions)
+    else:
+        walker.partition = walker.sticky
+
+
+# Append walker.record to the batch claimed for it, and go on to the next row.
+cdef inline Stop append_record(Walker walker) noexcept nogil:
+    cdef Cursor* cursor
+    if size_upper_bound(walker.magic, &walker.record) > walker.max_request_size:
+        return TOO_LARGE
+    cursor = &walker.cursors[walker.partition]
+    if cursor.builder == NULL or not has_room(cursor.builder, &walker.record):
+        return NO_ROOM
+    if walker.row_segment != NULL:
+        walker.row_segment[walker.row] = cursor.segment
+        if walker.row_timestamp != NULL:
+            walker.row_timestamp[walker.row] = walker.record.timestamp
+    append(cursor.builder, &walker.record)
+    walker.row += 1
+    return END

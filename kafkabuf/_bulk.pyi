@@ -1,8 +1,9 @@
-from typing import Any, final
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
 
 from kafkabuf._batch import Batch
-from kafkabuf._producer import ProducerCore
-from kafkabuf.report import ArrowReport
 
 @final
 class Segment:
@@ -10,5 +11,7 @@ class Segment:
     first_index: int
     rows: int
     bytes: int
+    first_row: int
+    end_row: int
 
-def append_arrow(producer: ProducerCore, data: Any, topic: str | None) -> ArrowReport: ...
+def places_of(segment: npt.NDArray[np.int32], following: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]: ...

@@ -8,6 +8,14 @@ from kafkabuf._batch cimport RecordFuture
 from kafkabuf._records cimport Record
 
 
+# What a serializer makes of `data`. Raises SerializationError where it raises.
+cdef object serialized(object serializer, object data, str what)
+# A bool is none, nor is a float. Raises TypeError, OverflowError.
+cdef int64_t whole_number(object number) except? -1
+# Raises InvalidTimestampError.
+cdef int64_t checked_timestamp(object timestamp_ms) except -1
+
+
 cdef class ProducerCore:
     # ---- fixed at construction
     cdef readonly AccumulatorCore accumulator

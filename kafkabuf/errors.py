@@ -7,6 +7,7 @@ what a built-in exception means derive from it as well, so that `except TimeoutE
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 
 class KafkaError(Exception):
@@ -16,8 +17,10 @@ class KafkaError(Exception):
     retriable: bool = False
     # True where the client's picture of the cluster is stale: metadata is refreshed before the retry.
     invalid_metadata: bool = False
-    # Rows that a send_arrow which failed had queued before the one at fault.
+    # Of a send_arrow or send_many that failed: the rows before the one at fault, which are sent, and
+    # the BulkReport of those.
     rows_queued: int = 0
+    report: Any = None
 
 
 class RetriableError(KafkaError):

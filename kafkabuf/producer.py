@@ -8,12 +8,13 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from kafkabuf._accumulator import TopicQueues
-from kafkabuf._bulk import append_arrow
+from kafkabuf._bulk_arrow import append_arrow
+from kafkabuf._bulk_many import append_many
 from kafkabuf._pool import BufferPool
 from kafkabuf._producer import ProducerCore
 from kafkabuf.accumulator import RecordAccumulator
@@ -22,7 +23,7 @@ from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError, ConfigError, InvalidTopicError, KafkaError
 from kafkabuf.metadata import Metadata, TopicInfo
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.report import ArrowReport
+from kafkabuf.report import ROWS, BulkReport
 from kafkabuf.sender import Sender
 
 log = logging.getLogger("kafkabuf.producer")
@@ -112,22 +113,62 @@ class KafkaProducer(ProducerCore):
 
     # ---- bulk --------------------------------------------------------------------------------------------------------
 
-    def send_arrow(self, data: Any, topic: str | None = None) -> ArrowReport:
-        """Queue every row of Arrow data and return an ArrowReport.
+    def send_arrow(self, data: Any, topic: str | None = None, report: str = ROWS) -> BulkReport:
+        """Queue every row of Arrow data and return a BulkReport.
+
+        A row larger than `max.request.size` or `buffer.memory` is left out and the others are sent; the report has its
+        error (`exception()`, `too_large`, `error_code` 10).
 
         Args:
             data: anything with the Arrow PyCapsule interface (`__arrow_c_array__` or `__arrow_c_stream__`): a pyarrow
-                RecordBatch or Table, a pandas DataFrame. String views, which polars exports, are not read yet.
-                Columns, as Spark's Kafka sink names them: `value`
-                (binary or string; required), `key`, `topic` (string), `partition` (int32), `timestamp`,
-                `headers` (list of struct<key: string, value: binary>). Others are left alone.
+                RecordBatch or Table, a pandas or polars DataFrame. Columns, as Spark's Kafka sink names them: `value`
+                (binary or string; required), `key`, `topic` (string), `partition` (int32), `timestamp` (of any unit),
+                `headers` (list of struct<key: string, value: binary>). Others are left alone. Strings and binaries may
+                be large or views, or dictionary-encoded. Null is Kafka's null; a null partition is chosen as send()
+                does, a null timestamp is now, null headers are none; a null topic is refused.
             topic: where all rows go; takes precedence over the column.
+            report: "rows" keeps the place of every row, for `result()`; "errors" keeps what failed and the ranges of
+                offsets, so that its size does not grow with the rows that are delivered.
 
         Raises:
-            SerializationError: a column is missing or of a wrong type. Nothing was queued.
-            and what send() raises; then rows before the one at fault are queued, and `error.rows_queued` counts them.
+            SerializationError: a column is missing or of a wrong type, or the data contradicts itself or its stream
+                fails. And what send() raises.
+            Rows before the one at fault are queued all the same: `error.report` is their BulkReport, and
+            `error.rows_queued` counts them (those left out as too large included). None after it is.
         """
-        return append_arrow(self, data, topic)
+        pending = BulkReport(self._clock, report)
+        append_arrow(self, pending, data, topic)
+        return pending
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        keys: Sequence[Any] | None = None,
+        headers: Sequence[Any] | None = None,
+        partitions: Sequence[int | None] | None = None,
+        timestamps_ms: Sequence[int | None] | None = None,
+        report: str = ROWS,
+    ) -> BulkReport:
+        """Queue one record for each element of `values`, as send() would, and return a BulkReport.
+
+        Args:
+            topic: where all go.
+            values, keys, headers, partitions, timestamps_ms: lists, or other sequences, of equal length: what send()
+                takes as value, key, headers, partition and timestamp_ms. The configured serializers are applied.
+            report: as in send_arrow().
+
+        A record larger than `max.request.size` or `buffer.memory` is left out and the others are sent; the report has
+        its error.
+
+        Raises:
+            TypeError, ValueError: an argument is no sequence, or their lengths differ. Nothing was queued.
+            what send() raises, naming the record by its index. Those before it are queued all the same: `error.report`
+            is their BulkReport, and `error.rows_queued` counts them. None after it is.
+        """
+        pending = BulkReport(self._clock, report)
+        append_many(self, pending, topic, values, keys, headers, partitions, timestamps_ms)
+        return pending
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkabuf.report import ArrowReport
+from kafkabuf.report import BulkReport
 from tests.fake_client import Record
 from tests.producer_support import TOPIC, Rig, TurningClock, assert_whole
 
@@ -32,7 +32,7 @@ def turning(**more: Any) -> Rig:
     return rig
 
 
-def stored(rig: Rig, report: ArrowReport, topics: list[str] | None = None) -> list[Record]:
+def stored(rig: Rig, report: BulkReport, topics: list[str] | None = None) -> list[Record]:
     """The record of every row, found where the report says it is. Nothing may be stored besides."""
     rig.ack_all()
     result = report.result(0)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from kafkabuf._batch import Batch, RecordFuture
-from kafkabuf._bulk import append_arrow
+from kafkabuf._bulk_arrow import append_arrow
+from kafkabuf._bulk_many import append_many
 from kafkabuf._pool import BufferPool
 from kafkabuf._producer import ProducerCore
 from kafkabuf.accumulator import RecordAccumulator
@@ -17,7 +18,7 @@ from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
-from kafkabuf.report import ArrowReport
+from kafkabuf.report import ROWS, BulkReport
 from kafkabuf.sender import Sender
 from tests.fake_client import Answer, FakeClient, Record, Sent, encode_answer, read_records
 
@@ -102,6 +103,7 @@ class Appender(ProducerCore):
 
     def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig, clock: Clock) -> None:
         self._open(accumulator, config, clock)
+        self.clock = clock
 
     def _await_topic(self, name: str) -> Any:
         raise AssertionError(f"the test made no topic {name!r}")
@@ -109,8 +111,24 @@ class Appender(ProducerCore):
     def _await_partition(self, name: str, partition: int) -> None:
         """A partition unknown so far stays so."""
 
-    def send_arrow(self, data: Any, topic: str | None = None) -> ArrowReport:
-        return append_arrow(self, data, topic)
+    def send_arrow(self, data: Any, topic: str | None = None, report: str = ROWS) -> BulkReport:
+        pending = BulkReport(self.clock, report)
+        append_arrow(self, pending, data, topic)
+        return pending
+
+    def send_many(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        headers: Any = None,
+        partitions: Any = None,
+        timestamps_ms: Any = None,
+        report: str = ROWS,
+    ) -> BulkReport:
+        pending = BulkReport(self.clock, report)
+        append_many(self, pending, topic, values, keys, headers, partitions, timestamps_ms)
+        return pending
 
 
 class Rig:

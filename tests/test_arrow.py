@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from kafkabuf.errors import (
     BufferExhaustedError,
     InvalidPartitionsError,
     InvalidRecordError,
+    InvalidTimestampError,
     InvalidTopicError,
     NetworkError,
     RecordTooLargeError,
@@ -140,18 +142,49 @@ def test_large_row_has_no_batch_of_its_own(size: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [1, 2])
-def test_row_that_is_too_large_is_sent_or_loses_those_before(magic: int) -> None:
-    rig = Rig(max_request_size=2_000, slabs=2, record_magic=magic)
-    with pytest.raises(RecordTooLargeError, match=r"row 1 needs up to .* max\.request\.size \(2000\)") as raised:
-        rig.producer.send_arrow(pa.table({"value": ["a", "x" * 2_000, "b"]}), TOPIC)
-    assert raised.value.rows_queued == 1
+@pytest.mark.parametrize("limit", [{"max_request_size": 2_000}, {"max_request_size": 10**6}])
+def test_row_that_is_too_large_keeps_others_from_being_sent_or_is_forgotten(magic: int, limit: dict[str, int]) -> None:
+    rig = turning(slabs=2, record_magic=magic, **limit)
+    values = ["x" * 5_000, "a", "x" * 3_000, "b"]
+    stamps = pa.array([5, 6, 7, 8], pa.timestamp("ms"))
+    report = rig.producer.send_arrow(pa.table({"value": values, "timestamp": stamps}), TOPIC)
+    assert [failure.first_row for failure in report.too_large] == [0, 2]
     rig.ack_all()
+    assert [record.value for record in rig.log[TOPIC, 0]] == [b"a", b"b"]
+    result = report.result(0)
+    assert result.error_code.tolist() == [10, 0, 10, 0]
+    assert result.partition.tolist() == [-1, 0, -1, 0]
+    assert result.offset.tolist() == [-1, 0, -1, 1]
+    assert result.timestamp.tolist() == [5, 6, 7, 8]
+    error = report.exception(0)
+    assert isinstance(error, RecordTooLargeError)
+    what = r"max\.request\.size \(2000\) allows" if limit["max_request_size"] == 2_000 else r"buffer\.memory \(2048\)"
+    assert re.match(rf"row 0 is too large: .* needs up to 50\d\d bytes, more than {what}", str(error))
+    assert (report.rows, sum(one.rows for one in report.ranges(0))) == (4, 2)
     assert_whole(rig.pool)
-    rig = Rig(max_request_size=10**6, slabs=2, record_magic=magic)
-    with pytest.raises(RecordTooLargeError, match=r"buffer\.memory \(2048\) holds") as late:
-        rig.producer.send_arrow(pa.table({"value": ["a", "x" * 3_000, "b"]}), TOPIC)
-    assert late.value.rows_queued == 1
-    rig.ack_all()
+
+
+def test_large_row_of_a_later_chunk_is_counted_from_there() -> None:
+    rig = turning(max_request_size=2_000)
+    table = pa.Table.from_batches(
+        [pa.record_batch({"value": ["a", "b"]}), pa.record_batch({"value": ["c", "x" * 2_000]})]
+    )
+    (failure,) = rig.producer.send_arrow(table, TOPIC).too_large
+    assert (failure.first_row, failure.last_row, failure.rows, failure.error_code) == (3, 3, 1, 10)
+    assert str(failure.error).startswith("row 3 ")
+    stamps = [pa.array(part, pa.timestamp("ms")) for part in ([1, 2], [3, -4])]
+    late = pa.table({"value": ["v"] * 4, "timestamp": pa.chunked_array(stamps)})
+    with pytest.raises(InvalidTimestampError, match="row 3: "):
+        rig.producer.send_arrow(late, TOPIC)
+
+
+def test_no_row_but_large_ones_leaves_a_claim_or_has_no_outcome() -> None:
+    rig = turning(max_request_size=2_000)
+    report = rig.producer.send_arrow(pa.table({"value": ["x" * 2_000] * 3}), TOPIC)
+    assert report.done()
+    assert report.result(0).error_code.tolist() == [10] * 3
+    assert report.ranges(0) == ()
+    assert not rig.queue().claimed
     assert_whole(rig.pool)
 
 
@@ -181,6 +214,25 @@ def test_report_mixes_up_failed_rows() -> None:
         (0, 100, 101, 2),
         (2, 100, 101, 2),
     ]
+    assert_whole(rig.pool)
+
+
+def test_errors_only_report_forgets_failures_or_keeps_what_was_delivered() -> None:
+    rig = turning(leaders=(1, 1), slabs=8, max_request_size=2_000, max_in_flight_requests_per_connection=1)
+    partitions = [row // 7 % 2 for row in range(20_000)]
+    values = ["x" * 2_000 if row in (5, 19_000) else f"{row}-" + "v" * (row % 50) for row in range(20_000)]
+    table = pa.table({"value": values, "partition": pa.array(partitions, pa.int32())})
+    report = rig.producer.send_arrow(table, TOPIC, report="errors")
+    assert len(report.segments) < 600  # of far more batches
+    assert len(rig.client.sent) > 700
+    rig.ack_all()
+    assert [(one.partition, one.rows) for one in report.ranges(0)] == [
+        (0, partitions.count(0) - 2),
+        (1, partitions.count(1)),
+    ]
+    assert [failure.first_row for failure in report.failures(0)] == [5, 19_000]
+    with pytest.raises(ValueError, match="keeps no rows"):
+        report.result(0)
     assert_whole(rig.pool)
 
 

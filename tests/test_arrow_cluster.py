@@ -14,7 +14,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.report import ArrowReport
+from kafkabuf.report import BulkReport
 from tests.pool_support import in_thread
 from tests.producer_support import PATIENCE, assert_whole
 
@@ -61,7 +61,7 @@ def table_of(name: str, count: int, partition: int | None) -> pa.Table:
     return pa.table(columns)
 
 
-def assert_rows_are_where_the_report_says(report: ArrowReport, table: pa.Table, log: Log) -> None:
+def assert_rows_are_where_the_report_says(report: BulkReport, table: pa.Table, log: Log) -> None:
     result = report.result(PATIENCE)
     assert not result.error_code.any()
     keys, values = (table[name].to_pylist() for name in ("key", "value"))
@@ -78,7 +78,7 @@ def test_bulk_and_single_records_of_several_threads_are_mixed_up(cluster: Embedd
         bootstrap_servers=cluster.bootstrap_servers, batch_size=2_048, buffer_memory=32 * 2_048, linger_ms=0
     ) as producer:
 
-        def bulk(name: str) -> list[tuple[ArrowReport, pa.Table]]:
+        def bulk(name: str) -> list[tuple[BulkReport, pa.Table]]:
             done = []
             for number in range(12):
                 table = table_of(f"{name}{number}", 300, number % PARTITIONS if number % 4 else None)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError
+from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError, RecordTooLargeError
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
 from kafkabuf.spark.options import SinkOptions
@@ -154,6 +154,8 @@ def test_importing_the_sink_loads_no_extension() -> None:
 
 
 class FakeReport:
+    too_large = ()
+
     def __init__(self, producer: FakeProducer, rows: int, error: KafkaError | None) -> None:
         self.producer, self.rows, self.error = producer, rows, error
         self.first = producer.next_offset
@@ -174,7 +176,8 @@ class FakeProducer:
         self.unresolved = self.most_unresolved = self.next_offset = self.flushes = 0
         self.closed = False
 
-    def send_arrow(self, batch: pa.RecordBatch, topic: str | None = None) -> FakeReport:
+    def send_arrow(self, batch: pa.RecordBatch, topic: str | None, report: str) -> FakeReport:
+        assert report == "errors"  # a task keeps nothing of its rows
         self.batches.append(batch)
         self.unresolved += 1
         self.most_unresolved = max(self.most_unresolved, self.unresolved)
@@ -402,6 +405,15 @@ def test_empty_partitions_and_frames_are_no_failure(
     spark_cluster.create_topic(topic)
     write(spark.range(0, rows, 1, 4).selectExpr("string(id) as value"), spark_cluster, topic)
     assert len(read(spark_cluster, topic)) == rows
+
+
+def test_row_too_large_is_left_out_of_a_task_that_succeeds(spark_cluster: EmbeddedCluster, topic: str) -> None:
+    spark_cluster.create_topic(topic, partitions=1)
+    settings = (("bootstrap.servers", spark_cluster.bootstrap_servers), ("max.request.size", "2000"))
+    pieces = [pa.record_batch({"value": ["v"] * 10}), pa.record_batch({"value": ["a", "x" * 2_000, "b"]})]
+    with pytest.raises(RecordTooLargeError, match=r"row 11 of this task .* row 1 .* up to 20\d\d bytes, .*\(2000\)"):
+        ArrowSink(SinkOptions(topic, settings), ("value",)).send(iter(pieces))
+    assert settings not in {place[1] for place in workers._producers}
 
 
 def test_slice_of_a_batch_sends_its_own_rows(spark_cluster: EmbeddedCluster, topic: str) -> None:

@@ -33,7 +33,7 @@ LAYERS = (
     },
     {"_slabs", "_pool", "_records", "_held", "_batch", "_accumulator", "_drain", "_split", "network", "protocol"},
     {"accumulator", "_sender", "sender", "metadata", "transactions", "partitioner", "serialization", "interceptors"},
-    {"_arrow", "_bulk", "_producer", "producer", "report"},
+    {"_arrow", "_bulk", "_bulk_arrow", "_bulk_many", "_producer", "producer", "report"},
     {""},
     {"spark", "cli", "aio", "testing", "broker", "__main__"},
 )

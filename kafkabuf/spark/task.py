@@ -8,15 +8,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kafkabuf.errors import InvalidTopicError
+from kafkabuf.errors import InvalidTopicError, RecordTooLargeError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
-from kafkabuf.report import ArrowReport
+from kafkabuf.report import ERRORS, BulkReport
 from kafkabuf.spark import workers
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.report import TaskReport
 
-# Batches sent and not yet looked at. A report keeps each row's place until it is read, so this bounds a task's memory
-# besides buffer.memory, and how far a task runs on after its first error.
+# Batches sent and not yet looked at: this bounds how far a task runs on after its first error.
 MAX_OPEN_REPORTS = 16
 
 
@@ -46,7 +45,7 @@ class _Tally:
         self.bytes = 0
         self.ranges: tuple[OffsetRange, ...] = ()
 
-    def add(self, report: ArrowReport) -> None:
+    def add(self, report: BulkReport) -> None:
         """Wait for all of the report's records; raise the first error among them."""
         error = report.exception()
         if error is not None:
@@ -58,14 +57,16 @@ class _Tally:
 
 
 def _send_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, columns: list[str]) -> _Tally:
-    tally, reports, row = _Tally(), deque[ArrowReport](), 0
+    tally, reports, row = _Tally(), deque[BulkReport](), 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
         producer = workers.producer_for(options.producer)  # not before: an empty partition opens no connection
         if options.topic is None:
             _check_topics(batch.column("topic"), row)
-        reports.append(producer.send_arrow(batch.select(columns), topic=options.topic))
+        report = producer.send_arrow(batch.select(columns), topic=options.topic, report=ERRORS)
+        _check_sizes(report, row)
+        reports.append(report)
         row += batch.num_rows
         if len(reports) > MAX_OPEN_REPORTS:
             tally.add(reports.popleft())
@@ -82,4 +83,12 @@ def _check_topics(topics: pa.Array, row: int) -> None:
         raise InvalidTopicError(
             f"column 'topic' is null in row {first} of this task: fill it, or filter such rows out, "
             "or name one topic for all with .option('topic', ...)"
+        )
+
+
+def _check_sizes(report: BulkReport, row: int) -> None:
+    for failure in report.too_large:
+        raise RecordTooLargeError(
+            f"row {row + failure.first_row} of this task cannot be sent. Of its Arrow batch, {failure.error}: make it "
+            "smaller, filter it out, or raise max.request.size, and the topic's max.message.bytes with it"
         )

@@ -1,0 +1,125 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""send_many: the elements of Python sequences into records."""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_Release
+from libc.stdint cimport int32_t, int64_t
+
+from collections.abc import Mapping, Set
+
+from kafkabuf._bulk cimport END, RAISED, Stop, Walker, append_record, choose_partition
+from kafkabuf._held cimport Headers, hold, hold_headers, release_headers
+from kafkabuf._producer cimport ProducerCore, checked_timestamp, serialized, whole_number
+from kafkabuf._records cimport Record, attach, attach_none
+
+from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, KafkaError, SerializationError
+
+
+@cython.final
+cdef class SequenceWalker(Walker):
+    """The way of one send_many call through its records."""
+
+    cdef Stop walk(self) except RAISED:
+        cdef Py_ssize_t count = len(self.values)
+        try:
+            while self.row < count:
+                self.append_one()
+        except (SerializationError, InvalidPartitionsError, InvalidTimestampError) as error:
+            raise type(error)(f"record {self.row}: {error}") from error
+        return END
+
+    cdef int append_one(self) except -1:
+        cdef Record* r = &self.record
+        cdef Py_buffer key_view, value_view
+        cdef bint key_held = False, value_held = False, headers_held = False
+        cdef Headers held
+        cdef int32_t wanted = -1
+        value = self.values[self.row]
+        key = self.keys[self.row] if self.keys is not None else None
+        if self.producer.key_serializer is not None:
+            key = serialized(self.producer.key_serializer, key, "key")
+        if self.producer.value_serializer is not None:
+            value = serialized(self.producer.value_serializer, value, "value")
+        r.timestamp = self.now
+        if self.timestamps is not None and self.timestamps[self.row] is not None:
+            r.timestamp = checked_timestamp(self.timestamps[self.row])
+        if self.wanted_partitions is not None:
+            wanted = self.wanted_partition()
+        attach_none(r)
+        try:
+            if self.headers is not None and self.headers[self.row] is not None:
+                hold_headers(&held, self.headers[self.row])
+                headers_held = True
+                attach(r, &held)
+            key_held = hold(key, &r.key, &key_view, "key")
+            value_held = hold(value, &r.value, &value_view, "value")
+            self.append_held(wanted)
+        finally:
+            if key_held:
+                PyBuffer_Release(&key_view)
+            if value_held:
+                PyBuffer_Release(&value_view)
+            if headers_held:
+                release_headers(&held)
+        return 0
+
+    cdef int append_held(self, int32_t wanted) except -1:
+        cdef Stop stop
+        cdef int64_t row = self.row
+        if self.record.header_count and self.magic < 2:
+            raise SerializationError("record.magic is 1, and that format has no headers: send without, or use magic 2")
+        while self.row == row:
+            choose_partition(self, wanted)
+            stop = append_record(self)
+            if stop != END:
+                self.serve(stop)
+        return 0
+
+    cdef int32_t wanted_partition(self) except -2:
+        cdef int64_t number = -1
+        given = self.wanted_partitions[self.row]
+        if given is None:
+            return -1
+        try:
+            number = whole_number(given)
+        except (TypeError, OverflowError):
+            pass
+        if number < 0 or number >= self.partitions:
+            # It may be new: ask once, with nothing claimed, since asking waits. Raises where it is not.
+            self.give_back_all()
+            self.producer.queue_of_partition(self.topic, given)
+            self.use_topic(self.topic)
+        return <int32_t>number
+
+
+cdef tuple column_of(str name, given, Py_ssize_t count):
+    """The caller may change his list meanwhile: ours stays."""
+    cdef tuple column
+    if isinstance(given, (str, bytes, bytearray, memoryview, Mapping, Set)) or not hasattr(given, "__len__"):
+        raise TypeError(f"{name} is a list, or another sequence, of one element for each record, found "
+                        f"{type(given).__name__}")
+    column = tuple(given)
+    if count >= 0 and len(column) != count:
+        raise ValueError(f"{name} has {len(column)} elements where values has {count}: give one for each record")
+    return column
+
+
+def append_many(ProducerCore producer, report, topic, values, keys, headers, partitions, timestamps_ms):
+    """See KafkaProducer.send_many. What became of the records, before an error too, is in `report`."""
+    cdef SequenceWalker walker
+    cdef tuple taken = column_of("values", values, -1)
+    cdef Py_ssize_t count = len(taken)
+    cdef list others = [
+        None if given is None else column_of(name, given, count) for name, given in (
+            ("keys", keys), ("headers", headers), ("partitions", partitions), ("timestamps_ms", timestamps_ms))
+    ]
+    try:
+        producer.check_open()
+        walker = SequenceWalker(producer, producer.topic_of(topic), report)
+        walker.values = taken
+        walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = others
+        walker.append_rows(count, walker.timestamps is not None)
+    except KafkaError as error:
+        error.rows_queued = report.rows
+        error.report = report
+        raise
