@@ -8,6 +8,9 @@ import threading
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.object cimport PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport uint8_t
 
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
@@ -18,10 +21,12 @@ from kafkabuf.compression import DoesNotFit
 from kafkabuf.errors import TimeoutError
 from kafkabuf.record_metadata import RecordMetadata
 
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t items)
+
 cdef extern from * nogil:
     bint __sync_bool_compare_and_swap(int* where, int expected, int wanted)
 
-cdef object tuple_new = tuple.__new__
 cdef object logger = logging.getLogger("kafkabuf.producer")
 cdef object system_clock = SystemClock()
 
@@ -243,6 +248,25 @@ cdef class Batch:
         return 0
 
 
+cdef object new_metadata(object topic, object partition, object offset, object timestamp, object key_size,
+                         object value_size):
+    """What NamedTuple's constructor does, without its Python frame and the tuple it copies from, for every callback."""
+    # All fields are objects by now: from here on none is made, so that no collector sees the tuple half filled.
+    metadata = PyType_GenericAlloc(<PyTypeObject*>RecordMetadata, 6)
+    set_field(metadata, 0, topic)
+    set_field(metadata, 1, partition)
+    set_field(metadata, 2, offset)
+    set_field(metadata, 3, timestamp)
+    set_field(metadata, 4, key_size)
+    set_field(metadata, 5, value_size)
+    return metadata
+
+
+cdef inline void set_field(object fresh, Py_ssize_t place, object value) noexcept:
+    Py_INCREF(value)  # the tuple's own
+    PyTuple_SET_ITEM(fresh, place, value)
+
+
 @cython.final
 @cython.no_gc
 @cython.freelist(4096)
@@ -303,9 +327,7 @@ cdef class RecordFuture:
         cdef Batch batch = self.part()
         offset = batch.base_offset + self.index - batch.first if batch.base_offset >= 0 else -1
         timestamp = batch.log_append_time if batch.log_append_time >= 0 else self.timestamp
-        # What NamedTuple's own constructor does, without the Python frame it costs for every callback.
-        return tuple_new(RecordMetadata, (batch.topic, batch.partition, offset, timestamp, self.key_size,
-                                          self.value_size))
+        return new_metadata(batch.topic, batch.partition, offset, timestamp, self.key_size, self.value_size)
 
     def __repr__(self):
         cdef Batch part = self.part()

@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """send(): checks, topic, partition, timestamp, encode in place, future. All that is not per record is producer.py's."""
 
+cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
@@ -47,6 +48,9 @@ cdef class ProducerCore:
         self.closing = True
         self.closed_because = because
 
+    @cython.binding(False)  # a plain method descriptor, which CPython calls without a bound method in between
+    @cython.embedsignature(True)
+    @cython.embedsignature.format("clinic")
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
         """Queue one record and return a RecordFuture (KafkaProducer.send).
 
@@ -70,7 +74,8 @@ cdef class ProducerCore:
         cdef Headers held
         cdef RecordFuture future
         cdef TopicQueues queues
-        self.check_open()
+        if self.closing:
+            self.check_open()
         if callback is not None and not callable(callback):
             raise TypeError(f"callback is called with (metadata, error), found {type(callback).__name__}: {callback!r}")
         if topic is self.last_name:
@@ -104,7 +109,8 @@ cdef class ProducerCore:
         cdef RecordFuture future
         cdef Batch batch
         cdef bint sticky = False, opened = False
-        self.check_size(r)
+        if size_upper_bound(self.accumulator.magic, r) > self.max_request_size or r.header_count:
+            self.check_size(r)
         if partition is not None:
             queue = self.queue_of_partition(topic, partition)
         elif r.key.size >= 0 and not self.ignore_keys:

@@ -5,7 +5,9 @@ The cases of Kafka's ProducerBatchTest that concern this stage are here in our o
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -82,6 +84,19 @@ def test_metadata_is_that_of_another_record() -> None:
         RecordMetadata(TOPIC, 0, 101, 7, 0, -1),
         RecordMetadata(TOPIC, 0, 102, 6, -1, 5),
     ]
+
+
+def test_metadata_made_without_its_constructor_leaks_a_reference_or_is_half_made() -> None:
+    rig = Rig()
+    future = rig.send(b"v", key=b"key", timestamp_ms=2**40)
+    rig.drain_one().complete(2**40, -1)
+    with collecting_everywhere(lambda: [repr(found) for found in gc.get_objects() if type(found) is RecordMetadata]):
+        metadata = future.result()
+    assert (type(metadata), repr(metadata)) == (RecordMetadata, repr(RecordMetadata(TOPIC, 0, 2**40, 2**40, 3, 1)))
+    before = sys.getrefcount(TOPIC), sys.getrefcount(RecordMetadata)
+    for _ in range(100):
+        assert future.result() == metadata
+    assert (sys.getrefcount(TOPIC), sys.getrefcount(RecordMetadata)) == before
 
 
 def test_brokers_time_is_ignored_where_it_stamps_records() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import logging
 import pickle
 import subprocess
@@ -438,3 +439,10 @@ def test_producer_made_of_a_config_and_keywords_ignores_one(cluster: EmbeddedClu
 def test_producer_starts_with_threads_or_sockets_at_import() -> None:
     script = "import threading, kafkabuf.producer; assert threading.active_count() == 1, threading.enumerate()"
     subprocess.run([sys.executable, "-c", script], timeout=PATIENCE, check=True)
+
+
+def test_signature_of_send_is_hidden() -> None:
+    """send() is a plain method descriptor for speed, and those have none of their own."""
+    names = ["self", "topic", "value", "key", "headers", "partition", "timestamp_ms", "callback"]
+    assert list(inspect.signature(KafkaProducer.send).parameters) == names
+    assert (KafkaProducer.send.__doc__ or "").startswith("Queue one record")
