@@ -326,8 +326,8 @@ cdef class Poller:
             self.let_in()
 
     cdef int let_in(self) except -1:
-        # A thread that loops over send() keeps the GIL for 5 ms at a time. In that time all requests are answered and the
-        # connection falls idle: so who has just filled a batch lets the owner through.
+        # A thread that loops over send() keeps the GIL for 5 ms at a time. In that time all requests are answered and
+        # the connection falls idle: so who has just filled a batch lets the owner through.
         cdef int _
         with nogil:
             for _ in range(MOST_YIELDS):
