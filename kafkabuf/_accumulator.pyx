@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 
 from kafkabuf._batch cimport PENDING, Batch
 from kafkabuf._pool cimport SCRATCH, BufferPool
-from kafkabuf._records cimport Record, has_room, size_upper_bound
+from kafkabuf._records cimport Record, finish, has_room, size_upper_bound
 
 from kafkabuf.compression import scratch_size
 from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
@@ -164,8 +164,10 @@ cdef class AccumulatorCore:
         else:
             del self.active[queue]
         batch.close()
-        if self.codec is not None and batch.attempts == 0:
-            self.compress(batch)
+        if batch.attempts == 0:
+            if self.codec is not None:
+                self.compress(batch)
+            finish(&batch.builder, -1, -1, -1)
         return batch
 
     cdef int compress(self, Batch batch) except -1:

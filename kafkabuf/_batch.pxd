@@ -66,7 +66,6 @@ cdef class Batch:
     cdef int unclaim(self) except -1
     cdef int settle(self) except -1
     cdef int give_back(self) except -1
-    cdef int take_over(self) except -1
     cdef int run_callbacks(self) except -1
     cdef int call_back(self, object callback, RecordFuture future) except -1
     cdef int add_callback(self, object callback, RecordFuture future) except -1

@@ -14,7 +14,7 @@ from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport uint8_t
 
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
-from kafkabuf._records cimport RecordsBuilder, builder_init, finish, records_start, wrap, wrap_overhead
+from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
 
 from kafkabuf.clock import SystemClock
 from kafkabuf.compression import DoesNotFit
@@ -80,10 +80,9 @@ cdef class Batch:
         return self.pool.generation(self.slab) == self.generation
 
     cdef int close(self) except -1:
-        """No record after this one; the header is patched and the CRC computed. Further calls do nothing."""
+        """No record after this one. Further calls do nothing."""
         if not self.closed:
             self.closed = True
-            finish(&self.builder, -1, -1, -1)
             self.pool.set_state(self.slab, self.n_slabs, CLOSED)
         return 0
 
@@ -104,7 +103,6 @@ cdef class Batch:
             return 0
         if <size_t>size + wrap_overhead(b) < plain:
             wrap(b, scratch, <size_t>size, codec.id)
-            finish(b, -1, -1, -1)
         return 0
 
     cdef int start_read(self) except -1:
@@ -144,17 +142,11 @@ cdef class Batch:
         if self.whole is not None:
             behind, self.behind = self.behind, None
             if behind is not None:
-                behind.take_over()
+                behind.unclaim()
         elif self.owns_slab():
             if self.pool.release(self.slab, self.n_slabs) != 0:
                 raise AssertionError(f"{self!r} was released twice")
         return 0
-
-    cdef int take_over(self) except -1:
-        """The part in front is over, and with it who read the bytes where this one's header goes."""
-        if self.outcome == PENDING:
-            finish(&self.builder, -1, -1, -1)
-        return self.unclaim()
 
     # ---- the outcome -------------------------------------------------------------------------------------------------
 

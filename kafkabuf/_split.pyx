@@ -27,7 +27,7 @@ from libc.string cimport memcpy, memmove
 
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf._batch cimport PENDING, Batch, RecordFuture
-from kafkabuf._records cimport RecordsBuilder, finish, records_start, wrap_overhead
+from kafkabuf._records cimport RecordsBuilder, records_start, wrap_overhead
 from kafkabuf._wire cimport put_i64, put_varint, varint_size
 
 cdef enum:
@@ -107,7 +107,6 @@ cdef int stand_in_front(list parts, Batch batch, Batch front) except -1:
         front.claim()
     else:
         batch.claim()
-        finish(&front.builder, -1, -1, -1)
     return 0
 
 
