@@ -27,7 +27,8 @@ Opener = Callable[[str], AbstractContextManager[Send]]
 
 @contextmanager
 def _kafkabuf(bootstrap: str) -> Iterator[Send]:
-    from kafkabuf import BufferExhaustedError, KafkaProducer
+    from kafkabuf import KafkaProducer
+    from kafkabuf.errors import BufferExhaustedError
 
     def send(value: bytes) -> bool:
         try:

@@ -211,6 +211,11 @@ class FakeClient:
 
     # ---- for the test
 
+    @property
+    def quiet(self) -> bool:
+        """Nothing is under way, and the Sender has been told of all that was."""
+        return not self.under_way and not self._completions
+
     def answer(self, sent: Sent, *codes: int, base_offset: int = 0, **more: Any) -> None:
         """Error codes by partition, in the request's order; the last goes for all that follow. None: success."""
         given = codes or (0,)
