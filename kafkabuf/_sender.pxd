@@ -3,7 +3,7 @@
 
 from kafkabuf._batch cimport Batch
 from kafkabuf._drain cimport DrainCore
-from kafkabuf.network._io cimport Frame
+from kafkabuf.network._frame cimport Frame
 
 
 cdef class ProduceRequest:

@@ -3,7 +3,7 @@ from kafkabuf._drain import DrainCore
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata import Metadata
-from kafkabuf.network._io import Frame
+from kafkabuf.network._frame import Frame
 from kafkabuf.network.client import Completion, NetworkClient
 
 class ProduceRequest:

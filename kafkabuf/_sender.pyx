@@ -7,7 +7,7 @@ from libc.math cimport INFINITY
 from kafkabuf._accumulator cimport PartitionQueue
 from kafkabuf._batch cimport Batch
 from kafkabuf._drain cimport DrainCore, Ready
-from kafkabuf.network._io cimport Frame
+from kafkabuf.network._frame cimport Frame
 
 from kafkabuf.errors import CorruptMessageError, UnsupportedVersionError, error_for_code
 from kafkabuf.network._client import Request

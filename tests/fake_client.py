@@ -14,7 +14,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record import MemoryRecords
 
 from kafkabuf.errors import ClosedError, KafkaError, UnsupportedVersionError
-from kafkabuf.network._io import Frame
+from kafkabuf.network._frame import Frame
 from kafkabuf.network.client import Completion, Request
 
 NEVER = float("inf")

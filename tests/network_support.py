@@ -15,7 +15,8 @@ from typing import Any
 from kafkabuf.clock import Clock, ManualClock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata import Metadata
-from kafkabuf.network._io import Frame, Poller
+from kafkabuf.network._frame import Frame
+from kafkabuf.network._io import Poller
 from kafkabuf.network.client import Completion, NetworkClient, Request
 from kafkabuf.protocol import messages
 

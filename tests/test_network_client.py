@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.errors import ClosedError, ConfigError, NetworkError, UnsupportedVersionError
-from kafkabuf.network._io import Frame
+from kafkabuf.network._frame import Frame
 from kafkabuf.network.client import Request
 from kafkabuf.network.resolve import bootstrap_hosts
 from kafkabuf.protocol import messages

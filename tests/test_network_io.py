@@ -17,7 +17,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafkabuf.errors import NetworkError
-from kafkabuf.network._io import Connection, Frame, Poller
+from kafkabuf.network._frame import Frame
+from kafkabuf.network._io import Connection, Poller
 from tests.network_support import PATIENCE, poison, read_exactly, read_to_end
 
 
@@ -431,7 +432,8 @@ def test_poll_holds_the_gil_while_it_waits(poller: Poller) -> None:
 
 _FORK = """
 import gc, os, socket
-from kafkabuf.network._io import Frame, Poller
+from kafkabuf.network._frame import Frame
+from kafkabuf.network._io import Poller
 ours, theirs = socket.socketpair()
 poller = Poller()
 connection = poller.register(ours, "h:1")

@@ -4,7 +4,8 @@
 Request, Completion and InFlight are what is asked of a broker, what comes back, and the record of what is under way.
 """
 
-from kafkabuf.network._io cimport Connection, Frame, Poller
+from kafkabuf.network._frame cimport Frame
+from kafkabuf.network._io cimport Connection, Poller
 
 
 cdef class Request:

@@ -3,7 +3,8 @@ from typing import Any, final
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
-from kafkabuf.network._io import Frame, Poller
+from kafkabuf.network._frame import Frame
+from kafkabuf.network._io import Poller
 from kafkabuf.network.client import NetworkConfig
 from kafkabuf.network.connection_state import NodeConnection
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Frames, connections and the poll call: the part of the network that runs without the GIL.
+"""Connections and the poll call: the part of the network that runs without the GIL.
 
 One `Poller.poll` per turn of the Sender: it writes what is queued, straight from the spans, waits, reads what came, and
 only then takes the GIL again (see Kafka's `Selector`, which does the same steps one channel at a time).
@@ -8,138 +8,27 @@ only then takes the GIL again (see Kafka's `Selector`, which does the same steps
 from collections import deque
 from os import strerror
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
 from libc.math cimport ceil
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memmove, memset
 from posix.uio cimport iovec
 from posix.unistd cimport close, getpid, read, write
 
 from kafkabuf.errors import NetworkError
 
+from kafkabuf.network._frame cimport Frame
 from kafkabuf.network._socket cimport (
-    EFD_CLOEXEC,
-    EFD_NONBLOCK,
-    EPOLL_CLOEXEC,
-    EPOLL_CTL_ADD,
-    EPOLL_CTL_DEL,
-    EPOLL_CTL_MOD,
-    EPOLLERR,
-    EPOLLHUP,
-    EPOLLIN,
-    EPOLLOUT,
-    ERROR_END_OF_STREAM,
-    ERROR_FRAME_LENGTH,
-    FIRST_ROOM,
-    LENGTH_PREFIX,
-    LONGEST_FLOW_US,
-    LONGEST_WAIT_MS,
-    MOST_EVENTS,
-    MOST_SPANS,
-    MOST_YIELDS,
-    MSG_DONTWAIT,
-    MSG_NOSIGNAL,
-    NEWS_CONNECTED,
-    NEWS_FAILED,
-    NEWS_FRAMES,
-    NEWS_WRITTEN,
-    PATIENCE_US,
-    SMALLEST_FRAME,
-    SO_ERROR,
-    SHUT_RDWR,
-    SOL_SOCKET,
-    Spans,
-    Wire,
-    advance,
-    count_responses,
-    epoll_create1,
-    epoll_ctl,
-    epoll_event,
-    epoll_wait,
-    eventfd,
-    gather,
-    getsockopt,
-    kb_big_endian,
-    kb_exchange,
-    kb_load,
-    kb_microseconds,
-    make_room,
-    msghdr,
-    recv,
-    sched_yield,
-    sendmsg,
-    shutdown,
-    socklen_t,
-    start_waiting,
-    worth_cutting,
+    EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP,
+    EPOLLIN, EPOLLOUT, ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, LENGTH_PREFIX, LONGEST_FLOW_US,
+    LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MOST_YIELDS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED, NEWS_FAILED,
+    NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Wire, advance,
+    count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, gather, getsockopt, kb_big_endian,
+    kb_exchange, kb_load, kb_microseconds, make_room, msghdr, recv, sched_yield, sendmsg, shutdown, socklen_t,
+    start_waiting, worth_cutting,
 )
-
-
-cdef class Frame:
-    """One request as a list of spans, in wire order; see the .pxd for who keeps them alive."""
-
-    def __cinit__(self):
-        memset(&self.spans, 0, sizeof(Spans))
-        self.owners = []
-
-    def __dealloc__(self):
-        free(self.spans.items)
-
-    cdef int add(self, const void* data, size_t nbytes) except -1:
-        cdef Spans* spans = &self.spans
-        cdef Py_ssize_t room
-        cdef iovec* items
-        if self.queued:
-            raise ValueError("the frame is being sent and takes no more spans")
-        if nbytes == 0:
-            return 0
-        if spans.count == spans.room:
-            room = 2 * spans.room if spans.room else 8
-            items = <iovec*> realloc(spans.items, room * sizeof(iovec))
-            if items == NULL:
-                raise MemoryError(f"{room} spans of a request")
-            spans.items = items
-            spans.room = room
-        spans.items[spans.count].iov_base = <void*> data
-        spans.items[spans.count].iov_len = nbytes
-        spans.count += 1
-        self.nbytes += <Py_ssize_t> nbytes
-        return 0
-
-    cpdef int add_bytes(self, bytes data) except -1:
-        self.owners.append(data)
-        return self.add(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-
-    cpdef int own(self, object owner) except -1:
-        self.owners.append(owner)
-        return 0
-
-    @property
-    def notify(self):
-        return self.spans.notify
-
-    @notify.setter
-    def notify(self, bint value):
-        self.spans.notify = value
-
-    @property
-    def written(self):
-        return self.queued and self.spans.done == self.spans.count
-
-    def to_bytes(self):
-        cdef Py_ssize_t i, at = 0
-        cdef bytes copy
-        cdef char* target
-        if self.queued:
-            raise ValueError("the frame is being sent: its spans have moved on")
-        copy = PyBytes_FromStringAndSize(NULL, self.nbytes)
-        target = PyBytes_AS_STRING(copy)
-        for i in range(self.spans.count):
-            memcpy(target + at, self.spans.items[i].iov_base, self.spans.items[i].iov_len)
-            at += <Py_ssize_t> self.spans.items[i].iov_len
-        return copy
 
 
 cdef class Connection:

@@ -15,7 +15,8 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, error_for_code
 from kafkabuf.network import resolve
 from kafkabuf.network._client import ClientCore, Completion, Request
-from kafkabuf.network._io import Frame, Poller
+from kafkabuf.network._frame import Frame
+from kafkabuf.network._io import Poller
 from kafkabuf.network.backoff import ExponentialBackoff, uniform
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater

@@ -1,5 +1,5 @@
 from kafkabuf._batch import Batch
-from kafkabuf.network._io import Frame
+from kafkabuf.network._frame import Frame
 
 PRODUCE: int
 VERSIONS_BY_MAGIC: dict[int, tuple[int, int]]

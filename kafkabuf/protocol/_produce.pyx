@@ -23,7 +23,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kafkabuf._batch cimport Batch
 from kafkabuf._wire cimport put_bytes, put_i16, put_i32, put_i8, put_uvarint
-from kafkabuf.network._io cimport Frame
+from kafkabuf.network._frame cimport Frame
 
 from kafkabuf.errors import CorruptMessageError
 

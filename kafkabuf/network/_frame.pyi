@@ -1,0 +1,20 @@
+class Frame:
+    """One request as a list of spans, in wire order, its 4-byte length included.
+
+    Spans are not copied: whoever adds one keeps it alive and unchanged until the frame is `written` or its connection
+    is closed; `own` and `add_bytes` tie an object's lifetime to the frame's.
+    """
+
+    notify: bool
+    """Report the connection from `Poller.poll` when the last byte has gone out (for acks=0)."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def written(self) -> bool:
+        """The kernel has taken every byte; no span is read again."""
+
+    def add_bytes(self, data: bytes) -> int: ...
+    def own(self, owner: object) -> int: ...
+    def to_bytes(self) -> bytes:
+        """A copy of all spans. Raises ValueError once the frame was handed to a connection."""
