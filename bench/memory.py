@@ -115,7 +115,7 @@ CLAIM = Claim(
     cases=[
         Case(_name(client, size), partial(_measure, module, open_, size), share)
         for client, module, open_, share in (
-            ("kafkabuf", "kafkabuf", _kafkabuf, 1.0),
+            ("kafkabuf", "kafkabuf.producer", _kafkabuf, 1.0),
             ("confluent-kafka", "confluent_kafka", _confluent, 0.25),
             ("kafka-python", "kafka", _kafka_python, 0.25),
         )
