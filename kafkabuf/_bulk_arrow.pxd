@@ -11,6 +11,7 @@ from kafkabuf._wire cimport Field
 cdef class ArrowWalker(Walker):
     # ---- the chunk of rows being walked, borrowed
     cdef Columns* columns
+    cdef bint only_values           # no other column counts
     # ---- the row that walk() is at
     cdef Field* header_fields       # its headers: key, value, key, value, ...
     cdef int64_t header_room        # headers that fit there
@@ -20,6 +21,7 @@ cdef class ArrowWalker(Walker):
     cdef int64_t name_size
 
     cdef Stop walk_rows(self) noexcept nogil
+    cdef Stop walk_values(self) noexcept nogil
     cdef Stop read_row(self) noexcept nogil
     cdef int64_t read_headers(self) noexcept nogil
     cdef int append_array(self, ArrowSchema* schema, ArrowArray* array) except -1

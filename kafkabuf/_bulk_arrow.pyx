@@ -16,7 +16,7 @@ from kafkabuf._bulk cimport (
     choose_partition,
 )
 from kafkabuf._producer cimport ProducerCore
-from kafkabuf._records cimport Record
+from kafkabuf._records cimport Record, attach_none
 from kafkabuf._wire cimport Field, field_size
 
 from kafkabuf.errors import InvalidTopicError, KafkaError, SerializationError
@@ -39,6 +39,8 @@ cdef class ArrowWalker(Walker):
 
     cdef Stop walk_rows(self) noexcept nogil:
         cdef Stop stop
+        if self.only_values:
+            return self.walk_values()
         while self.row < self.columns.rows:
             stop = self.read_row()
             if stop == END:
@@ -46,6 +48,19 @@ cdef class ArrowWalker(Walker):
             if stop != END:
                 return stop
         return END
+
+    cdef Stop walk_values(self) noexcept nogil:
+        """As `walk_rows`, where what the other columns would say is the same for all rows."""
+        cdef Record* r = &self.record
+        cdef Stop stop = END
+        r.key.size = -1
+        r.timestamp = self.now
+        attach_none(r)
+        self.partition = self.sticky
+        while stop == END and self.row < self.columns.rows:
+            r.value = bytes_at(&self.columns.value, self.row)
+            stop = append_record(self)
+        return stop
 
     cdef Stop read_row(self) noexcept nogil:
         cdef Columns* c = self.columns
@@ -65,7 +80,7 @@ cdef class ArrowWalker(Walker):
             r.timestamp = millis_at(&c.timestamp, row)
             if r.timestamp < 0:
                 return BAD_TIMESTAMP
-        r.headers_size = r.header_count = 0
+        attach_none(r)
         if c.headers.layout != ABSENT and not is_null(&c.headers, row):
             headers_size = self.read_headers()
             if headers_size < 0:
@@ -124,6 +139,8 @@ cdef class ArrowWalker(Walker):
         if self.topic is None and columns.topic.layout == ABSENT:
             raise InvalidTopicError("no topic: give the topic argument, or a 'topic' column")
         self.columns = &columns
+        self.only_values = self.topic_bytes is None and self.topic is not None and not (
+            columns.key.layout or columns.partition.layout or columns.timestamp.layout or columns.headers.layout)
         return self.append_rows(columns.rows, columns.timestamp.layout != ABSENT)
 
 

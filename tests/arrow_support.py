@@ -10,7 +10,7 @@ from kafkabuf.report import BulkReport
 from tests.fake_client import Record
 from tests.producer_support import TOPIC, Rig, TurningClock, assert_whole
 
-BYTES = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()]
+BYTES = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary_view(), pa.string_view()]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TEXTS = ["a", None, "", "é" * 40, "z" * 300, None, "b"]
 

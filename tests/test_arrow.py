@@ -296,8 +296,9 @@ row = st.fixed_dictionaries(
     rows=st.lists(row, max_size=60),
     cuts=st.lists(st.integers(0, 60), max_size=3),
     slabs=st.integers(8, 20),
-    value_type=st.sampled_from([pa.binary(), pa.large_binary()]),
-    key_type=st.sampled_from([pa.string(), pa.large_string()]),
+    value_type=st.sampled_from([pa.binary(), pa.large_binary(), pa.binary_view()]),
+    key_type=st.sampled_from([pa.string(), pa.large_string(), pa.string_view()]),
+    topic_type=st.sampled_from([pa.string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]),
     in_flight=st.sampled_from([1, 5]),
 )
 def test_some_table_arrives_otherwise_than_the_report_says(
@@ -306,6 +307,7 @@ def test_some_table_arrives_otherwise_than_the_report_says(
     slabs: int,
     value_type: pa.DataType,
     key_type: pa.DataType,
+    topic_type: pa.DataType,
     in_flight: int,
 ) -> None:
     schema = pa.schema(
@@ -315,7 +317,7 @@ def test_some_table_arrives_otherwise_than_the_report_says(
             ("key", key_type),
             ("value", value_type),
             ("partition", pa.int32()),
-            ("topic", pa.string()),
+            ("topic", topic_type),
         ]
     )
     whole = pa.RecordBatch.from_pylist([{"value": b"skipped"}, *rows], schema)

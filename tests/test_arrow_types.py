@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from kafkabuf.errors import (
+    BufferExhaustedError,
     InvalidTimestampError,
+    InvalidTopicError,
     SerializationError,
 )
 from kafkabuf.partitioner import partition_for_key
@@ -93,7 +95,7 @@ def test_slice_of_columns_or_of_a_slice_is_shifted() -> None:
 
 
 @pytest.mark.parametrize("list_type", [pa.list_, pa.large_list])
-@pytest.mark.parametrize("key_type", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("key_type", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("value_type", BYTES)
 def test_headers_lose_order_nulls_or_their_row(list_type: Any, key_type: pa.DataType, value_type: pa.DataType) -> None:
     rig = Rig()
@@ -131,6 +133,51 @@ def test_header_without_a_key_is_sent_with_an_empty_one() -> None:
         rig.producer.send_arrow(pa.record_batch({"value": ["a", "b"], "headers": column}), TOPIC)
     assert raised.value.rows_queued == 1
     rig.ack_all()
+    assert_whole(rig.pool)
+
+
+INDICES = [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]
+
+
+@pytest.mark.parametrize("index_type", INDICES)
+@pytest.mark.parametrize("value_type", [pa.string(), pa.large_string(), pa.string_view()])
+def test_dictionary_is_read_at_another_place(index_type: pa.DataType, value_type: pa.DataType) -> None:
+    rig = Rig(leaders=(1,))
+    rig.accumulator.topic_queues("other", [1])
+    topics = pa.array(["no topic", None, TOPIC, "other", "x" * 30], value_type).slice(1)
+    keys = pa.array(["no", "k" * 20, None, "l"], value_type).slice(1)
+    topic = pa.DictionaryArray.from_arrays(pa.array([3, None, 1, 2, 2, 1], index_type).slice(1), topics)
+    key = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0, None, 1, 2], index_type).slice(1), keys)
+    values = pa.array(["-", "a", "b", "c", "d"])
+    batch = pa.RecordBatch.from_arrays([topic, key, values], ["topic", "key", "value"]).slice(1)
+    report = rig.producer.send_arrow(batch)
+    found = stored(rig, report, [TOPIC, "other", "other", TOPIC])
+    assert [record.value for record in found] == [b"a", b"b", b"c", b"d"]
+    assert [record.key for record in found] == [b"k" * 20, None, None, b"l"]
+
+
+@pytest.mark.parametrize("indices", [[1, None], [1, 0]])
+def test_null_in_a_dictionary_passes_for_a_topic(indices: list[int | None]) -> None:
+    rig = Rig()
+    topic = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array([None, TOPIC]))
+    with pytest.raises(InvalidTopicError, match="row 1: no topic") as raised:
+        rig.producer.send_arrow(pa.record_batch({"topic": topic, "value": ["a", "b"]}))
+    assert raised.value.rows_queued == 1
+
+
+@pytest.mark.parametrize("view_type", [pa.binary_view(), pa.string_view()])
+def test_rows_of_views_lose_order_where_memory_is_waited_for(view_type: pa.DataType) -> None:
+    rig = turning(slabs=2, max_in_flight_requests_per_connection=1)
+    values = [f"{row}-" + "x" * (row % 300) for row in range(300)]
+    report = rig.producer.send_arrow(pa.table({"value": pa.array(values, view_type)}), TOPIC)
+    assert rig.pool.waits_total > 10
+    assert [record.value for record in stored(rig, report)] == [value.encode() for value in values]
+    rig = Rig(slabs=3, max_block_ms=50)  # whose broker is stalled
+    with pytest.raises(BufferExhaustedError) as raised:
+        rig.producer.send_arrow(pa.table({"value": pa.array(["x" * 600] * 10, view_type)}), TOPIC)
+    assert raised.value.rows_queued == raised.value.report.rows == 3
+    rig.ack_all()
+    assert raised.value.report.result(0).offset.tolist() == [0, 1, 2]
     assert_whole(rig.pool)
 
 
@@ -235,9 +282,10 @@ def test_error_of_the_stream_passes_for_its_end() -> None:
     rig = Rig()
     with pytest.raises(SerializationError, match=r"stream failed: .*the disk is gone") as raised:
         rig.producer.send_arrow(pa.RecordBatchReader.from_batches(schema, batches()), TOPIC)
-    assert raised.value.rows_queued == 2
+    assert raised.value.rows_queued == raised.value.report.rows == 2
     rig.ack_all()
     assert len(rig.log[TOPIC, 0]) == 2
+    assert raised.value.report.result(0).offset.tolist() == [0, 1]
     assert_whole(rig.pool)
 
 

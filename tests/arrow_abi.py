@@ -1,0 +1,105 @@
+"""Arrow C data that lies: real arrays exported, and fields of the ABI's structs changed before they are handed over."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import pyarrow as pa
+
+_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.restype = ctypes.c_void_p
+_get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+class ArrowSchema(ctypes.Structure):
+    format: Any
+    dictionary: Any
+    children: Any
+
+
+class ArrowArray(ctypes.Structure):
+    length: int
+    null_count: int
+    offset: int
+    n_buffers: int
+    n_children: int
+    buffers: Any
+    children: Any
+    dictionary: Any
+    release: Any
+
+
+ArrowSchema._fields_ = [
+    ("format", ctypes.c_char_p),
+    ("name", ctypes.c_char_p),
+    ("metadata", ctypes.c_char_p),
+    ("flags", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("children", ctypes.POINTER(ctypes.POINTER(ArrowSchema))),
+    ("dictionary", ctypes.POINTER(ArrowSchema)),
+    ("release", ctypes.c_void_p),
+    ("private_data", ctypes.c_void_p),
+]
+ArrowArray._fields_ = [
+    ("length", ctypes.c_int64),
+    ("null_count", ctypes.c_int64),
+    ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(ArrowArray))),
+    ("dictionary", ctypes.POINTER(ArrowArray)),
+    ("release", ctypes.c_void_p),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+class Lying:
+    """What was exported of a record batch, after `lie` has changed it; as a context, put right at its end."""
+
+    def __init__(self, data: Any, lie: Callable[[ArrowArray], None]) -> None:
+        self.capsules = data.__arrow_c_array__()
+        self.array = ArrowArray.from_address(_get_pointer(self.capsules[1], b"arrow_array"))
+        self.truth = list(_memory(self.array))
+        self.lie = lie
+
+    def __enter__(self) -> Self:
+        self.lie(self.array)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Whoever made the data reads it once more, to release it.
+        for address, memory in self.truth:
+            ctypes.memmove(address, memory, len(memory))
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self.capsules  # type: ignore[no-any-return]
+
+
+def _memory(array: ArrowArray) -> Iterator[tuple[int, bytes]]:
+    """Address and content of the struct, of its list of buffers, and of those below it."""
+    yield ctypes.addressof(array), bytes(array)
+    if array.n_buffers:
+        address = ctypes.cast(array.buffers, ctypes.c_void_p).value or 0
+        yield address, ctypes.string_at(address, 8 * array.n_buffers)
+    for number in range(array.n_children):
+        yield from _memory(child(array, number))
+    if array.dictionary:
+        yield from _memory(array.dictionary.contents)
+
+
+def child(array: ArrowArray, *path: int) -> ArrowArray:
+    for number in path:
+        array = array.children[number].contents
+    return array
+
+
+def ints(array: ArrowArray, buffer: int, kind: Any = ctypes.c_int32) -> Any:
+    """A buffer as an array of integers."""
+    return ctypes.cast(array.buffers[buffer], ctypes.POINTER(kind))
+
+
+def table(values: list[Any], kind: pa.DataType, **columns: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array(values, kind), **columns})
