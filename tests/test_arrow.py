@@ -217,6 +217,30 @@ def test_report_mixes_up_failed_rows() -> None:
     assert_whole(rig.pool)
 
 
+@pytest.mark.parametrize("keep", ["rows", "errors"])
+@pytest.mark.parametrize("fold", [False, True])
+def test_failed_batch_is_blamed_on_other_rows(keep: str, fold: bool) -> None:
+    rig = Rig(leaders=(1, 1, 1), linger_ms=0)
+    partitions = pa.array([2, 0, 1, 1, 0, 1, 2], pa.int32())
+    report = rig.producer.send_arrow(pa.record_batch({"value": ["v"] * 7, "partition": partitions}), TOPIC, keep)
+    (sent,) = rig.sent_after_turn()
+    rig.client.answer(sent, *(29 if partition == 1 else 0 for partition in sent.partitions), base_offset=100)
+    rig.turn()
+    if fold:
+        report.fold()
+        assert report.segments == []
+    (failure,) = report.failures(0)
+    assert (failure.error_code, failure.topic, failure.partition) == (29, TOPIC, 1)
+    assert (failure.first_row, failure.last_row, failure.rows) == (2, 6, 3)
+    assert report.exception(0) is failure.error
+    assert report.too_large == ()
+    assert [(one.partition, one.first_offset, one.last_offset, one.rows) for one in report.ranges(0)] == [
+        (0, 100, 101, 2),
+        (2, 100, 101, 2),
+    ]
+    assert_whole(rig.pool)
+
+
 def test_errors_only_report_forgets_failures_or_keeps_what_was_delivered() -> None:
     rig = turning(leaders=(1, 1), slabs=8, max_request_size=2_000, max_in_flight_requests_per_connection=1)
     partitions = [row // 7 % 2 for row in range(20_000)]
