@@ -32,7 +32,7 @@ cdef class ProducerCore:
     cdef TopicQueues last_topic
     cdef readonly int64_t records_sent  # records accepted
 
-    cdef int check_open(self) except -1
+    cpdef int check_open(self) except -1
     cdef TopicQueues topic_of(self, object name)
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition)
     cdef int64_t now_ms(self) except -1

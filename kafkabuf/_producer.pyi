@@ -14,6 +14,8 @@ class ProducerCore:
     records_sent: int
     def _open(self, accumulator: AccumulatorCore, config: ProducerConfig, clock: Clock) -> None: ...
     def _begin_close(self, because: str = ...) -> None: ...
+    def check_open(self) -> int:
+        """Raises ClosedError unless records can be sent."""
     def send(
         self,
         topic: str,

@@ -136,7 +136,7 @@ cdef class ProducerCore:
             self.accumulator.wakeup()
         return future
 
-    cdef int check_open(self) except -1:
+    cpdef int check_open(self) except -1:
         if self.closing:
             raise ClosedError(self.closed_because or "the producer is not open")
         return 0

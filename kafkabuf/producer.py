@@ -136,6 +136,7 @@ class KafkaProducer(ProducerCore):
             Rows before the one at fault are queued all the same: `error.report` is their BulkReport, and
             `error.rows_queued` counts them (those left out as too large included). None after it is.
         """
+        self.check_open()
         pending = BulkReport(self._clock, report)
         append_arrow(self, pending, data, topic)
         return pending
@@ -166,6 +167,7 @@ class KafkaProducer(ProducerCore):
             what send() raises, naming the record by its index. Those before it are queued all the same: `error.report`
             is their BulkReport, and `error.rows_queued` counts them. None after it is.
         """
+        self.check_open()
         pending = BulkReport(self._clock, report)
         append_many(self, pending, topic, values, keys, headers, partitions, timestamps_ms)
         return pending
