@@ -105,6 +105,7 @@ class Metadata:
         self._lock = threading.Lock()  # guards everything below
         self._topics: dict[str, float] = {}  # interest: when each was last asked for
         self._waiters: list[threading.Lock] = []  # held locks, released on any news
+        self.changes = 0  # of what time_to_update answers from
         self._closed = False
         self._requested = 1  # updates asked for so far; a new client wants its first
         self._answered = 0  # the value of _requested that the newest answer covers
@@ -130,6 +131,7 @@ class Metadata:
             if new:
                 self._requested += 1
                 self._not_before = now
+                self.changes += 1
             wake = new and not self._asking
         if wake:
             self.on_update_requested()
@@ -140,6 +142,7 @@ class Metadata:
             # While an update is under way or backs off the Sender comes back by itself; waking it would make it spin.
             wake = self._answered == self._requested
             self._requested += 1
+            self.changes += 1
         if wake:
             self.on_update_requested()
 
@@ -245,6 +248,7 @@ class Metadata:
             idle_since = now - self._config.metadata_max_idle_ms / 1000
             self._topics = {name: used for name, used in self._topics.items() if used > idle_since}
             self._asking = self._requested
+            self.changes += 1
             self._asked = frozenset(self._topics)
             return tuple(self._topics)
 
@@ -293,6 +297,7 @@ class Metadata:
         self._not_before = now + (self._backoff.delay(max(failures - 1, 0)) if repeated else 0.0)
         self._failures = failures
         self._asking = 0
+        self.changes += 1
         self._wake()
 
     def _wake(self) -> None:

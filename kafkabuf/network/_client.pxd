@@ -47,7 +47,11 @@ cdef class ClientCore:
     cdef readonly list _completions         # the next poll returns them
     cdef public double _next_check          # no time-out of any kind is due earlier
     cdef int correlation_id
+    cdef object changes_seen                # Metadata.changes when it was last asked when it wants an update,
+    cdef double metadata_due                # and what it said
+    cdef int unanswered                     # requests in flight that no response will end (acks=0)
 
+    cdef double metadata_wait(self, double now) except? -1
     cdef int note_started(self, object node, double now) except -1
     cdef int on_news(self, Connection connection) except -1
     cdef int on_frame(self, object node, bytes frame) except -1

@@ -95,7 +95,25 @@ cdef class ClientCore:
 
         Raises NetworkError if not connected.
         """
-        self._send(self._connected(node_id), request)
+        node = self._nodes.get(node_id)
+        if node is None or node.state is not READY:
+            node = self._connected(node_id)
+        self._send(node, request)
+
+    def api_version(self, int node_id, int api_key, supported):
+        """The highest version of an API that the node and `supported` (range, or lowest and highest) share.
+
+        Raises UnsupportedVersionError if there is none, NetworkError if the node is not connected.
+        """
+        cdef dict agreed
+        node = self._nodes.get(node_id)
+        if node is None or node.state is not READY:
+            node = self._connected(node_id)
+        agreed = node.agreed
+        version = agreed.get((api_key, supported))
+        if version is None:
+            version = agreed[api_key, supported] = node.api_version(api_key, supported)
+        return version
 
     def _send(self, node, Request request, deliver=None):
         """As `send`; `deliver`, if given, takes the Completion in `poll`, which then does not return it."""
@@ -111,6 +129,7 @@ cdef class ClientCore:
         entry.sent_at = now
         entry.deadline = INFINITY
         entry.deliver = deliver
+        self.unanswered += not request.expects_response
         node.last_used = now
         node.in_flight.append(entry)
         self.note_started(node, now)
@@ -135,7 +154,7 @@ cdef class ClientCore:
         Completions of one node come in the order its requests were sent. May return early with none.
         """
         cdef double now = self._clock.monotonic()
-        cdef double wait = min(<double>self._updater.run(now), self._next_check - now)
+        cdef double wait = min(self.metadata_wait(now), self._next_check - now)
         if timeout is not None:
             wait = min(wait, <double>timeout)
         for connection in self._poller.poll(wait):
@@ -144,6 +163,18 @@ cdef class ClientCore:
         if now >= self._next_check:
             self._check_time_outs(now)
         return self._take_completions()
+
+    cdef double metadata_wait(self, double now) except? -1:
+        """Update metadata if that is due; seconds until there may be more to do for it."""
+        cdef double wait
+        changes = self._metadata.changes
+        if changes != self.changes_seen or now >= self.metadata_due:
+            wait = self._metadata.time_to_update(now)
+            if wait <= 0:
+                return self._updater.run(now)
+            self.changes_seen = changes  # as it was before the question: a change since then asks again
+            self.metadata_due = now + wait
+        return self.metadata_due - now
 
     cpdef list _take_completions(self):
         taken = self._completions
@@ -158,8 +189,9 @@ cdef class ClientCore:
         try:
             if node.state is CONNECTING and connection.connected:
                 self._greet(node)
-            for entry in node.take_written():
-                self._complete(node, entry, None, None)
+            if self.unanswered:
+                for entry in node.take_written():
+                    self._complete(node, entry, None, None)
             for frame in connection.take_frames():
                 self.on_frame(node, frame)
         except KafkaError as error:
@@ -188,6 +220,7 @@ cdef class ClientCore:
     cpdef int _complete(self, object node, InFlight entry, object response, object error) except -1:
         cdef double now = self._clock.monotonic()
         cdef Completion completion = Completion(entry.request, node.node_id, response, error, now - entry.sent_at)
+        self.unanswered -= not entry.request.expects_response
         if error is None:
             node.last_used = now
             self._next_check = min(self._next_check, now + self.max_idle)

@@ -35,6 +35,8 @@ cdef class Poller:
     cdef uint32_t woken             # a wake-up since the last poll returned
     cdef uint32_t at_the_door       # poll is over and the owner waits for the GIL,
     cdef uint32_t since             # since this kb_microseconds()
+    cdef uint32_t polls             # times the owner came back to poll
+    cdef uint32_t standing_back     # threads that wait for that, having let it in
 
     cdef void wake(self) noexcept nogil
     cdef int let_in(self) except -1

@@ -23,11 +23,11 @@ from kafkabuf.network._frame cimport Frame
 from kafkabuf.network._socket cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP,
     EPOLLIN, EPOLLOUT, ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, LENGTH_PREFIX, LONGEST_FLOW_US,
-    LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MOST_YIELDS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED, NEWS_FAILED,
-    NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Wire, advance,
-    count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, gather, getsockopt, kb_big_endian,
-    kb_exchange, kb_load, kb_microseconds, make_room, msghdr, recv, sched_yield, sendmsg, shutdown, socklen_t,
-    start_waiting, worth_cutting,
+    LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED,
+    NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Wire,
+    advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, gather, getsockopt,
+    kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_wait_for_change, kb_wake_waiters, make_room,
+    msghdr, recv, sendmsg, shutdown, socklen_t, start_waiting, worth_cutting,
 )
 
 
@@ -185,6 +185,9 @@ cdef class Poller:
             wanted = ceil(timeout * 1000.0)
             timeout_ms = <int> min(max(wanted, 0.0), <double> LONGEST_WAIT_MS)
         with nogil:
+            kb_add(&self.polls, 1)
+            if kb_load(&self.standing_back):
+                kb_wake_waiters(&self.polls)
             self.turn(timeout_ms)
             self.since = kb_microseconds()
             kb_exchange(&self.at_the_door, 1)
@@ -216,13 +219,12 @@ cdef class Poller:
 
     cdef int let_in(self) except -1:
         # A thread that loops over send() keeps the GIL for 5 ms at a time. In that time all requests are answered and
-        # the connection falls idle: so who has just filled a batch lets the owner through.
-        cdef int _
+        # the connection falls idle: so who has just filled a batch stands back for a turn of the owner's.
+        cdef uint32_t seen = kb_load(&self.polls)
         with nogil:
-            for _ in range(MOST_YIELDS):
-                if not kb_load(&self.at_the_door):
-                    break
-                sched_yield()
+            kb_add(&self.standing_back, 1)
+            kb_wait_for_change(&self.polls, seen, LONGEST_TURN_US)
+            kb_add(&self.standing_back, <uint32_t> -1)
         return 0
 
     cdef void wake(self) noexcept nogil:

@@ -48,13 +48,14 @@ cdef extern from "<sys/eventfd.h>" nogil:
         EFD_NONBLOCK
     int eventfd(unsigned int value, int flags)
 
-cdef extern from "<sched.h>" nogil:
-    int sched_yield()
-
 cdef extern from *:
     """
     #include <stdint.h>
+    #include <limits.h>
+    #include <linux/futex.h>
+    #include <sys/syscall.h>
     #include <time.h>
+    #include <unistd.h>
     static inline uint32_t kb_exchange(uint32_t *flag, uint32_t value) {
         return __atomic_exchange_n(flag, value, __ATOMIC_SEQ_CST);
     }
@@ -64,12 +65,25 @@ cdef extern from *:
         clock_gettime(CLOCK_MONOTONIC, &now);
         return (uint32_t)now.tv_sec * 1000000u + (uint32_t)(now.tv_nsec / 1000);
     }
+    static inline void kb_add(uint32_t *counter, uint32_t value) {
+        __atomic_fetch_add(counter, value, __ATOMIC_SEQ_CST);
+    }
+    static inline void kb_wait_for_change(uint32_t *counter, uint32_t seen, long microseconds) {
+        struct timespec timeout = {0, microseconds * 1000};
+        syscall(SYS_futex, counter, FUTEX_WAIT_PRIVATE, seen, &timeout, NULL, 0);
+    }
+    static inline void kb_wake_waiters(uint32_t *counter) {
+        syscall(SYS_futex, counter, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
     static inline uint32_t kb_big_endian(const unsigned char *p) {
         return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
     }
     """
     uint32_t kb_exchange(uint32_t* flag, uint32_t value) noexcept nogil
     uint32_t kb_load(uint32_t* flag) noexcept nogil
+    void kb_add(uint32_t* counter, uint32_t value) noexcept nogil
+    void kb_wait_for_change(uint32_t* counter, uint32_t seen, long microseconds) noexcept nogil
+    void kb_wake_waiters(uint32_t* counter) noexcept nogil
     uint32_t kb_microseconds() noexcept nogil   # of a clock that wraps around every 71 minutes: for differences only
     uint32_t kb_big_endian(const unsigned char* p) noexcept nogil
 
@@ -83,7 +97,7 @@ cdef enum:
     LONGEST_WAIT_MS = 2147483647
     LONGEST_FLOW_US = 2000      # poll stays without the GIL for at most so long while requests wait to be started
     PATIENCE_US = 100           # for so long the owner may wait for the GIL before wakeup lets it in
-    MOST_YIELDS = 200           # while it does so
+    LONGEST_TURN_US = 1000      # and so long a thread that let it in stands back, if its turn takes that long
 
     # Bits of Wire.news
     NEWS_CONNECTED = 1

@@ -104,13 +104,6 @@ class NetworkClient(ClientCore):
             return max(node.not_before - self._clock.monotonic(), 0.0)
         return float("inf")
 
-    def api_version(self, node_id: int, api_key: int, supported: range | tuple[int, int]) -> int:
-        """The highest version of an API that the node and `supported` (range, or lowest and highest) share.
-
-        Raises UnsupportedVersionError if there is none, NetworkError if the node is not connected.
-        """
-        return self._connected(node_id).api_version(api_key, supported)
-
     def in_flight(self, node_id: int) -> int:
         """Requests sent to the node and not complete."""
         node = self._nodes.get(node_id)

@@ -41,6 +41,7 @@ class NodeConnection:
         self.connection: Connection | None = None
         self.in_flight: deque[InFlight] = deque()  # in the order sent, which is the order of the responses
         self.versions: dict[int, tuple[int, int]] = {}  # API key: lowest and highest version the broker speaks
+        self.agreed: dict[tuple[int, object], int] = {}  # API key, and what we speak of it: the version to use
         self.failures = 0  # attempts in a row that did not reach READY, over all addresses
         self.slow_setups = 0  # how many of them ran out of time
         self.not_before = 0.0  # no attempt earlier than this
@@ -75,6 +76,7 @@ class NodeConnection:
 
     def ready(self, versions: dict[int, tuple[int, int]]) -> None:
         self.versions = _believable(versions)
+        self.agreed.clear()
         self.state = State.READY
         self.failures = self.slow_setups = 0
         self._untried.clear()

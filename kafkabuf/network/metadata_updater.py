@@ -31,6 +31,7 @@ class MetadataSource(Protocol):
     """What the network needs of `kafkabuf.metadata.Metadata`, which lies above it."""
 
     on_update_requested: Callable[[], None]
+    changes: int
 
     @property
     def snapshot(self) -> ClusterView: ...
