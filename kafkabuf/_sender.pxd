@@ -22,6 +22,7 @@ cdef class SenderCore:
     cdef bytes client_id
     cdef int acks
     cdef int request_timeout_ms
+    cdef bint goes_ahead                # full batches queue up behind a full in-flight table
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
     cdef tuple produce_versions         # what batches of our magic may travel in
     # ---- thread: Sender

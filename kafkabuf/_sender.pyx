@@ -42,6 +42,9 @@ cdef class SenderCore:
         self.client_id = config.client_id.encode()
         self.acks = config.acks
         self.request_timeout_ms = config.request_timeout_ms
+        # No answer starts a request after one of acks=0; and a Sender that compresses has better things to do than to
+        # watch answers come.
+        self.goes_ahead = config.acks != 0 and accumulator.codec is None
         self.ordered = config.max_in_flight_requests_per_connection == 1
         self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
         self.fresh_topics = set()
@@ -68,7 +71,7 @@ cdef class SenderCore:
         while True:
             if self._client.ready(node_id):
                 batches = self._accumulator.drain(queues, now)
-            elif self.acks != 0 and self._client.takes_ahead(node_id):
+            elif self.goes_ahead and self._client.takes_ahead(node_id):
                 batches = self._accumulator.drain(queues, now, full=True)
             else:
                 return self._client.connection_delay(node_id)

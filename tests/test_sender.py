@@ -169,15 +169,17 @@ def test_sender_sleeps_past_linger_retry_or_expiry() -> None:
     assert 0.08 <= rig.client.waits[-1] <= 0.12
 
 
-@pytest.mark.parametrize("acks", [-1, 0])
-def test_half_full_batch_goes_ahead_of_its_time(acks: int) -> None:
-    rig = eager(leaders=(1, 1), max_in_flight_requests_per_connection=2, acks=acks)
+@pytest.mark.parametrize(
+    ("acks", "compression", "ahead"), [(-1, "none", True), (0, "none", False), (-1, "gzip", False)]
+)
+def test_half_full_batch_goes_ahead_of_its_time(acks: int, compression: str, ahead: bool) -> None:
+    rig = eager(leaders=(1, 1), max_in_flight_requests_per_connection=2, acks=acks, compression_type=compression)
     rig.client.ahead = 3
     rig.fill(batches=5)  # the last may yet take another record
     rig.send(partition=1)  # would go, were there room in flight
     sent = rig.sent_after_turn()
-    # Full ones queue up behind the in-flight table, but for acks=0: there no answer would start them.
-    assert [request.partitions for request in sent] == ([[0, 1], [0], [0], [0]] if acks else [[0, 1], [0]])
+    # Full ones queue up behind the in-flight table, where answers start them and the Sender need not compress.
+    assert [request.partitions for request in sent] == ([[0, 1], [0], [0], [0]] if ahead else [[0, 1], [0]])
     rig.send(partition=1)
     assert rig.sent_after_turn() == []
     assert not rig.queue(1).head.closed
