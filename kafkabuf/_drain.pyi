@@ -19,12 +19,12 @@ class DrainCore(AccumulatorCore):
         pool: BufferPool,
         clock: Clock,
         *,
-        magic: int = 2,
-        batch_size: int = 16384,
+        linger: float,
+        delivery_timeout: float,
+        max_request_size: int,
+        magic: int = ...,
+        batch_size: int = ...,
         wakeup: Callable[[], None] = ...,
-        linger: float = 0.0,
-        delivery_timeout: float = 120.0,
-        max_request_size: int = 1048576,
     ) -> None: ...
     def ready(self, now: float) -> Ready: ...
     def drain(self, queues: list[PartitionQueue], now: float, full: bool = False) -> list[Batch]: ...

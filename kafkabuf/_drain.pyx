@@ -21,9 +21,8 @@ cdef class Ready:
 cdef class DrainCore(AccumulatorCore):
     """The Sender's questions of every turn. `RecordAccumulator` adds the rarer ones."""
 
-    def __init__(self, pool, clock, *, magic=2, batch_size=16384, wakeup=lambda: None, linger=0.0,
-                 delivery_timeout=120.0, max_request_size=1048576):
-        super().__init__(pool, clock, magic=magic, batch_size=batch_size, wakeup=wakeup)
+    def __init__(self, pool, clock, *, linger, delivery_timeout, max_request_size, **core):
+        super().__init__(pool, clock, **core)
         self.linger = linger
         self.delivery_timeout = delivery_timeout
         self.max_request_size = max_request_size

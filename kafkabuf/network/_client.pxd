@@ -51,6 +51,7 @@ cdef class ClientCore:
     cdef double metadata_due                # and what it said
     cdef int unanswered                     # requests in flight that no response will end (acks=0)
 
+    cpdef object _connected(self, int node_id)
     cdef double metadata_wait(self, double now) except? -1
     cdef int note_started(self, object node, double now) except -1
     cdef int on_news(self, Connection connection) except -1

@@ -95,25 +95,26 @@ cdef class ClientCore:
 
         Raises NetworkError if not connected.
         """
-        node = self._nodes.get(node_id)
-        if node is None or node.state is not READY:
-            node = self._connected(node_id)
-        self._send(node, request)
+        self._send(self._connected(node_id), request)
 
     def api_version(self, int node_id, int api_key, supported):
         """The highest version of an API that the node and `supported` (range, or lowest and highest) share.
 
         Raises UnsupportedVersionError if there is none, NetworkError if the node is not connected.
         """
-        cdef dict agreed
-        node = self._nodes.get(node_id)
-        if node is None or node.state is not READY:
-            node = self._connected(node_id)
-        agreed = node.agreed
+        node = self._connected(node_id)
+        cdef dict agreed = node.agreed
         version = agreed.get((api_key, supported))
         if version is None:
             version = agreed[api_key, supported] = node.api_version(api_key, supported)
         return version
+
+    cpdef object _connected(self, int node_id):
+        """The NodeConnection of a node that takes requests. Raises NetworkError where it does not."""
+        node = self._nodes.get(node_id)
+        if node is None or node.state is not READY:
+            raise NetworkError(f"{node or f'broker {node_id}'} is not connected")
+        return node
 
     def _send(self, node, Request request, deliver=None):
         """As `send`; `deliver`, if given, takes the Completion in `poll`, which then does not return it."""

@@ -176,12 +176,6 @@ class NetworkClient(ClientCore):
         node.moved_to(broker.host, broker.port)
         return node
 
-    def _connected(self, node_id: int) -> NodeConnection:
-        node = self._nodes.get(node_id)
-        if node is None or node.state is not State.READY:
-            raise NetworkError(f"{node or f'broker {node_id}'} is not connected")
-        return node
-
     def _request(self, entity: Any, context: Any = None, timeout: float | None = None) -> Request:
         return Request(entity.__api_key__, entity.__version__, partial(self._frame, entity), context, True, timeout)
 
