@@ -2,15 +2,14 @@
 """send_many: the elements of Python sequences into records."""
 
 cimport cython
-from cpython.buffer cimport PyBuffer_Release
 from libc.stdint cimport int32_t, int64_t
 
 from collections.abc import Mapping, Set
 
 from kafkabuf._bulk cimport END, RAISED, Stop, Walker, append_record, choose_partition
-from kafkabuf._held cimport Headers, hold, hold_headers, release_headers
+from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._producer cimport ProducerCore, checked_timestamp, serialized, whole_number
-from kafkabuf._records cimport Record, attach, attach_none
+from kafkabuf._records cimport Record, hold_record
 
 from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, KafkaError, SerializationError
 
@@ -30,9 +29,7 @@ cdef class SequenceWalker(Walker):
 
     cdef int append_one(self) except -1:
         cdef Record* r = &self.record
-        cdef Py_buffer key_view, value_view
-        cdef bint key_held = False, value_held = False, headers_held = False
-        cdef Headers held
+        cdef Held held
         cdef int32_t wanted = -1
         value = self.values[self.row]
         key = self.keys[self.row] if self.keys is not None else None
@@ -45,22 +42,12 @@ cdef class SequenceWalker(Walker):
             r.timestamp = checked_timestamp(self.timestamps[self.row])
         if self.wanted_partitions is not None:
             wanted = self.wanted_partition()
-        attach_none(r)
+        hold_nothing(&held)
         try:
-            if self.headers is not None and self.headers[self.row] is not None:
-                hold_headers(&held, self.headers[self.row])
-                headers_held = True
-                attach(r, &held)
-            key_held = hold(key, &r.key, &key_view, "key")
-            value_held = hold(value, &r.value, &value_view, "value")
+            hold_record(&held, r, key, value, self.headers[self.row] if self.headers is not None else None)
             self.append_held(wanted)
         finally:
-            if key_held:
-                PyBuffer_Release(&key_view)
-            if value_held:
-                PyBuffer_Release(&value_view)
-            if headers_held:
-                release_headers(&held)
+            release_held(&held)
         return 0
 
     cdef int append_held(self, int32_t wanted) except -1:

@@ -5,6 +5,7 @@ Memory may be waited for in between, and other threads run then. They may change
 what is held here: the bytes written are those that were measured.
 """
 
+from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -24,6 +25,27 @@ cdef struct Headers:
     PyObject** owners           # of each field's bytes; a reference held
     Field fields_at_hand[2 * HEADERS_AT_HAND]
     PyObject* owners_at_hand[2 * HEADERS_AT_HAND]
+
+
+cdef struct Held:
+    # What one record holds. Filled by _records.hold_record, in the `try` whose `finally` calls release_held.
+    bint has_key, has_value     # the view was taken
+    bint has_headers
+    Py_buffer key, value
+    Headers headers
+
+
+cdef inline void hold_nothing(Held* held) noexcept nogil:
+    held.has_key = held.has_value = held.has_headers = False
+
+
+cdef inline void release_held(Held* held) noexcept:
+    if held.has_key:
+        PyBuffer_Release(&held.key)
+    if held.has_value:
+        PyBuffer_Release(&held.value)
+    if held.has_headers:
+        release_headers(&held.headers)
 
 
 # Point `field` at the bytes of a key or value, or None. 1 when `view` was taken and must be released.

@@ -2,15 +2,14 @@
 """send(): checks, topic, partition, timestamp, encode in place, future. All that is not per record is producer.py's."""
 
 cimport cython
-from cpython.buffer cimport PyBuffer_Release
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf._batch cimport Batch, RecordFuture, new_future
-from kafkabuf._held cimport Headers, hold, hold_headers, release_headers
-from kafkabuf._records cimport Record, append, attach, attach_none, has_room, measure, size_upper_bound
+from kafkabuf._held cimport Held, hold_nothing, release_held
+from kafkabuf._records cimport Record, append, has_room, hold_record, measure, size_upper_bound
 from kafkabuf._wire cimport partition_of_key
 
 from kafkabuf.clock import SystemClock
@@ -69,9 +68,7 @@ cdef class ProducerCore:
             ClosedError: after close().
         """
         cdef Record r
-        cdef Py_buffer key_view, value_view
-        cdef bint key_held = False, value_held = False
-        cdef Headers held
+        cdef Held held
         cdef RecordFuture future
         cdef TopicQueues queues
         if self.closing:
@@ -87,21 +84,12 @@ cdef class ProducerCore:
         if self.value_serializer is not None:
             value = serialized(self.value_serializer, value, "value")
         r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-        attach_none(&r)
-        if headers is not None:
-            hold_headers(&held, headers)
-            attach(&r, &held)
+        hold_nothing(&held)
         try:
-            key_held = hold(key, &r.key, &key_view, "key")
-            value_held = hold(value, &r.value, &value_view, "value")
+            hold_record(&held, &r, key, value, headers)
             future = self.enqueue(queues, partition, callback, &r)
         finally:
-            if key_held:
-                PyBuffer_Release(&key_view)
-            if value_held:
-                PyBuffer_Release(&value_view)
-            if headers is not None:
-                release_headers(&held)
+            release_held(&held)
         return future
 
     cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r):

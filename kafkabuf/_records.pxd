@@ -27,7 +27,7 @@ Capacity contract: `measure` gives the exact bytes of the next record, `has_room
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from kafkabuf._held cimport Headers
+from kafkabuf._held cimport Headers, Held, hold, hold_headers
 from kafkabuf._wire cimport Field, field_size, payload, uvarint_size, varint_size
 
 
@@ -101,6 +101,18 @@ cdef inline void attach(Record* r, const Headers* held) noexcept nogil:
 cdef inline void attach_none(Record* r) noexcept nogil:
     r.headers = NULL
     r.headers_size = r.header_count = 0
+
+
+# Point a record at its caller's key, value and headers, which `held` (hold_nothing before) holds until release_held.
+cdef inline int hold_record(Held* held, Record* r, object key, object value, object headers) except -1:
+    attach_none(r)
+    if headers is not None:
+        hold_headers(&held.headers, headers)
+        held.has_headers = True
+        attach(r, &held.headers)
+    held.has_key = hold(key, &r.key, &held.key, "key")
+    held.has_value = hold(value, &r.value, &held.value, "value")
+    return 0
 
 
 # A batch of one such record, whatever its place in the batch: what a fresh allocation must offer.

@@ -1,11 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Encoding of records in place: size, reserve once, write, patch the header back. The layouts are in _records.pxd."""
 
-from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from kafkabuf._held cimport Headers, hold, hold_headers, release_headers
+from kafkabuf._held cimport Headers, Held, hold_headers, hold_nothing, release_headers, release_held
 from kafkabuf._wire cimport (
     Field, kb_crc32, kb_crc32_init, kb_crc32_portable, kb_crc32c, kb_crc32c_init, kb_crc32c_portable, murmur2,
     put_bytes, put_field, put_i8, put_i16, put_i32, put_i64, put_varint,
@@ -158,29 +157,18 @@ cdef class MemoryRecordsBuilder:
         different signs may lie further apart than a delta reaches), ClosedError after `close`.
         """
         cdef Record r
-        cdef Headers held
-        cdef Py_buffer key_view, value_view
-        cdef bint key_held = False, value_held = False
+        cdef Held held
         if self.closed:
             raise ClosedError("the batch is closed")
         if timestamp_ms < 0:
             raise InvalidTimestampError(f"timestamp_ms must not be negative, found {timestamp_ms}")
         r.timestamp = timestamp_ms
-        attach_none(&r)
-        if headers is not None:
-            hold_headers(&held, headers)
-            attach(&r, &held)
+        hold_nothing(&held)
         try:
-            key_held = hold(key, &r.key, &key_view, "key")
-            value_held = hold(value, &r.value, &value_view, "value")
+            hold_record(&held, &r, key, value, headers)
             return self._append(&r)
         finally:
-            if key_held:
-                PyBuffer_Release(&key_view)
-            if value_held:
-                PyBuffer_Release(&value_view)
-            if headers is not None:
-                release_headers(&held)
+            release_held(&held)
 
     cdef object _append(self, Record* r):
         cdef int64_t needed = size_upper_bound(self.builder.magic, r)
