@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+import resource
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.claim import Measurement
-from tests.jars import JarsUnavailableError, java, resolve_kafka
+from bench.measure import CPU, RATE
+from tests.jars import JarsUnavailableError, java, resolve_kafka, resolve_kafka_tools
 from tests.real_kafka import KAFKA_4, logging
 
 SOURCES = Path(__file__).parent / "java"
@@ -24,6 +28,35 @@ def require_compiler() -> None:
             " (on Debian or Ubuntu: apt install openjdk-17-jdk-headless), point JAVA_HOME at one, or leave these"
             " cases out with --case."
         )
+
+
+@functools.cache
+def require_tools() -> Path:
+    """The jars of Kafka's command-line tools, fetched the first time."""
+    return resolve_kafka_tools(KAFKA_4)
+
+
+def producer_performance(
+    bootstrap: str, topic: str, records: int, value_size: int, settings: Mapping[str, object]
+) -> Measurement:
+    """kafka-tools' ProducerPerformance as it comes: a cold process, whose start its CPU time includes, its rate not."""
+    properties = {"bootstrap.servers": bootstrap, **settings}
+    command = [java(), "-Xmx512m", *logging("warn"), "-cp", f"{require_tools()}/*"]
+    command += ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records)]
+    command += ["--record-size", str(value_size), "--throughput", "-1", "--producer-props"]
+    command += [f"{name}={value}" for name, value in properties.items()]
+    before = _children_cpu_seconds()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    used = _children_cpu_seconds() - before
+    summary = re.search(rf"^{records} records sent, ([0-9.]+) records/sec", done.stdout, re.MULTILINE)
+    if done.returncode or summary is None:
+        raise RuntimeError(f"ProducerPerformance failed:\n{done.stdout}{done.stderr}")
+    return {RATE.name: float(summary[1]), CPU.name: used / records * 1e6}
+
+
+def _children_cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def run(source: str, *arguments: object, jvm: tuple[str, ...] = ("-Xmx512m",)) -> Measurement:

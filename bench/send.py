@@ -24,6 +24,7 @@ SEND_FULL = "kafkabuf send 128 KiB, key, 2 headers, callback"
 CONFLUENT, CONFLUENT_BEST = "confluent-kafka, callback", "confluent-kafka, best setting"
 CONFLUENT_FULL = "confluent-kafka, key, 2 headers, callback"
 JAVA_LARGE = "Java 128 KiB, warm"
+JAVA_TOOL = "Java's ProducerPerformance 128 KiB, cold"
 # Enough for its compiler to have settled, however short the measured run.
 JAVA_WARM_UP = 1_000_000
 
@@ -37,6 +38,14 @@ def _java(batch_size: int, job: Job) -> Measurement:
         warm_up, given = JAVA_WARM_UP, (batch_size, LINGER_MS, VALUE_SIZE)
         found = java.run("SendLoop.java", job.bootstrap, job.topic, *given, warm_up, job.amount)
         arrived.expected = warm_up + job.amount
+    return found
+
+
+def _producer_performance(job: Job) -> Measurement:
+    settings = {"acks": "all", "batch.size": BATCH_LARGE, "linger.ms": LINGER_MS}
+    with arrivals(job) as arrived:
+        found = java.producer_performance(job.bootstrap, job.topic, job.amount, VALUE_SIZE, settings)
+        arrived.expected = job.amount
     return found
 
 
@@ -57,6 +66,7 @@ CLAIM = Claim(
         _case(CONFLUENT_FULL, clients.confluent(full=True)),
         Case("Java 16 KiB, warm", partial(_java, BATCH_SMALL), check=java.require_compiler),
         Case(JAVA_LARGE, partial(_java, BATCH_LARGE), check=java.require_compiler),
+        Case(JAVA_TOOL, _producer_performance, share=2, check=java.require_tools),
         _case("aiokafka send 128 KiB", clients.aiokafka(BATCH_LARGE), share=0.1),
         _case("aiokafka send_batch 128 KiB", clients.aiokafka(BATCH_LARGE, batches=True), share=0.1),
         _case("kafka-python send 128 KiB", clients.kafka_python(BATCH_LARGE), share=0.05),
@@ -80,5 +90,6 @@ CLAIM = Claim(
         f"confluent-kafka's best setting, found by a short search: {clients.CONFLUENT_BEST}; no callback.",
         "aiokafka gets a tenth of the records and kafka-python a twentieth: rates and costs are per record.",
         f"Java: {JAVA_WARM_UP:,} records of warm-up in the same process, a callback that counts failures.",
+        "ProducerPerformance is kafka-tools' own: never warm, the JVM's start counts as CPU; it gets twice the records.",
     ],
 )

@@ -48,6 +48,11 @@ def kafka_modules(version: str) -> list[Module]:
     return [Module("org.apache.kafka", "kafka_2.13", version), Module("org.slf4j", "slf4j-simple", "1.7.36")]
 
 
+def kafka_tools_modules(version: str) -> list[Module]:
+    """Kafka's own command-line tools that are no part of the broker: ProducerPerformance among them."""
+    return [Module("org.apache.kafka", "kafka-tools", version), Module("org.slf4j", "slf4j-simple", "1.7.36")]
+
+
 # What `format("kafka")` needs beside Spark's own jars, pinned one by one.
 SPARK_KAFKA_MODULES = [
     Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", transitive=False),
@@ -65,6 +70,11 @@ def cache_dir() -> Path:
 def resolve_kafka(version: str) -> Path:
     """The folder of jars of one Apache Kafka release."""
     return resolve(f"kafka-{version}", kafka_modules(version))
+
+
+def resolve_kafka_tools(version: str) -> Path:
+    """The folder of jars of one release's command-line tools, with all they need."""
+    return resolve(f"kafka-tools-{version}", kafka_tools_modules(version))
 
 
 def resolve_spark_kafka_jars() -> list[str]:

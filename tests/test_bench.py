@@ -312,3 +312,16 @@ def test_a_java_without_a_compiler_fails_when_all_others_have_run(
     java.require_compiler.cache_clear()
     with pytest.raises(JarsUnavailableError, match="Install a JDK, version 17 or newer"):
         java.require_compiler()
+
+
+@pytest.mark.parametrize("summary", ["", "500 records sent, 9.0 records/sec (0.01 MB/sec), 1.0 ms avg latency"])
+def test_a_tool_that_sent_less_gives_its_last_report_as_the_rate(
+    summary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "java"
+    tool.write_text(f"#!/bin/sh\necho '{summary}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(java, "java", lambda: str(tool))
+    monkeypatch.setattr(java, "require_tools", lambda: tmp_path)
+    with pytest.raises(RuntimeError, match="ProducerPerformance failed"):
+        java.producer_performance("localhost:9092", "topic", 1000, 100, {})
