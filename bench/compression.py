@@ -61,7 +61,7 @@ CLAIM = Claim(
     cases=[case for codec in CODECS for case in _cases(codec)],
     metrics=[RATE, CPU, RATIO],
     baseline=_theirs("none"),
-    amount=100_000,
+    amount=200_000,
     goals=[
         goal
         for codec in JUDGED
