@@ -144,7 +144,7 @@ cdef class SenderCore:
     cdef int on_answer(self, ProduceRequest request, bytes response) except -1:
         cdef Batch batch
         try:
-            answers = parse_response(request.version, response)
+            answers = parse_response(request.version, response).partitions
         except CorruptMessageError as error:
             self._retry_or_fail_all(request.batches, error)
             return 0

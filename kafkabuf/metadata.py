@@ -6,75 +6,18 @@ the answers. What is known is an immutable `Cluster`, replaced whole, so that re
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
-from uuid import UUID
 
 from kafkabuf.clock import Clock
-from kafkabuf.errors import (
-    ClosedError,
-    KafkaError,
-    LeaderNotAvailableError,
-    NetworkError,
-    TimeoutError,
-    UnknownTopicOrPartitionError,
-    error_for_code,
-)
+from kafkabuf.cluster import NO_LEADER, Cluster, Node, PartitionInfo, TopicInfo, topic_info
+from kafkabuf.errors import ClosedError, KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
 from kafkabuf.network.backoff import ExponentialBackoff, uniform
 
-log = logging.getLogger("kafkabuf.network")
+__all__ = ["Cluster", "Metadata", "MetadataConfig", "Node", "PartitionInfo", "TopicInfo"]
 
 T = TypeVar("T")
-
-NO_LEADER = -1
-UNKNOWN_EPOCH = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A broker and where it listens."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """`leader` is a broker id or NO_LEADER; `leader_epoch` is UNKNOWN_EPOCH where the broker is too old to tell."""
-
-    partition: int
-    leader: int
-    leader_epoch: int = UNKNOWN_EPOCH
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """One topic. `partitions[p].partition == p` always; empty while `error` says why nothing is known."""
-
-    name: str
-    topic_id: UUID | None
-    error: KafkaError | None
-    partitions: tuple[PartitionInfo, ...]
-
-    @property
-    def leaders(self) -> list[int]:
-        """Broker ids by partition number, NO_LEADER where there is none."""
-        return [partition.leader for partition in self.partitions]
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """One picture of the cluster. `version` counts the answers received; 0 is before the first."""
-
-    brokers: Mapping[int, Node] = field(default_factory=dict)
-    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
-    controller: int = -1
-    version: int = 0
 
 
 class MetadataConfig(Protocol):
@@ -257,7 +200,7 @@ class Metadata:
         if not response.brokers:
             self.on_failure(NetworkError("a broker answered with metadata that names no broker: it is still starting"))
             return
-        answers = [_topic_info(topic, self._cluster.topics.get(topic.name)) for topic in response.topics]
+        answers = [topic_info(topic, self._cluster.topics.get(topic.name)) for topic in response.topics]
         incomplete = any(info.error is not None and info.error.retriable for info in answers)
         incomplete = incomplete or any(p.leader == NO_LEADER for info in answers for p in info.partitions)
         now = self._clock.monotonic()
@@ -275,6 +218,23 @@ class Metadata:
             self._answered = self._asking
             self._requested += incomplete
             self._finish(now, self._failures + 1 if incomplete else 0)
+        self._tell(cluster)
+
+    def update_leaders(self, leaders: Mapping[tuple[str, int], tuple[int, int]], nodes: Iterable[Node]) -> None:
+        """Sender: see `Cluster.with_leaders`. No answer to a request: who waits for one goes on waiting."""
+        self._replace(self._cluster.with_leaders(leaders, nodes))
+
+    def forget_brokers(self) -> None:
+        """Sender: the brokers known so far are of no use; whoever answers next tells of others (KIP-1102)."""
+        self._replace(self._cluster.without_brokers())
+        self.request_update()
+
+    def _replace(self, cluster: Cluster) -> None:
+        if cluster is not self._cluster:
+            self._cluster = cluster
+            self._tell(cluster)
+
+    def _tell(self, cluster: Cluster) -> None:
         for listener in self.listeners:
             listener(cluster)
 
@@ -314,37 +274,3 @@ def _nothing() -> None:
 def _copy(error: KafkaError) -> KafkaError:
     # One thread's traceback, and what it holds, is none of the others' business.
     return type(error)(*error.args)
-
-
-def _topic_info(topic: Any, known: TopicInfo | None) -> TopicInfo:
-    """The new picture of one topic, in which no leader epoch is older than in the known one."""
-    topic_id: UUID | None = getattr(topic, "topic_id", None)
-    if topic.error_code:
-        error = error_for_code(int(topic.error_code))
-        error = type(error)(f"topic {topic.name!r}: {error}")
-        if known is None or type(known.error) is not type(error):
-            log.log(logging.INFO if error.retriable else logging.WARNING, "metadata: %s", error)
-        # A broker that has just started knows less than we do; one that says there is no such topic is believed.
-        keep = known is not None and error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
-        return TopicInfo(topic.name, topic_id, error, known.partitions if known is not None and keep else ())
-    same = known is not None and known.topic_id == topic_id
-    old = {p.partition: p for p in known.partitions} if known is not None and same else {}
-    partitions = tuple(
-        _newer(old.get(p.partition_index), _partition_info(p))
-        for p in sorted(topic.partitions, key=lambda p: int(p.partition_index))
-    )
-    if not partitions or any(index != p.partition for index, p in enumerate(partitions)):
-        text = f"topic {topic.name!r}: the broker does not know all of its partitions yet"
-        return TopicInfo(topic.name, topic_id, LeaderNotAvailableError(text), known.partitions if known else ())
-    return TopicInfo(topic.name, topic_id, None, partitions)
-
-
-def _partition_info(partition: Any) -> PartitionInfo:
-    epoch = getattr(partition, "leader_epoch", UNKNOWN_EPOCH)
-    return PartitionInfo(int(partition.partition_index), int(partition.leader_id), int(epoch))
-
-
-def _newer(known: PartitionInfo | None, found: PartitionInfo) -> PartitionInfo:
-    # A broker that lags behind may still name a leader that was voted out; going back to it would only fail.
-    stale = known is not None and UNKNOWN_EPOCH != found.leader_epoch < known.leader_epoch
-    return known if stale and known is not None else found

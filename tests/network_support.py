@@ -212,18 +212,41 @@ def rig(*brokers: FakeBroker | tuple[str, int], clock: Clock | None = None, **pa
         client.close()
 
 
-def produce(payload: bytes = b"records", *, answered: bool = True, context: Any = None, **options: Any) -> Request:
+@contextlib.contextmanager
+def brokers(count: int = 1, **options: Any) -> Iterator[list[FakeBroker]]:
+    """Fake brokers that know each other and a topic t with a partition on each."""
+    made = [FakeBroker(**options) for _ in range(count)]
+    for broker in made:
+        broker.cluster = cluster_of(*made, topics={"t": count})
+    try:
+        yield made
+    finally:
+        for broker in made:
+            broker.close()
+
+
+@contextlib.contextmanager
+def one_broker(**settings: Any) -> Iterator[tuple[Rig, FakeBroker]]:
+    """A client connected to broker 0."""
+    with brokers() as (broker,), rig(broker, **settings) as rigged:
+        rigged.connect(0)
+        yield rigged, broker
+
+
+def produce(
+    payload: bytes = b"records", *, answered: bool = True, context: Any = None, version: int = 3, **options: Any
+) -> Request:
     """A request whose body is `payload` as it is: to the fake broker all Produce requests are bytes."""
 
     def build(correlation_id: int) -> Frame:
-        # Version 3 is not flexible: its header ends with the client id, here null.
-        header = messages.encode_request_header(messages.PRODUCE, 3, correlation_id, None)
+        # The client id is null.
+        header = messages.encode_request_header(messages.PRODUCE, version, correlation_id, None)
         frame = Frame()
         frame.add_bytes((len(header) + len(payload)).to_bytes(4, "big") + header)
         frame.add_bytes(payload)
         return frame
 
-    return Request(messages.PRODUCE, 3, build, context, answered, **options)
+    return Request(messages.PRODUCE, version, build, context, answered, **options)
 
 
 def poison(payload: bytes) -> None:

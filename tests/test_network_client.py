@@ -20,7 +20,9 @@ from tests.network_support import (
     PATIENCE,
     FakeBroker,
     Rig,
+    brokers,
     cluster_of,
+    one_broker,
     poison,
     produce,
     read_exactly,
@@ -30,27 +32,6 @@ from tests.network_support import (
 
 # More than the socket buffers of both ends hold.
 HUGE = 24_000_000
-
-
-@contextlib.contextmanager
-def brokers(count: int = 1, **options: Any) -> Iterator[list[FakeBroker]]:
-    """Fake brokers that know each other and a topic t with a partition on each."""
-    made = [FakeBroker(**options) for _ in range(count)]
-    for broker in made:
-        broker.cluster = cluster_of(*made, topics={"t": count})
-    try:
-        yield made
-    finally:
-        for broker in made:
-            broker.close()
-
-
-@contextlib.contextmanager
-def one_broker(**settings: Any) -> Iterator[tuple[Rig, FakeBroker]]:
-    """A client connected to broker 0."""
-    with brokers() as (broker,), rig(broker, **settings) as rigged:
-        rigged.connect(0)
-        yield rigged, broker
 
 
 def in_thread(target: Any, *args: Any) -> threading.Thread:

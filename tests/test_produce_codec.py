@@ -144,7 +144,7 @@ def kio_answer(version: int, answers: dict[tuple[str, int], Answer]) -> bytes:
 def found(version: int, frame: bytes) -> dict[tuple[str, int], tuple[int, int, int, str | None]]:
     return {
         key: (one.error_code, one.base_offset, one.log_append_time, one.message)
-        for key, one in parse_response(version, frame).items()
+        for key, one in parse_response(version, frame).partitions.items()
     }
 
 
@@ -170,20 +170,96 @@ def test_answer_by_kafka_python_is_read_differently(version: int) -> None:
     assert found(version, encode_answer(version, 77, ANSWERS)) == expected(version)
 
 
-def test_leader_named_in_tags_is_stumbled_over() -> None:
-    # KIP-951: since version 10 a broker that does not lead says who does, in tagged fields.
+def led_elsewhere(version: int, throttle_ms: int = 1) -> bytes:
+    """An answer that names the leader of t-1 and where two nodes are, by kafka-python."""
     topic = ProduceResponse.TopicProduceResponse
     partition = topic.PartitionProduceResponse
+    node = ProduceResponse.NodeEndpoint
     leader = partition.LeaderIdAndEpoch(leader_id=3, leader_epoch=9)
-    response = ProduceResponse[10](
-        responses=[topic(name="t", partition_responses=[partition(index=1, error_code=6, current_leader=leader)])],
-        node_endpoints=[ProduceResponse.NodeEndpoint(node_id=3, host="elsewhere", port=9092, rack=None)],
-        throttle_time_ms=1,
+    response = ProduceResponse[version](
+        responses=[
+            topic(
+                name="t",
+                partition_responses=[
+                    partition(index=0),
+                    partition(index=1, error_code=6, current_leader=leader, base_offset=-1, log_start_offset=5),
+                ],
+            )
+        ],
+        node_endpoints=[
+            node(node_id=3, host="elsewhere", port=9092, rack=None),
+            node(node_id=2**31 - 1, host="é" * 100, port=65535, rack="r"),
+        ],
+        throttle_time_ms=throttle_ms,
     )
     response.with_header(5)
-    frame = bytes(response.encode(header=True))
-    assert b"elsewhere" in frame
-    assert found(10, frame)["t", 1][0] == 6
+    return bytes(response.encode(header=True))
+
+
+@pytest.mark.parametrize("version", range(10, 13))
+def test_leader_named_in_tags_is_overlooked(version: int) -> None:
+    answer = parse_response(version, led_elsewhere(version))
+    assert [(p.leader, p.leader_epoch) for p in answer.partitions.values()] == [(-1, -1), (3, 9)]
+    assert answer.nodes == {3: ("elsewhere", 9092, None), 2**31 - 1: ("é" * 100, 65535, "r")}
+    assert answer.partitions["t", 1].log_start_offset == 5
+    # To version 9 the same tags mean nothing.
+    answer = parse_response(9, led_elsewhere(version))
+    assert [(p.leader, p.leader_epoch) for p in answer.partitions.values()] == [(-1, -1), (-1, -1)]
+    assert answer.nodes == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_pause_the_broker_asks_for_is_overlooked(version: int) -> None:
+    response = ProduceResponse[version](responses=[], throttle_time_ms=77_000)
+    response.with_header(5)
+    assert parse_response(version, bytes(response.encode(header=True))).throttle_ms == 77_000
+
+
+def test_tag_of_another_length_than_it_says_is_believed() -> None:
+    frame = bytearray(led_elsewhere(12))
+    place = frame.index(b"\x09\0\0\0\x03")  # the tag's size, nine bytes, and the leader
+    assert attempt(12, bytes(frame))
+    for size in (0, 8, 10, 127):
+        frame[place] = size
+        assert not attempt(12, bytes(frame))
+
+
+def node_at(host: bytes | None, port: int) -> bytes:
+    """An answer of nothing but one node endpoint."""
+    name = b"\0" if host is None else bytes([len(host) + 1]) + host
+    node = b"\0\0\0\x07" + name + port.to_bytes(4, "big", signed=True) + b"\0\0"
+    endpoints = b"\x02" + node
+    return b"\0\0\0\x01" + b"\0" + b"\x01" + bytes(4) + b"\x01\0" + bytes([len(endpoints)]) + endpoints
+
+
+def test_address_nobody_can_have_is_believed() -> None:
+    assert parse_response(12, node_at(b"h", 9092)).nodes == {7: ("h", 9092, None)}
+    for host, port in [(None, 9092), (b"", 9092), (b"h", 0), (b"h", -1), (b"h", 65536)]:
+        with pytest.raises(CorruptMessageError, match=r"node 7 at '?\w*'?:-?\d+"):
+            parse_response(12, node_at(host, port))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_numbers_no_broker_can_mean_are_believed(version: int) -> None:
+    pause = ProduceResponse[version](responses=[], throttle_time_ms=-1)
+    pause.with_header(5)
+    bad = {
+        "pause of -1 ms": bytes(pause.encode(header=True)),
+        "offset -2": encode_answer(version, 1, {("t", 0): Answer(base_offset=-2)}),
+        "append time -9": encode_answer(version, 1, {("t", 0): Answer(log_append_time=-9)}),
+        "bytes behind its last field": encode_answer(version, 1, ANSWERS) + b"\0",
+    }
+    for text, frame in bad.items():
+        with pytest.raises(CorruptMessageError, match=text):
+            parse_response(version, frame)
+    assert attempt(version, encode_answer(version, 1, {("t", 0): Answer(6, -1, -1)}))
+
+
+def test_second_word_on_a_partition_replaces_the_first() -> None:
+    once = b"\0\0\0\x05" + bytes(2) + bytes(24)
+    frame = b"\0\0\0\x01" + b"\0\0\0\x01" + b"\0\x01t" + b"\0\0\0\x02" + once + once + bytes(4)
+    with pytest.raises(CorruptMessageError, match="names t-5 twice"):
+        parse_response(5, frame)
 
 
 def attempt(version: int, frame: bytes) -> bool:
@@ -197,18 +273,14 @@ def attempt(version: int, frame: bytes) -> bool:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answer_that_ends_too_early_is_taken(version: int) -> None:
-    frame = encode_answer(version, 77, ANSWERS)
-    whole = expected(version)
-    for size in range(len(frame)):
-        if attempt(version, frame[:size]):
-            # Only what stands behind the last partition may be missing: the throttle time and the tags.
-            assert found(version, frame[:size]) == whole
-            assert size >= len(frame) - 5
+    frame = led_elsewhere(version) if version >= 10 else encode_answer(version, 77, ANSWERS)
+    assert attempt(version, frame)
+    assert not any(attempt(version, frame[:size]) for size in range(len(frame)))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answer_with_any_wrong_byte_crashes_or_hangs(version: int) -> None:
-    frame = encode_answer(version, 77, ANSWERS)
+    frame = led_elsewhere(version) if version >= 10 else encode_answer(version, 77, ANSWERS)
     for place in range(len(frame)):
         for value in (0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF):
             attempt(version, frame[:place] + bytes([value]) + frame[place + 1 :])
@@ -230,14 +302,16 @@ def test_count_beyond_the_frame_is_believed(version: int, count: int) -> None:
     tags = b"\0" if version >= 9 else b""
     name = b"\x02t" if version >= 9 else b"\0\x01t"
     head = b"\0\0\0\x01" + tags
-    if count < 2**31 or version >= 9:
-        assert not attempt(version, head + number(count))  # topics
-        assert not attempt(version, head + number(1) + name + number(count))  # partitions
-        partition = bytes(4 + 2 + 8 + 8) + (bytes(8) if version >= 5 else b"")
-        if version >= 8:  # record errors
-            assert not attempt(version, head + number(1) + name + number(1) + partition + number(count))
-    else:
-        attempt(version, head + number(count))  # negative: no topics at all
+    rest = bytes(200)
+    assert not attempt(version, head + number(count) + rest)  # topics
+    assert not attempt(version, head + number(1) + name + number(count) + rest)  # partitions
+    partition = bytes(4 + 2 + 8 + 8) + (bytes(8) if version >= 5 else b"")
+    if version >= 8:  # record errors
+        assert not attempt(version, head + number(1) + name + number(1) + partition + number(count) + rest)
+    if version >= 10:  # endpoints
+        endpoints = number(count) + rest
+        tag = b"\x01\0" + number(len(endpoints) - 1) + endpoints
+        assert not attempt(version, head + number(0) + bytes(4) + tag)
 
 
 @pytest.mark.parametrize("version", range(9, 13))
@@ -261,7 +335,7 @@ def test_noise_crashes(frame: bytes, version: int) -> None:
 
 @given(data=st.data(), version=st.sampled_from(VERSIONS))
 def test_spliced_answer_crashes(data: Any, version: int) -> None:
-    frame = encode_answer(version, 77, ANSWERS)
+    frame = led_elsewhere(version) if version >= 10 else encode_answer(version, 77, ANSWERS)
     cut, again = (data.draw(st.integers(0, len(frame))) for _ in range(2))
     attempt(version, frame[:cut] + frame[again:])
 
@@ -270,4 +344,6 @@ def test_large_answer_takes_quadratic_time() -> None:
     answers = {("t", partition): Answer(base_offset=partition) for partition in range(20_000)}
     order = random.Random(1).sample(sorted(answers), len(answers))
     frame = encode_answer(12, 1, {key: answers[key] for key in order})
-    assert {key[1]: one.base_offset for key, one in parse_response(12, frame).items()} == {p: p for p in range(20_000)}
+    assert {key[1]: one.base_offset for key, one in parse_response(12, frame).partitions.items()} == {
+        p: p for p in range(20_000)
+    }

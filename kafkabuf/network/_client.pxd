@@ -23,6 +23,7 @@ cdef class Completion:
     cdef readonly object response           # the frame that answered, header included; None: `error`, or none expected
     cdef readonly object error              # KafkaError or None
     cdef readonly double latency            # seconds from `send` to here
+    cdef object entity                      # the response, once decoded
 
 
 cdef class InFlight:
@@ -45,16 +46,18 @@ cdef class ClientCore:
     # ---- thread: Sender
     cdef readonly dict _nodes               # node id -> NodeConnection
     cdef readonly list _completions         # the next poll returns them
+    cdef readonly set _resolving           # NodeConnections whose host names are being looked up
     cdef public double _next_check          # no time-out of any kind is due earlier
     cdef int correlation_id
     cdef object changes_seen                # Metadata.changes when it was last asked when it wants an update,
     cdef double metadata_due                # and what it said
     cdef int unanswered                     # requests in flight that no response will end (acks=0)
 
+    cdef bint throttled(self, object node) except -1
     cpdef object _connected(self, int node_id)
     cdef double metadata_wait(self, double now) except? -1
     cdef int note_started(self, object node, double now) except -1
     cdef int on_news(self, Connection connection) except -1
     cdef int on_frame(self, object node, bytes frame) except -1
-    cpdef int _complete(self, object node, InFlight entry, object response, object error) except -1
+    cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=*) except -1
     cpdef list _take_completions(self)

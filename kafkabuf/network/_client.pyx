@@ -8,17 +8,22 @@ from libc.math cimport INFINITY
 from kafkabuf.network._io cimport Connection, Poller
 from kafkabuf.network._socket cimport kb_big_endian
 
-from kafkabuf.errors import KafkaError, NetworkError
+from kafkabuf.errors import CorruptMessageError, KafkaError, NetworkError
 from kafkabuf.network.connection_state import State
 from kafkabuf.protocol import messages
 
 cdef object CONNECTING = State.CONNECTING
 cdef object READY = State.READY
+cdef int PRODUCE = messages.PRODUCE
 
 # Requests queued behind a full in-flight table, so that the connection does not fall idle while its owner waits for the
 # GIL: enough to outlast that, few enough for a partition's trouble to be noticed soon.
 cdef enum:
     MOST_AHEAD = 8
+
+# Since these versions the broker answers before it makes the client wait, and leaves the waiting to it (KIP-219).
+cdef dict FIRST_TO_THROTTLE = {messages.PRODUCE: 6, messages.METADATA: 6, messages.FIND_COORDINATOR: 2,
+                               messages.API_VERSIONS: 2}
 
 
 @cython.final
@@ -53,7 +58,9 @@ cdef class Completion:
         """The response as a kio entity. Raises `error` if there is one, CorruptMessageError for malformed bytes."""
         if self.error is not None:
             raise self.error
-        return messages.decode_response(self.request.api_key, self.request.version, self.response)[1]
+        if self.entity is None:
+            self.entity = messages.decode_response(self.request.api_key, self.request.version, self.response)[1]
+        return self.entity
 
 
 @cython.final
@@ -73,6 +80,7 @@ cdef class ClientCore:
         self.max_idle = config.connections_max_idle_ms / 1000 if config.connections_max_idle_ms >= 0 else INFINITY
         self._nodes = {}
         self._completions = []
+        self._resolving = set()
         self._next_check = INFINITY
 
     # ---- requests ----------------------------------------------------------------------------------------------------
@@ -83,12 +91,14 @@ cdef class ClientCore:
         if node is None or node.state is not READY:
             self._start(node_id)
             return False
-        return len(node.in_flight) < self.max_in_flight
+        return len(node.in_flight) < self.max_in_flight and not self.throttled(node)
 
     def takes_ahead(self, int node_id):
         """Whether a node that is not `ready` for its full in-flight table takes requests to start as others end."""
         node = self._nodes.get(node_id)
-        return node is not None and node.state is READY and len(node.in_flight) < self.max_in_flight + MOST_AHEAD
+        if node is None or node.state is not READY or self.throttled(node):
+            return False
+        return len(node.in_flight) < self.max_in_flight + MOST_AHEAD
 
     def send(self, int node_id, Request request):
         """Queue a request for a node that is `ready` or `takes_ahead`; `poll` writes it when it may be started.
@@ -108,6 +118,20 @@ cdef class ClientCore:
         if version is None:
             version = agreed[api_key, supported] = node.api_version(api_key, supported)
         return version
+
+    cdef bint throttled(self, object node) except -1:
+        return node.throttled_until and self._clock.monotonic() < node.throttled_until
+
+    def throttle(self, int node_id, Request request, int throttle_ms):
+        """An answer asks for a pause: the node is not `ready` for so long, nor is a request to it late for that."""
+        cdef InFlight entry
+        cdef double pause = throttle_ms / 1000.0
+        node = self._nodes.get(node_id)
+        if node is None or throttle_ms <= 0 or request.version < FIRST_TO_THROTTLE.get(request.api_key, 1):
+            return
+        node.throttled_until = max(node.throttled_until, self._clock.monotonic() + pause)
+        for entry in node.in_flight:
+            entry.deadline += pause
 
     cpdef object _connected(self, int node_id):
         """The NodeConnection of a node that takes requests. Raises NetworkError where it does not."""
@@ -161,6 +185,8 @@ cdef class ClientCore:
         for connection in self._poller.poll(wait):
             self.on_news(connection)
         now = self._clock.monotonic()
+        if self._resolving:
+            self._take_resolved(now)
         if now >= self._next_check:
             self._check_time_outs(now)
         return self._take_completions()
@@ -197,13 +223,19 @@ cdef class ClientCore:
                 self.on_frame(node, frame)
         except KafkaError as error:
             # What the broker sent makes no sense: with its place in the stream lost, only a new connection helps.
-            self._disconnect(node, connection.error or error, now)
+            self._disconnect(node, connection.error or broken(node, error), now)
             return 0
         if connection.error is not None:
             self._disconnect(node, connection.error, now)
         else:
             self.note_started(node, now)
         return 0
+
+    def fail_connection(self, int node_id, error):
+        """An answer of the node's makes no sense: what else is in flight there completes with a NetworkError."""
+        node = self._nodes.get(node_id)
+        if node is not None and node.state is READY:
+            self._disconnect(node, broken(node, error), self._clock.monotonic())
 
     cdef int on_frame(self, object node, bytes frame) except -1:
         # The Poller takes no frame shorter than a correlation id.
@@ -215,12 +247,21 @@ cdef class ClientCore:
         if not oldest.frame.written:
             # A completion says that no socket reads the request's spans any more.
             raise NetworkError(f"{node} answered request {correlation_id} before it was sent in full")
+        cdef object entity = None
+        cdef int pause = 0
+        if oldest.request.api_key != PRODUCE:
+            # While the request is still among those that fail if this does.
+            entity = messages.decode_response(oldest.request.api_key, oldest.request.version, frame)[1]
+            pause = throttle_ms_of(entity)
         node.in_flight.popleft()
-        return self._complete(node, oldest, frame, None)
+        if pause:
+            self.throttle(node.node_id, oldest.request, pause)
+        return self._complete(node, oldest, frame, None, entity)
 
-    cpdef int _complete(self, object node, InFlight entry, object response, object error) except -1:
+    cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=None) except -1:
         cdef double now = self._clock.monotonic()
         cdef Completion completion = Completion(entry.request, node.node_id, response, error, now - entry.sent_at)
+        completion.entity = entity
         self.unanswered -= not entry.request.expects_response
         if error is None:
             node.last_used = now
@@ -230,3 +271,16 @@ cdef class ClientCore:
         else:
             entry.deliver(completion)
         return 0
+
+
+cdef object broken(object node, object error):
+    """What fails the requests on a connection whose broker does not keep to the protocol: they may go again."""
+    return error if isinstance(error, NetworkError) else NetworkError(f"{node} is not understood: {error}")
+
+
+cdef int throttle_ms_of(object entity) except? -1:
+    pause = getattr(entity, "throttle_time", None)
+    milliseconds = 0 if pause is None else round(pause.total_seconds() * 1000)
+    if milliseconds < 0:
+        raise CorruptMessageError(f"{type(entity).__name__} asks for a pause of {milliseconds} ms")
+    return milliseconds

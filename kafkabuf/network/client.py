@@ -20,7 +20,7 @@ from kafkabuf.network._io import Poller
 from kafkabuf.network.backoff import ExponentialBackoff, uniform
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
-from kafkabuf.network.resolve import Connector, Resolver
+from kafkabuf.network.resolve import Address, Connector, Resolver
 from kafkabuf.protocol import messages
 
 __all__ = ["Completion", "NetworkClient", "NetworkConfig", "Request"]
@@ -30,6 +30,7 @@ log = logging.getLogger("kafkabuf.network")
 SOFTWARE_NAME = "kafkabuf"
 NEWEST_API_VERSIONS = 3
 UNSUPPORTED_VERSION = 35
+BEING_OPENED = (State.RESOLVING, State.CONNECTING)
 
 
 class NetworkConfig(Protocol):
@@ -98,10 +99,13 @@ class NetworkClient(ClientCore):
     # ---- nodes -----------------------------------------------------------------------------------------------------
 
     def connection_delay(self, node_id: int) -> float:
-        """Seconds until `ready` may say otherwise: the back-off; infinite where only news from `poll` can change it."""
+        """Seconds until `ready` may say otherwise: back-off, throttle; infinite where only news from `poll` may."""
         node = self._node(node_id)
+        now = self._clock.monotonic()
         if node is not None and node.state is State.DISCONNECTED:
-            return max(node.not_before - self._clock.monotonic(), 0.0)
+            return max(node.not_before - now, 0.0)
+        if node is not None and now < node.throttled_until and node.state is State.READY:
+            return node.throttled_until - now
         return float("inf")
 
     def in_flight(self, node_id: int) -> int:
@@ -138,23 +142,51 @@ class NetworkClient(ClientCore):
 
     def connect(self, node: NodeConnection, now: float) -> None:
         """Start a connection to the node's next address; it may have failed by the time this returns."""
-        try:
-            address = node.next_address(self._resolver)
-            sock = self._connector(address)
-        except (KafkaError, OSError, OverflowError) as error:
-            self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
+        node.setup_deadline = now + self._setup.delay(node.slow_setups)
+        self.check_by(node.setup_deadline)
+        address = node.next_address()
+        if address is not None:
+            self._open(node, address, now)
             return
-        log.debug("connecting to %s, address %s", node, address.sockaddr)
-        in_flight = self._config.max_in_flight_requests_per_connection
-        connection = self._poller.register(sock, str(node), node, max_in_flight=in_flight)
-        node.connecting(connection, now + self._setup.delay(node.slow_setups))
-        self._next_check = min(self._next_check, node.setup_deadline)
+        node.resolving(self._resolver, self.wakeup)
+        self._resolving.add(node)
+        self._take_resolved(now)
 
     def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None:
         """Send one of the client's own requests. They do not count against max.in.flight: they must not starve."""
         self._send(node, self._request(entity), deliver)
 
+    def check_by(self, when: float) -> None:
+        """Some time-out is due then."""
+        self._next_check = min(self._next_check, when)
+
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _take_resolved(self, now: float) -> None:
+        """Go on with the nodes whose addresses are known now, or cannot be."""
+        for node in list(self._resolving):
+            lookup = node.lookup
+            if lookup is not None and not lookup.done:
+                continue
+            self._resolving.discard(node)
+            if lookup is None or node.state is not State.RESOLVING:
+                continue  # it took too long
+            try:
+                address = node.resolved(lookup)
+            except KafkaError as error:
+                self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
+            else:
+                self._open(node, address, now)
+
+    def _open(self, node: NodeConnection, address: Address, now: float) -> None:
+        try:
+            sock = self._connector(address)
+        except (OSError, OverflowError) as error:
+            self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
+            return
+        log.debug("connecting to %s, address %s", node, address.sockaddr)
+        in_flight = self._config.max_in_flight_requests_per_connection
+        node.connecting(self._poller.register(sock, str(node), node, max_in_flight=in_flight))
 
     def _start(self, node_id: int) -> None:
         """Connect to the node if that is due."""
@@ -229,7 +261,7 @@ class NetworkClient(ClientCore):
         self._next_check = float("inf")
         idle = self._config.connections_max_idle_ms / 1000
         for node in self._nodes.values():
-            if node.state is State.CONNECTING and now >= node.setup_deadline:
+            if node.state in BEING_OPENED and now >= node.setup_deadline:
                 node.slow_setups += 1
                 self._disconnect(node, NetworkError(f"connection to {node} was not established in time"), now)
             late = next((entry for entry in node.in_flight if now >= entry.deadline), None)
@@ -245,7 +277,7 @@ class NetworkClient(ClientCore):
 
     def _deadline(self, node: NodeConnection) -> float:
         """When the node needs a look at the latest."""
-        if node.state is State.CONNECTING:
+        if node.state in BEING_OPENED:
             return node.setup_deadline
         if node.in_flight:
             return min(entry.deadline for entry in node.in_flight)

@@ -6,13 +6,13 @@ Kafka's ClusterConnectionStates and InFlightRequests, per node. All of it belong
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kafkabuf.errors import UnsupportedVersionError
+from kafkabuf.errors import NetworkError, UnsupportedVersionError
 from kafkabuf.network.backoff import ExponentialBackoff
-from kafkabuf.network.resolve import Address, Resolver
+from kafkabuf.network.resolve import Address, Lookup, Resolver
 
 if TYPE_CHECKING:
     from kafkabuf.network._client import InFlight
@@ -25,13 +25,14 @@ FIRST_PRODUCE_OF_KAFKA_4, FIRST_FETCH_OF_KAFKA_4 = 3, 4
 
 class State(Enum):
     DISCONNECTED = "disconnected"
+    RESOLVING = "resolving"  # the host's name
     CONNECTING = "connecting"  # TCP
     HANDSHAKING = "handshaking"  # ApiVersions
     READY = "ready"
 
 
 class NodeConnection:
-    """State and in-flight table of one node. `connection` is None exactly while DISCONNECTED."""
+    """State and in-flight table of one node. `connection` is None exactly while DISCONNECTED or RESOLVING."""
 
     def __init__(self, node_id: int, host: str, port: int) -> None:
         self.node_id = node_id
@@ -47,6 +48,8 @@ class NodeConnection:
         self.not_before = 0.0  # no attempt earlier than this
         self.setup_deadline = 0.0
         self.last_used = 0.0
+        self.throttled_until = 0.0  # it asked to be left alone until then (KIP-219)
+        self.lookup: Lookup | None = None  # the newest; it may outlast the attempt that it was started for
         self._untried: deque[Address] = deque()
 
     def __str__(self) -> str:
@@ -55,24 +58,35 @@ class NodeConnection:
 
     def moved_to(self, host: str, port: int) -> None:
         """Metadata names another address; it counts from the next connection on."""
-        if self.connection is None and (host, port) != (self.host, self.port):
+        if self.state is State.DISCONNECTED and (host, port) != (self.host, self.port):
             self.host, self.port = host, port
             self.failures, self.not_before = 0, 0.0
+            self.lookup = None
             self._untried.clear()
 
     def can_connect(self, now: float) -> bool:
         return self.state is State.DISCONNECTED and now >= self.not_before
 
-    def next_address(self, resolver: Resolver) -> Address:
-        """The address to try now. Each is tried once before the name is resolved anew. Raises NetworkError."""
-        if not self._untried:
-            self._untried.extend(resolver(self.host, self.port))
+    def resolving(self, resolver: Resolver, on_done: Callable[[], None]) -> None:
+        """Look for the host's addresses; a look that is still under way from an attempt before goes on."""
+        self.state = State.RESOLVING
+        if self.lookup is None or self.lookup.done:
+            self.lookup = Lookup(self.host, self.port, resolver, on_done)
+
+    def resolved(self, lookup: Lookup) -> Address:
+        """Take over the addresses found; the first of them. Raises NetworkError where there are none."""
+        if lookup.error is not None or not lookup.addresses:
+            raise lookup.error or NetworkError(f"host name {self.host!r} has no address")
+        self._untried.extend(lookup.addresses)
         return self._untried.popleft()
 
-    def connecting(self, connection: Connection, setup_deadline: float) -> None:
+    def next_address(self) -> Address | None:
+        """The address to try now, None where the name must be resolved anew first: each is tried once before that."""
+        return self._untried.popleft() if self._untried else None
+
+    def connecting(self, connection: Connection) -> None:
         self.connection = connection
         self.state = State.CONNECTING
-        self.setup_deadline = setup_deadline
 
     def ready(self, versions: dict[int, tuple[int, int]]) -> None:
         self.versions = _believable(versions)

@@ -68,7 +68,7 @@ class MetadataUpdater:
         node = self._choose(now)
         if node is None:
             known = self._network.known_nodes() + self._network.bootstrap_nodes()
-            return max(min(node.not_before for node in known) - now, 0.0)
+            return max(min(max(node.not_before, node.throttled_until) for node in known) - now, 0.0)
         if node.state is State.READY:
             self._ask(node, now)
         elif node.state is State.DISCONNECTED:
@@ -85,7 +85,7 @@ class MetadataUpdater:
     def _choose(self, now: float) -> NodeConnection | None:
         """The least loaded node that is ready, else one being connected, else one that may be; None: all back off."""
         known, bootstrap = self._network.known_nodes(), self._network.bootstrap_nodes()
-        ready = [node for node in known + bootstrap if node.state is State.READY]
+        ready = [node for node in known + bootstrap if node.state is State.READY and now >= node.throttled_until]
         if ready:
             return min(ready, key=lambda node: (len(node.in_flight), self._random()))
         # The bootstrap servers again only when no broker is left to try: the cluster may have moved (KIP-899).
@@ -94,7 +94,7 @@ class MetadataUpdater:
     def _openable(self, nodes: Iterable[NodeConnection], now: float) -> NodeConnection | None:
         nodes = list(nodes)
         for node in nodes:
-            if node.state in (State.CONNECTING, State.HANDSHAKING):
+            if node.state in (State.RESOLVING, State.CONNECTING, State.HANDSHAKING):
                 return node
         free = [node for node in nodes if node.can_connect(now)]
         return min(free, key=lambda node: (node.failures, self._random())) if free else None

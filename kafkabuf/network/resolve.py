@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafkabuf.errors import ConfigError, NetworkError
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError
 
 log = logging.getLogger("kafkabuf.network")
 
@@ -34,6 +36,45 @@ def resolve(host: str, port: int) -> list[Address]:
     except (OSError, UnicodeError) as error:
         raise NetworkError(f"host name {host!r} cannot be resolved: {error}") from error
     return [Address(family, sockaddr) for family, _, _, _, sockaddr in found]
+
+
+class Lookup:
+    """A host on its way to its addresses, in a thread of its own: a name server may take half a minute to answer.
+
+    `done` is set last, then `on_done` called, both in that thread. A host that is an address already is done at once.
+    """
+
+    def __init__(self, host: str, port: int, resolver: Resolver, on_done: Callable[[], None]) -> None:
+        self._host = host
+        self._port = port
+        self._resolver = resolver
+        self._on_done = on_done
+        self.done = False
+        self.addresses: Sequence[Address] = ()
+        self.error: KafkaError | None = None
+        if _is_address(host):
+            self._run()
+        else:
+            # A daemon: nothing can end getaddrinfo early, and the interpreter must not wait for it.
+            threading.Thread(target=self._run, name=f"kafkabuf-resolve-{host}", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.addresses = self._resolver(self._host, self._port)
+        except KafkaError as error:
+            self.error = error
+        except Exception as error:
+            self.error = NetworkError(f"host name {self._host!r} cannot be resolved: {error}")
+        self.done = True
+        self._on_done()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def bootstrap_hosts(

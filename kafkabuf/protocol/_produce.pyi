@@ -6,11 +6,19 @@ VERSIONS_BY_MAGIC: dict[int, tuple[int, int]]
 
 class PartitionAnswer:
     error_code: int
+    leader: int
+    leader_epoch: int
     base_offset: int
     log_append_time: int
+    log_start_offset: int
     message: str | None
+
+class ProduceAnswer:
+    partitions: dict[tuple[str, int], PartitionAnswer]
+    nodes: dict[int, tuple[str, int, str | None]]
+    throttle_ms: int
 
 def build_request(
     version: int, correlation_id: int, client_id: bytes, acks: int, timeout_ms: int, batches: list[Batch]
 ) -> Frame: ...
-def parse_response(version: int, frame: bytes) -> dict[tuple[str, int], PartitionAnswer]: ...
+def parse_response(version: int, frame: bytes) -> ProduceAnswer: ...

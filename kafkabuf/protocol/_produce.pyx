@@ -15,8 +15,12 @@ RECORDS are the batch where it lies: a span of the Frame. All other bytes stand 
 
 Answer::
 
-    [size cut off] correlation id i32 | tags (v9+) | topics: name | partitions: index i32 | error i16 | base offset i64
-    | log append time i64 | log start offset i64 (v5+) | record errors: batch index i32, message | message (v8+) | tags
+    [size cut off] correlation id i32 | tags (v9+)
+    | topics: name | partitions: index i32 | error i16 | base offset i64 | log append time i64 | log start offset i64 (v5+)
+              | record errors: batch index i32, message | message (v8+) | tags, of which 0 is the leader: id i32, epoch i32
+    | throttle time ms i32 | tags, of which 0 are endpoints of such leaders: id i32, host, port i32, rack, tags
+
+The tags numbered 0 are of version 10 (KIP-951): a broker that leads no more says who does.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -30,6 +34,7 @@ from kafkabuf.errors import CorruptMessageError
 PRODUCE = 0
 # What a batch of either format may travel in.
 VERSIONS_BY_MAGIC = {1: (2, 2), 2: (3, 12)}
+cdef int FIRST_WITH_LEADERS = 10
 
 
 cdef inline uint8_t* put_count(uint8_t* p, int64_t n, bint flexible) noexcept nogil:
@@ -108,12 +113,22 @@ cdef uint8_t* put_header(
 
 
 cdef class PartitionAnswer:
-    """What the broker says of one batch; `error_code` 0 is success."""
+    """What the broker says of one batch; `error_code` 0 is success. `leader` and its epoch are -1 where not told."""
 
     cdef readonly int error_code
+    cdef readonly int leader, leader_epoch
     cdef readonly int64_t base_offset
     cdef readonly int64_t log_append_time
+    cdef readonly int64_t log_start_offset
     cdef readonly object message
+
+
+cdef class ProduceAnswer:
+    """What the broker says of one request."""
+
+    cdef readonly dict partitions           # (topic, partition): PartitionAnswer
+    cdef readonly dict nodes                # node id: (host, port, rack), for leaders that the answer names
+    cdef readonly int throttle_ms           # the client is to leave this broker alone for so long (KIP-219)
 
 
 cdef class Reader:
@@ -121,6 +136,7 @@ cdef class Reader:
 
     cdef const uint8_t[::1] data
     cdef Py_ssize_t place
+    cdef int version
     cdef bint flexible
 
     cdef int64_t number(self, int size) except? -1:
@@ -153,10 +169,9 @@ cdef class Reader:
                 raise CorruptMessageError("a Produce answer holds a varint of more than five bytes")
 
     cdef int64_t count(self) except? -1:
-        """Elements of an array; each takes at least a byte."""
+        """Elements of an array, which none may be missing; each takes at least a byte."""
         cdef int64_t n = self.uvarint() - 1 if self.flexible else self.number(4)
-        if n > 0:
-            self.need(n)
+        self.need(n)
         return n
 
     cdef object string(self):
@@ -167,48 +182,89 @@ cdef class Reader:
         self.place += n
         return bytes(self.data[self.place - n:self.place]).decode("utf-8", "replace")
 
-    cdef int skip_tags(self) except -1:
-        cdef int64_t size
-        if self.flexible:
-            for _ in range(self.uvarint()):
-                self.uvarint()
-                size = self.uvarint()
-                self.need(size)
-                self.place += size
+    cdef int tags(self, PartitionAnswer partition=None, ProduceAnswer answer=None) except -1:
+        """Tagged fields: read what is known to follow `partition` or `answer`, skip all else."""
+        cdef int64_t tag, size
+        cdef Py_ssize_t end
+        if not self.flexible:
+            return 0
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            size = self.uvarint()
+            self.need(size)
+            end = self.place + size
+            if tag != 0 or self.version < FIRST_WITH_LEADERS:
+                self.place = end
+            elif partition is not None:
+                partition.leader = <int>self.number(4)
+                partition.leader_epoch = <int>self.number(4)
+                self.tags()
+            elif answer is not None:
+                self.endpoints(answer.nodes)
+            else:
+                self.place = end
+            if self.place != end:
+                raise CorruptMessageError(f"a tagged field of a Produce answer is not the {size} bytes it says it is")
+        return 0
+
+    cdef int endpoints(self, dict nodes) except -1:
+        for _ in range(self.count()):
+            node_id = self.number(4)
+            host = self.string()
+            port = self.number(4)
+            if not host or not 0 < port <= 0xFFFF:
+                raise CorruptMessageError(f"a Produce answer names node {node_id} at {host!r}:{port}")
+            nodes[node_id] = (host, port, self.string())
+            self.tags()
         return 0
 
 
 def parse_response(int version, const uint8_t[::1] frame not None):
-    """{(topic, partition): PartitionAnswer} of an answer whose size is cut off. Raises CorruptMessageError."""
+    """The ProduceAnswer in a frame whose size is cut off. Raises CorruptMessageError."""
     cdef Reader r = Reader()
-    cdef dict answers = {}
+    cdef ProduceAnswer answer = ProduceAnswer.__new__(ProduceAnswer)
+    answer.partitions = {}
+    answer.nodes = {}
     r.data = frame
+    r.version = version
     r.flexible = version >= 9
     r.place = 4
     r.need(0)
-    r.skip_tags()
+    r.tags()
     for _ in range(r.count()):
         topic = r.string()
         for _ in range(r.count()):
             partition = r.number(4)
-            answers[topic, partition] = parse_partition(r, version)
-            r.skip_tags()
-        r.skip_tags()
-    return answers
+            if (topic, partition) in answer.partitions:
+                raise CorruptMessageError(f"a Produce answer names {topic}-{partition} twice")
+            answer.partitions[topic, partition] = parse_partition(r)
+        r.tags()
+    answer.throttle_ms = <int>r.number(4)
+    r.tags(None, answer)
+    if answer.throttle_ms < 0:
+        raise CorruptMessageError(f"a Produce answer asks for a pause of {answer.throttle_ms} ms")
+    if r.place != frame.shape[0]:
+        raise CorruptMessageError(f"a Produce answer has {frame.shape[0] - r.place} bytes behind its last field")
+    return answer
 
 
-cdef PartitionAnswer parse_partition(Reader r, int version):
-    cdef PartitionAnswer answer = PartitionAnswer()
+cdef PartitionAnswer parse_partition(Reader r):
+    cdef PartitionAnswer answer = PartitionAnswer.__new__(PartitionAnswer)
+    answer.leader = answer.leader_epoch = answer.log_start_offset = -1
     answer.error_code = <int>r.number(2)
     answer.base_offset = r.number(8)
     answer.log_append_time = r.number(8)
-    if version >= 5:
-        r.number(8)
-    if version >= 8:
+    if r.version >= 5:
+        answer.log_start_offset = r.number(8)
+    if r.version >= 8:
         messages = []
         for _ in range(r.count()):
             r.number(4)
             messages.append(r.string())
-            r.skip_tags()
+            r.tags()
         answer.message = r.string() or "; ".join(filter(None, messages)) or None
+    r.tags(answer)
+    if answer.base_offset < -1 or answer.log_append_time < -1:
+        raise CorruptMessageError(
+            f"a Produce answer gives offset {answer.base_offset} and append time {answer.log_append_time}")
     return answer
