@@ -241,6 +241,44 @@ class InvalidProducerEpochError(KafkaError):
     code = 47
 
 
+class InvalidTxnStateError(KafkaError):
+    """The transaction is not in a state in which this can be done."""
+
+    code = 48
+
+
+class InvalidProducerIdMappingError(KafkaError):
+    """The producer id is not the one that belongs to the transactional id."""
+
+    code = 49
+
+
+class InvalidTransactionTimeoutError(KafkaError, ValueError):
+    """`transaction.timeout.ms` is larger than the broker's `transaction.max.timeout.ms`."""
+
+    code = 50
+
+
+class ConcurrentTransactionsError(RetriableError):
+    """The transactional id's former transaction is still being ended."""
+
+    code = 51
+
+
+class TransactionCoordinatorFencedError(KafkaError):
+    code = 52
+
+
+class TransactionalIdAuthorizationError(KafkaError, PermissionError):
+    code = 53
+
+
+class OperationNotAttemptedError(KafkaError):
+    """Nothing was tried with this partition, because another one of the same request failed."""
+
+    code = 55
+
+
 class KafkaStorageError(InvalidMetadataError):
     code = 56
 
@@ -273,12 +311,32 @@ class MemberIdRequiredError(KafkaError):
     code = 79
 
 
+class FencedInstanceIdError(KafkaError):
+    code = 82
+
+
 class InvalidRecordError(KafkaError):
     code = 87
 
 
+class UnstableOffsetCommitError(RetriableError):
+    """A transaction that has not ended would commit an offset of this partition."""
+
+    code = 88
+
+
 class UnknownTopicIdError(InvalidMetadataError):
     code = 100
+
+
+class TransactionalIdNotFoundError(KafkaError):
+    code = 105
+
+
+class TransactionAbortableError(KafkaError):
+    """The transaction must be aborted; the producer can go on with the next one (KIP-890)."""
+
+    code = 120
 
 
 def _classes_by_code() -> dict[int, type[KafkaError]]:
