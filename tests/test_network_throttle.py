@@ -17,13 +17,11 @@ NEVER = float("inf")
 
 def ask(rigged: Rig, broker: FakeBroker, pause: int, version: int = 3) -> None:
     """A FindCoordinator that broker 0 answers with a pause in milliseconds."""
-    key = "k" if version < 4 else None
-    entity = messages.build_request(messages.FIND_COORDINATOR, version, **({"key": key} if key else {}), key_type=0)
+    entity = messages.build_request(messages.FIND_COORDINATOR, version, key="k", key_type=0)
     rigged.client.send_entity(0, entity)
     rigged.client.poll(0)
     received = broker.next_request()
-    answer = {"node_id": 4, "host": "h", "port": 1, "error_code": 0}
-    received.reply_entity(**answer, throttle_time=pause)
+    received.reply_entity(node_id=4, host="h", port=1, error_code=0, throttle_time=pause)
     rigged.completions(1)
 
 

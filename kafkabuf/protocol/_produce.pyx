@@ -16,8 +16,9 @@ RECORDS are the batch where it lies: a span of the Frame. All other bytes stand 
 Answer::
 
     [size cut off] correlation id i32 | tags (v9+)
-    | topics: name | partitions: index i32 | error i16 | base offset i64 | log append time i64 | log start offset i64 (v5+)
-              | record errors: batch index i32, message | message (v8+) | tags, of which 0 is the leader: id i32, epoch i32
+    | topics: name | partitions: index i32 | error i16 | base offset i64 | log append time i64
+        | log start offset i64 (v5+) | record errors: batch index i32, message | message (v8+)
+        | tags, of which 0 is the leader: id i32, epoch i32
     | throttle time ms i32 | tags, of which 0 are endpoints of such leaders: id i32, host, port i32, rack, tags
 
 The tags numbered 0 are of version 10 (KIP-951): a broker that leads no more says who does.
