@@ -22,8 +22,6 @@ Serializer = Callable[[Any], bytes | bytearray | memoryview | None]
 _KNOWN_TO_KAFKA = {
     "enable.metrics.push",
     "interceptor.classes",
-    "metadata.recovery.rebootstrap.trigger.ms",
-    "metadata.recovery.strategy",
     "metric.reporters",
     "metrics.num.samples",
     "metrics.recording.level",
@@ -112,6 +110,8 @@ class ProducerConfig(BaseModel):
 
     metadata_max_age_ms: Milliseconds = 300_000
     metadata_max_idle_ms: Annotated[int, Field(ge=5000)] = 300_000
+    metadata_recovery_strategy: Literal["rebootstrap", "none"] = "rebootstrap"
+    metadata_recovery_rebootstrap_trigger_ms: Milliseconds = 300_000
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"] = "use_all_dns_ips"
     security_protocol: Literal["PLAINTEXT"] = "PLAINTEXT"
     send_buffer_bytes: Annotated[int, Field(ge=-1, le=INT32_MAX)] = 131_072

@@ -339,6 +339,12 @@ class TransactionAbortableError(KafkaError):
     code = 120
 
 
+class RebootstrapRequiredError(RetriableError):
+    """What the client knows of the cluster is too old: it begins again with `bootstrap.servers` (KIP-1102)."""
+
+    code = 129
+
+
 def _classes_by_code() -> dict[int, type[KafkaError]]:
     # A code may be shared by a client-side class: the broker's own class, declared later, is the one that answers.
     found: dict[int, type[KafkaError]] = {}

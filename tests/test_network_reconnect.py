@@ -12,7 +12,7 @@ import pytest
 from kafkabuf.errors import TimeoutError
 from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.resolve import Address, connect
-from tests.network_support import FakeBroker, Rig, cluster_of, rig
+from tests.network_support import FakeBroker, Rig, cluster_of, produce, rig, topic_of
 
 
 @contextmanager
@@ -150,7 +150,8 @@ def test_client_never_returns_to_the_bootstrap_servers() -> None:
 
             def moved() -> bool:
                 rigged.clock.advance(0.3)
-                return bool(rigged.metadata.snapshot.brokers[0].port == second.port)
+                brokers = rigged.metadata.snapshot.brokers
+                return bool(brokers and brokers[0].port == second.port)
 
             rigged.poll_until(moved)
             rigged.clock.advance(2)
@@ -179,3 +180,134 @@ def test_topic_wait_does_not_say_why_nobody_answers() -> None:
             TimeoutError, match=f"'t' not present in metadata after 0 ms.*{host}:{port}.*Connection refused"
         ):
             rigged.metadata.await_topic("t", 0)
+
+
+# ---- beginning again (KIP-899, KIP-1102) -----------------------------------------------------------------------------
+
+
+@contextmanager
+def entry_and_broker(**settings: Any) -> Iterator[tuple[Rig, FakeBroker, FakeBroker]]:
+    """A client connected to broker 0, which the bootstrap server named and is not itself."""
+    with broker() as entry, broker() as first:
+        entry.cluster = cluster_of(first, topics={"t": 1})
+        with rig(entry, **settings) as rigged:
+            rigged.metadata.add_topic("t")
+            rigged.connect(0)
+            rigged.poll_until(lambda: "t" in rigged.metadata.snapshot.topics)
+            yield rigged, entry, first
+
+
+def test_lost_cluster_leaves_leaders_behind_that_are_gone() -> None:
+    with entry_and_broker() as (rigged, entry, first), broker() as second:
+        seen: list[tuple[int, list[int]]] = []
+        rigged.metadata.listeners.append(lambda c: seen.append((len(c.brokers), c.topics["t"].leaders)))
+        first.close()
+        # Another cluster behind the old name, whose epochs start afresh: older than those that were known.
+        second.cluster = {**cluster_of(second), "topics": [topic_of("t", [0], epoch=-1)]}
+        entry.cluster = second.cluster
+        entry.drop_connections()
+        rigged.poll_until(lambda: not rigged.client.ready(0))
+
+        def moved() -> bool:
+            rigged.clock.advance(0.3)
+            return bool(seen and seen[-1] == (1, [0]))
+
+        rigged.poll_until(moved)
+        assert (0, [-1]) in seen, "nobody led in between, but the topic kept its partition"
+        rigged.connect(0)
+        assert second.greetings
+
+
+def test_bootstrap_servers_are_asked_again_though_that_was_forbidden() -> None:
+    with entry_and_broker(metadata_recovery_strategy="none") as (rigged, entry, first):
+        address = first.address
+        first.close()
+        entry.drop_connections()
+        rigged.poll_until(lambda: not rigged.client.ready(0))
+        known = len(entry.sockets)
+        for _ in range(20):
+            rigged.clock.advance(30)
+            rigged.settle()
+        assert len(entry.sockets) == known
+        assert rigged.metadata.snapshot.brokers[0].port == address[1]
+
+
+def test_cluster_that_gives_no_metadata_keeps_the_client_for_ever() -> None:
+    settings = {"metadata_recovery_rebootstrap_trigger_ms": 60_000, "request_timeout_ms": 7_000}
+    with entry_and_broker(**settings) as (rigged, entry, first), broker() as second:
+        first.cluster = None  # takes requests, and answers none that asks for metadata
+        entry.cluster = cluster_of(second)
+        entry.drop_connections()
+        rigged.settle()
+        rigged.clock.advance(1)
+        rigged.connect(0)
+        rigged.client.send(0, produce(context="left behind", timeout=1000))
+        rigged.metadata.request_update()
+        rigged.settle()
+        rigged.clock.advance(59)
+        rigged.settle()
+        assert rigged.metadata.snapshot.brokers[0].port == first.port
+        rigged.clock.advance(1.1)
+        rigged.settle()
+
+        def moved() -> bool:
+            rigged.clock.advance(0.3)
+            brokers = rigged.metadata.snapshot.brokers
+            return bool(brokers and brokers[0].port == second.port)
+
+        rigged.poll_until(moved)
+        rigged.connect(0)
+        assert second.greetings
+
+
+@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
+def test_broker_that_sends_the_client_back_is_not_heard(strategy: str) -> None:
+    with entry_and_broker(metadata_recovery_strategy=strategy) as (rigged, entry, first), broker() as second:
+        first.cluster = None
+        entry.cluster = cluster_of(second)
+        entry.drop_connections()
+        rigged.settle()
+        rigged.clock.advance(1)
+        rigged.connect(0)
+        rigged.metadata.request_update()
+        rigged.poll_until(lambda: not first.requests.empty())
+        rigged.client.send(0, produce(context="left behind"))
+        first.next_request().reply_entity(error_code=129, brokers=[], topics=[])
+        done = rigged.settle()
+        if strategy == "none":
+            assert done == []
+            assert rigged.metadata.snapshot.brokers[0].port == first.port
+            return
+        assert "was left: a broker asked to begin again" in str(done[0].error)
+
+        def moved() -> bool:
+            rigged.clock.advance(0.3)
+            brokers = rigged.metadata.snapshot.brokers
+            return bool(brokers and brokers[0].port == second.port)
+
+        rigged.poll_until(moved)
+
+
+def test_bootstrap_server_that_always_sends_back_is_hammered() -> None:
+    with broker() as entry:
+        entry.cluster = {"error_code": 129, "brokers": [], "topics": []}
+        with rig(entry, retry_backoff_ms=1000, retry_backoff_max_ms=1000) as rigged:
+            rigged.poll_until(lambda: entry.metadata_requests)
+            for _ in range(50):
+                rigged.clock.advance(0.1)
+                rigged.client.poll(0.01)
+            assert 2 <= len(entry.metadata_requests) <= 6
+
+
+def test_throttled_cluster_is_taken_for_a_lost_one() -> None:
+    with entry_and_broker() as (rigged, entry, first):
+        entry.close()
+        rigged.settle()
+        rigged.client.throttle(0, produce(version=9), 10_000)
+        rigged.clock.advance(1)
+        rigged.metadata.request_update()
+        rigged.settle()
+        assert rigged.metadata.snapshot.brokers
+        asked = len(first.metadata_requests)
+        rigged.clock.advance(9.5)
+        rigged.poll_until(lambda: len(first.metadata_requests) > asked)

@@ -60,6 +60,10 @@ class NetworkConfig(Protocol):
     def send_buffer_bytes(self) -> int: ...
     @property
     def receive_buffer_bytes(self) -> int: ...
+    @property
+    def metadata_recovery_strategy(self) -> str: ...
+    @property
+    def metadata_recovery_rebootstrap_trigger_ms(self) -> int: ...
 
 
 class NetworkClient(ClientCore):
@@ -93,7 +97,9 @@ class NetworkClient(ClientCore):
         )
         self._bootstrap = [NodeConnection(-1 - i, host, port) for i, (host, port) in enumerate(hosts)]
         self._nodes.update((node.node_id, node) for node in self._bootstrap)
-        self._updater = MetadataUpdater(metadata, self, random)
+        recovers = config.metadata_recovery_strategy == "rebootstrap"
+        trigger = config.metadata_recovery_rebootstrap_trigger_ms / 1000 if recovers else None
+        self._updater = MetadataUpdater(metadata, self, trigger, random)
         metadata.on_update_requested = self.wakeup
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
@@ -159,6 +165,17 @@ class NetworkClient(ClientCore):
     def check_by(self, when: float) -> None:
         """Some time-out is due then."""
         self._next_check = min(self._next_check, when)
+
+    def rebootstrap(self, now: float, why: str) -> None:
+        """Leave every broker, and begin again with the bootstrap servers (KIP-899, KIP-1102)."""
+        log.warning("%s: beginning again with bootstrap.servers", why)
+        self._updater.rebootstrap_due = float("inf")
+        for node in list(self._nodes.values()):
+            if node.state is not State.DISCONNECTED:
+                self._disconnect(node, NetworkError(f"{node} was left: {why}"), now)
+            if node.node_id >= 0:
+                del self._nodes[node.node_id]
+        self._metadata.forget_brokers()
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
@@ -273,7 +290,10 @@ class NetworkClient(ClientCore):
             if node.state is State.READY and not node.in_flight and 0 <= idle <= now - node.last_used:
                 log.debug("closing the connection to %s, unused for %d s", node, idle)
                 node.disconnected(now, None)
-            self._next_check = min(self._next_check, self._deadline(node))
+            self.check_by(self._deadline(node))
+        if now >= self._updater.rebootstrap_due:
+            self.rebootstrap(now, self._updater.rebootstrap_why)
+        self.check_by(self._updater.rebootstrap_due)
 
     def _deadline(self, node: NodeConnection) -> float:
         """When the node needs a look at the latest."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from kafkabuf.errors import KafkaError
+from kafkabuf.errors import KafkaError, RebootstrapRequiredError, error_for_code
 from kafkabuf.network._client import Completion
 from kafkabuf.network.backoff import uniform
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.protocol import messages
 
 # 1 is the oldest that can ask for no topic at all; a broker without it is older than Kafka 0.10.
-METADATA_VERSIONS = range(1, 13)
+METADATA_VERSIONS = range(1, 14)
+NEVER = float("inf")
 
 
 class NodeAddress(Protocol):
@@ -40,6 +41,7 @@ class MetadataSource(Protocol):
     def on_response(self, response: Any) -> None: ...
     def on_failure(self, error: KafkaError) -> None: ...
     def request_update(self) -> None: ...
+    def forget_brokers(self) -> None: ...
 
 
 class Network(Protocol):
@@ -49,33 +51,56 @@ class Network(Protocol):
     def bootstrap_nodes(self) -> list[NodeConnection]: ...
     def connect(self, node: NodeConnection, now: float) -> None: ...
     def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None: ...
+    def check_by(self, when: float) -> None: ...
+    def rebootstrap(self, now: float, why: str) -> None: ...
 
 
 class MetadataUpdater:
-    """Keeps `metadata` up to date over `network`. Sender thread."""
+    """Keeps `metadata` up to date over `network`. Sender thread.
 
-    def __init__(self, metadata: MetadataSource, network: Network, random: Callable[[], float] = uniform) -> None:
+    `trigger`: seconds without an answer after which the brokers known so far are given up for the bootstrap servers
+    (KIP-1102); None: never, not even when none of them can be reached (metadata.recovery.strategy=none, KIP-899).
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataSource,
+        network: Network,
+        trigger: float | None,
+        random: Callable[[], float] = uniform,
+    ) -> None:
         self._metadata = metadata
         self._network = network
+        self._trigger = trigger
         self._random = random
         self._under_way = False
+        self.rebootstrap_due = NEVER
+        self.rebootstrap_why = ""
 
     def run(self, now: float) -> float:
         """Do what can be done now; returns the seconds until there may be more to do (infinite: after some news)."""
         wait = self._metadata.time_to_update(now)
         if wait > 0:
             return wait
+        if self._trigger is not None and self.rebootstrap_due == NEVER:
+            self.rebootstrap_by(now + self._trigger, f"no broker gave metadata within {self._trigger:g} s")
         node = self._choose(now)
         if node is None:
-            known = self._network.known_nodes() + self._network.bootstrap_nodes()
-            return max(min(max(node.not_before, node.throttled_until) for node in known) - now, 0.0)
+            asked = self._network.known_nodes() or self._network.bootstrap_nodes()
+            return max(min(max(node.not_before, node.throttled_until) for node in asked) - now, 0.0)
         if node.state is State.READY:
             self._ask(node, now)
         elif node.state is State.DISCONNECTED:
             self._network.connect(node, now)
             if node.state is State.DISCONNECTED:
                 return 0.0  # failed on the spot: come back for the next node
-        return float("inf")
+        return NEVER
+
+    def rebootstrap_by(self, when: float, why: str) -> None:
+        """Without an answer until then, all begins again at the bootstrap servers."""
+        self.rebootstrap_due = when
+        self.rebootstrap_why = why
+        self._network.check_by(when)
 
     def connection_failed(self, error: KafkaError) -> None:
         """No request is lost with this connection, but it may be why none can be sent: worth telling who waits."""
@@ -88,8 +113,15 @@ class MetadataUpdater:
         ready = [node for node in known + bootstrap if node.state is State.READY and now >= node.throttled_until]
         if ready:
             return min(ready, key=lambda node: (len(node.in_flight), self._random()))
-        # The bootstrap servers again only when no broker is left to try: the cluster may have moved (KIP-899).
-        return self._openable(known, now) or self._openable(bootstrap, now)
+        openable = self._openable(known, now)
+        if known and openable is None and self._trigger is not None and not self._waits(known, now):
+            self._network.rebootstrap(now, "none of the known brokers can be reached")
+            known = []
+        return openable if known else self._openable(bootstrap, now)
+
+    def _waits(self, nodes: list[NodeConnection], now: float) -> bool:
+        """Whether one of them can be reached, and only asked for patience."""
+        return any(node.state is State.READY and now < node.throttled_until for node in nodes)
 
     def _openable(self, nodes: Iterable[NodeConnection], now: float) -> NodeConnection | None:
         nodes = list(nodes)
@@ -119,12 +151,15 @@ class MetadataUpdater:
         if completion.error is not None:
             self._failed(completion.error)
             return
-        try:
-            response = completion.decode()
-        except KafkaError as error:
-            self._failed(error)
-            raise
+        response = completion.decode()
+        if code := int(getattr(response, "error_code", 0)):
+            self._failed(error_for_code(code))
+            if code == RebootstrapRequiredError.code and self._trigger is not None:
+                self.rebootstrap_by(0.0, "a broker asked to begin again")
+            return
         self._under_way = False
+        if response.brokers:
+            self.rebootstrap_due = NEVER
         self._metadata.on_response(response)
 
     def _failed(self, error: KafkaError) -> None:
