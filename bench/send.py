@@ -90,6 +90,6 @@ CLAIM = Claim(
         f"confluent-kafka's best setting, found by a short search: {clients.CONFLUENT_BEST}; no callback.",
         "aiokafka gets a tenth of the records and kafka-python a twentieth: rates and costs are per record.",
         f"Java: {JAVA_WARM_UP:,} records of warm-up in the same process, a callback that counts failures.",
-        "ProducerPerformance is kafka-tools' own: never warm, the JVM's start counts as CPU; it gets twice the records.",
+        "ProducerPerformance is kafka-tools' own: never warm, the JVM's start counts as CPU; twice the records.",
     ],
 )

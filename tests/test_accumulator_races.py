@@ -90,7 +90,7 @@ def test_topic_made_during_a_metadata_update_ends_the_update(monkeypatch: pytest
     assert rig.queue().leader == 2
 
 
-# Kafka: testStressfulSituation
+# Kafka: RecordAccumulatorTest.testStressfulSituation
 def test_records_are_lost_or_doubled_between_threads() -> None:
     rig = Rig(leaders=[1] * 3, slabs=8, clock=ManualClock(), linger_ms=0)
     total, threads = 2_000, 4

@@ -23,7 +23,7 @@ from tests.pool_support import SLAB, ScriptedClock, assert_whole, make_pool
 # ---- allocating and releasing ----------------------------------------------------------------------------------------
 
 
-# Kafka: testSimple
+# Kafka: BufferPoolTest.testSimple
 def test_released_slab_does_not_come_back_or_bytes_are_lost() -> None:
     pool = make_pool(64)
     first = pool.allocate(SLAB, 0)

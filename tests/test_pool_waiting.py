@@ -349,7 +349,7 @@ def test_close_leaves_threads_waiting() -> None:
 # ---- real threads ----------------------------------------------------------------------------------------------------
 
 
-# Kafka: testStressfulSituation
+# Kafka: BufferPoolTest.testStressfulSituation
 def test_threads_lose_or_share_memory() -> None:
     clock = ArrivalClock()
     pool = make_pool(7, clock)

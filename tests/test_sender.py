@@ -40,7 +40,7 @@ FATAL = {
 # ---- the way there and back ------------------------------------------------------------------------------------------
 
 
-# Kafka: testSimple
+# Kafka: SenderTest.testSimple
 def test_record_is_not_sent_or_its_offset_is_lost() -> None:
     rig = eager(client_id="me", acks=1)
     future = rig.send(b"value", key=b"key", headers=[("h", b"1"), ("n", None)], timestamp_ms=77)
@@ -225,7 +225,7 @@ def test_leaderless_partition_is_never_asked_about_or_loses_records() -> None:
     assert_whole(rig.pool)
 
 
-# Kafka: testProducerBatchRetriesWhenPartitionLeaderChanges, testWhenProduceResponseReturnsWithALeaderShipChangeError...
+# Kafka: testWhenProduceResponseReturnsWithALeaderShipChangeErrorButNoNewLeaderInformation
 def test_batch_goes_back_to_a_node_that_leads_no_more() -> None:
     rig = eager(leaders=(1,), retry_backoff_ms=50)
     future = rig.send()

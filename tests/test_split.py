@@ -200,7 +200,7 @@ def test_retried_part_loses_its_place() -> None:
     assert_whole(rig.pool)
 
 
-# Kafka: a split is no retry
+# As in Kafka, a split is no retry.
 def test_split_counts_against_retries() -> None:
     rig = eager(retries=0)
     topic = Topic(rig, 150)
