@@ -11,6 +11,7 @@ from _pytest.capture import CaptureManager
 from hypothesis import settings
 
 from tests.jars import resolve_kafka
+from tests.real_cluster import RealCluster
 from tests.real_kafka import KAFKA_3_9, KAFKA_4, RealKafka
 
 # Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
@@ -41,3 +42,10 @@ def kafka_4(request: pytest.FixtureRequest) -> Iterator[RealKafka]:
 def kafka_3_9(request: pytest.FixtureRequest) -> Iterator[RealKafka]:
     """Apache Kafka 3.9.2: checks magic 1, then stores it as magic 2."""
     yield from _running(KAFKA_3_9, request)
+
+
+@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3_9])
+def real_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
+    """Three nodes of each version in turn, for the length of a test file: it may kill them."""
+    with RealCluster(request.param) as cluster:
+        yield cluster

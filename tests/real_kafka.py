@@ -87,7 +87,7 @@ class RealKafka:
         jvm_options: Sequence[str] = ("-XX:+UseSerialGC",),
     ) -> None:
         self.version = version
-        self.bootstrap_servers = ""
+        self.bootstrap_servers = ""  # once prepared
         self._options = dict(options or {})
         self._jvm = [f"-Xmx{heap}", *jvm_options]
         self._folder: Path | None = None
@@ -117,10 +117,10 @@ class RealKafka:
 
     def start(self) -> None:
         """Returns once the broker answers Metadata with itself in it. Errors: RealKafkaError, JarsUnavailableError."""
-        jars = resolve_kafka(self.version)
+        resolve_kafka(self.version)
         for attempt in range(1, _START_ATTEMPTS + 1):
             try:
-                self._start_once(jars)
+                self._start_once()
                 return
             except RealKafkaError as error:
                 self.stop()
@@ -133,14 +133,13 @@ class RealKafka:
     def stop(self) -> None:
         """Terminate, then kill; then remove every file. Safe to call again."""
         atexit.unregister(self.stop)
-        process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
+        if self._process is not None:
+            self._process.terminate()
             try:
-                process.wait(_STOP_TIMEOUT)
+                self._process.wait(_STOP_TIMEOUT)
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                self.kill()
+        self._process = None
         folder, self._folder = self._folder, None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -165,15 +164,35 @@ class RealKafka:
         text = self.server_log.read_text(errors="replace") if self.server_log.is_file() else ""
         return "\n".join(text.splitlines()[-lines:])
 
-    def _start_once(self, jars: Path) -> None:
+    def kill(self) -> None:
+        """kill -9: no goodbye to clients or other nodes. `launch` starts it again, on the same port with its data."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _start_once(self) -> None:
+        self.prepare(*free_ports(2))
+        self.launch()
+        self.await_ready()
+
+    def prepare(self, port: int, controller_port: int) -> None:
+        """A formatted data folder and the properties file."""
         self._folder = Path(tempfile.mkdtemp(prefix="kafkabuf-kafka-"))
         atexit.register(self.stop)
-        port, controller_port = _free_ports(2)
-        properties = self.folder / "server.properties"
+        self.bootstrap_servers = f"{_HOST}:{port}"
+        properties = self._properties_file
         properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties(port, controller_port).items()))
         self._run_tool("kafka.tools.StorageTool", "format", f"--cluster-id={_CLUSTER_ID}", "--config", str(properties))
-        command = [java(), *self._jvm, *logging("warn"), "-cp", f"{jars}/*", "kafka.Kafka", str(properties)]
-        with self.server_log.open("wb") as log:
+
+    @property
+    def _properties_file(self) -> Path:
+        return self.folder / "server.properties"
+
+    def launch(self) -> None:
+        """The server's process, over what was prepared."""
+        classpath = f"{resolve_kafka(self.version)}/*"
+        command = [java(), *self._jvm, *logging("warn"), "-cp", classpath, "kafka.Kafka", str(self._properties_file)]
+        with self.server_log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -181,8 +200,6 @@ class RealKafka:
                 stderr=subprocess.STDOUT,
                 preexec_fn=_die_with_parent if threading.current_thread() is threading.main_thread() else None,
             )
-        self.bootstrap_servers = f"{_HOST}:{port}"
-        self._await_ready()
 
     def _properties(self, port: int, controller_port: int) -> dict[str, str]:
         return {
@@ -194,7 +211,8 @@ class RealKafka:
             **self._options,
         }
 
-    def _await_ready(self) -> None:
+    def await_ready(self, brokers: int = 1) -> None:
+        """Until it knows of so many brokers."""
         deadline = time.monotonic() + _READY_TIMEOUT
         admin = self._admin()
         while True:
@@ -205,7 +223,7 @@ class RealKafka:
                     f"{self.server_log_tail()}"
                 )
             try:
-                if admin.list_topics(timeout=1.0).brokers:
+                if len(admin.list_topics(timeout=1.0).brokers) >= brokers:
                     return
             except KafkaException:
                 pass  # not listening, or not yet serving: ask again until the deadline
@@ -216,15 +234,7 @@ class RealKafka:
                 )
 
     def _admin(self) -> AdminClient:
-        # Refused connections are part of starting; librdkafka would report each on standard error.
-        return AdminClient(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "log_level": 0,
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 200,
-            }
-        )
+        return admin_client(self.bootstrap_servers)
 
     def _run_tool(self, main_class: str, *arguments: str) -> str:
         classpath = f"{resolve_kafka(self.version)}/*"
@@ -235,9 +245,17 @@ class RealKafka:
         return done.stdout
 
 
-def create_topic(admin: AdminClient, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-    """As RealKafka's, on any cluster of one replica. Raises RealKafkaError where leaders do not appear."""
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+def admin_client(bootstrap_servers: str) -> AdminClient:
+    # Refused connections are part of starting; librdkafka would report each on standard error.
+    settings = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
+    return AdminClient({"bootstrap.servers": bootstrap_servers, **settings})
+
+
+def create_topic(
+    admin: AdminClient, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, replicas: int = 1
+) -> None:
+    """As RealKafka's, on any cluster. Raises RealKafkaError where leaders do not appear."""
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
     admin.create_topics([topic])[name].result(_ADMIN_TIMEOUT)
     deadline = time.monotonic() + _ADMIN_TIMEOUT
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -262,7 +280,7 @@ def logging(level: str) -> list[str]:
     return [f"{prefix}defaultLogLevel={level}", f"{prefix}showDateTime=true", f"{prefix}dateTimeFormat=HH:mm:ss.SSS"]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports nobody listens on now; held together so that they differ."""
     sockets = [socket.create_server((_HOST, 0)) for _ in range(count)]
     try:

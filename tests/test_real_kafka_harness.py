@@ -77,8 +77,8 @@ def test_dump_of_no_such_partition_is_empty(kafka_4: RealKafka) -> None:
 def test_server_that_dies_takes_its_log_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
-        free = real_kafka._free_ports(1)[0]
-        monkeypatch.setattr(real_kafka, "_free_ports", lambda count: [port, free])
+        free = real_kafka.free_ports(1)[0]
+        monkeypatch.setattr(real_kafka, "free_ports", lambda count: [port, free])
         monkeypatch.setattr(real_kafka, "_START_ATTEMPTS", 1)
         kafka = RealKafka()
         with pytest.raises(RealKafkaError, match=rf"(?s)while starting.*127\.0\.0\.1:{port}.*BindException"):
@@ -88,10 +88,10 @@ def test_server_that_dies_takes_its_log_with_it(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_port_taken_meanwhile_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    free_ports = real_kafka._free_ports
+    free_ports = real_kafka.free_ports
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         answers = [[occupied.getsockname()[1], free_ports(1)[0]], free_ports(2)]
-        monkeypatch.setattr(real_kafka, "_free_ports", lambda count: answers.pop(0))
+        monkeypatch.setattr(real_kafka, "free_ports", lambda count: answers.pop(0))
         with RealKafka() as kafka:
             folder = kafka.folder
             assert answers == []
