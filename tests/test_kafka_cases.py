@@ -1,10 +1,10 @@
-"""Each test of Kafka's that matters here has one of ours, or a reason why not; and the table that says so tells the truth."""
+"""Each test of Kafka's that matters here has one of ours, or a reason why not; the table that says so is no lie."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.kafka_cases import NOT_APPLICABLE, PENDING, Case, claimed, expand, read_table, all_tests
+from tests.kafka_cases import NOT_APPLICABLE, PENDING, Case, all_tests, claimed, expand, read_table
 
 # How many cases each of Kafka's classes has, as counted in the study of its sources.
 CASES = {

@@ -124,6 +124,64 @@ def test_lagging_broker_brings_back_an_old_leader(rig: Rig) -> None:
     assert rig.topic().partitions[0].leader == 1, "a broker that knows no epochs is believed"
 
 
+def test_leader_named_by_a_broker_that_leads_no_more_is_not_followed(rig: Rig) -> None:
+    # KIP-951
+    rig.metadata.add_topic("t")
+    rig.metadata.add_topic("u")
+    rig.update(topic_of("t", [1, 1, 1], epoch=7), topic_of("u", [2], epoch=0))
+    seen: list[Cluster] = []
+    rig.metadata.listeners.append(seen.append)
+    third = Node(3, "three", 9094)
+    rig.metadata.update_leaders({("t", 1): (3, 8), ("t", 2): (2, 9)}, [third])
+    assert rig.topic().leaders == [1, 3, 2]
+    assert rig.topic().leader_epochs == [7, 8, 9]
+    assert rig.metadata.snapshot.brokers == {1: Node(1, "one", 9092, "r"), 2: Node(2, "two", 9093), 3: third}
+    assert rig.topic("u").leaders == [2]
+    assert seen == [rig.metadata.snapshot]
+    assert rig.metadata.snapshot.version == 1, "who waits for an answer to a request waits on"
+    # A broker that lags behind does not undo it.
+    rig.update(topic_of("t", [1, 1, 1], epoch=7), topic_of("u", [2], epoch=0))
+    assert rig.topic().leaders == [1, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("partition", "leader", "epoch"),
+    [
+        (("t", 0), 2, 7),  # no newer than what is known
+        (("t", 0), 2, 6),
+        (("t", 0), 2, -1),
+        (("t", 0), 9, 8),  # nobody knows where that is
+        (("t", 0), -1, 8),
+        (("t", 5), 2, 8),  # no such partition
+        (("t", -1), 2, 8),
+        (("nowhere", 0), 2, 8),
+    ],
+)
+def test_leader_that_cannot_be_is_believed(rig: Rig, partition: tuple[str, int], leader: int, epoch: int) -> None:
+    rig.metadata.add_topic("t")
+    rig.update(topic_of("t", [1], epoch=7))
+    before = rig.metadata.snapshot
+    rig.metadata.update_leaders({partition: (leader, epoch)}, [Node(4, "four", 1)])
+    assert rig.metadata.snapshot is before
+
+
+def test_forgotten_brokers_take_the_topics_along(rig: Rig) -> None:
+    # KIP-1102
+    rig.metadata.add_topic("t")
+    rig.update(topic_of("t", [1, 2], epoch=7))
+    seen: list[Cluster] = []
+    rig.metadata.listeners.append(seen.append)
+    rig.metadata.forget_brokers()
+    assert (rig.metadata.snapshot.brokers, rig.metadata.snapshot.controller) == ({}, -1)
+    assert rig.topic().leaders == [-1, -1]
+    assert seen == [rig.metadata.snapshot]
+    assert rig.metadata.await_topic("t", 0).leaders == [-1, -1], "send() goes on queueing"
+    assert rig.wait < 1
+    rig.clock.advance(1)
+    rig.update(topic_of("t", [2, 2], epoch=0))
+    assert rig.topic().leaders == [2, 2], "the epochs of another cluster are its own"
+
+
 def test_topic_created_anew_keeps_its_old_leader(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1], epoch=7, topic_id=UUID(int=1)))
