@@ -5,7 +5,7 @@ Locks. Everything here is guarded by the GIL: between two points where Python co
 itself. Memory is never waited for inside such a stretch (rule 4): `open_batch` tries, waits outside, and looks again.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
 from kafkabuf._batch cimport Batch
 from kafkabuf._pool cimport BufferPool
@@ -22,6 +22,13 @@ cdef class PartitionQueue:
     cdef public int32_t in_flight       # requests that carry a batch of this partition
     cdef public bint proven             # the leader has taken a batch, and refused none since
     cdef public bint muted              # nothing more is sent until those in flight are answered
+    # ---- thread: Sender; idempotence (_sequences.pyx)
+    cdef readonly int64_t producer_id   # under which the partition's batches are numbered; -1: none yet
+    cdef readonly int16_t producer_epoch
+    cdef readonly int32_t next_sequence
+    cdef readonly int32_t last_acked    # number of the last record that the broker is known to have; -1: none
+    cdef readonly list in_sequence      # batches with numbers and without an outcome, by number
+    cdef readonly bint unresolved       # numbers were lost: nothing new goes before it is known whether they were taken
 
     cdef int seal(self) except -1
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Opening, sealing and draining of batches. Policy (what is ready, what has expired) is accumulator.py's."""
+"""Opening, sealing and compressing of batches, and their places in the queues."""
 
 cimport cython
 from libc.stdint cimport uint64_t
@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 
 from kafkabuf._batch cimport PENDING, Batch
 from kafkabuf._pool cimport SCRATCH, BufferPool
-from kafkabuf._records cimport Record, finish, has_room, size_upper_bound
+from kafkabuf._records cimport Record, has_room, size_upper_bound
 
 from kafkabuf.compression import scratch_size
 from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
@@ -22,7 +22,8 @@ cdef class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.batches = deque()
-        self.leader = -1
+        self.in_sequence = []
+        self.leader = self.producer_id = self.producer_epoch = self.last_acked = -1
 
     def follow(self, int leader):
         """The partition's leader is now this node, which has yet to prove that it knows so."""
@@ -150,24 +151,6 @@ cdef class AccumulatorCore:
         queue.open = batch
         self.active[queue] = None
         self.incomplete[batch] = None
-        return batch
-
-    def drain_one(self, PartitionQueue queue):
-        """Take the oldest batch, closed; None where there is none or a bulk append writes to it (Thread: Sender)."""
-        if not queue.batches or queue.claimed:
-            return None
-        cdef Batch batch = queue.batches.popleft()
-        if batch is queue.open:
-            queue.open = None
-        if queue.batches:
-            self.active.move_to_end(queue)
-        else:
-            del self.active[queue]
-        batch.close()
-        if batch.attempts == 0:
-            if self.codec is not None:
-                self.compress(batch)
-            finish(&batch.builder, -1, -1, -1)
         return batch
 
     cdef int compress(self, Batch batch) except -1:

@@ -9,7 +9,7 @@ which parts in front keep claimed.
 Everything here is guarded by the GIL, but for the bytes of a claimed batch, which its claimant writes without it.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kafkabuf._pool cimport BufferPool
 from kafkabuf._records cimport RecordsBuilder
@@ -41,6 +41,12 @@ cdef class Batch:
     cdef public int attempts
     cdef public double retry_at             # not to be sent before this time; 0 for a first attempt
     cdef int readers                        # requests whose bytes a socket may still read, and a claimant
+
+    # ---- thread: Sender; the numbers under which it goes (_sequences.pyx), -1 where it has none yet
+    cdef readonly int64_t producer_id
+    cdef readonly int16_t producer_epoch
+    cdef readonly int32_t base_sequence     # of its first record
+    cdef readonly bint renumbered           # these are not those in its header, nor those it is in flight with
 
     # ---- a batch that was refused as too large, and its parts (_split.pyx); moved by the Sender, read under the GIL
     cdef readonly int32_t first             # index of the first record by its future's count; 0 but in parts

@@ -17,6 +17,10 @@ class Batch:
     settled: bool
     attempts: int
     retry_at: float
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    renumbered: bool
     first: int
     parts: list[Batch] | None
     whole: Batch | None

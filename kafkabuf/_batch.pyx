@@ -45,6 +45,7 @@ cdef class Batch:
         self.n_slabs = n_slabs
         self.generation = pool.generation(slab)
         self.base_offset = self.log_append_time = -1
+        self.producer_id = self.producer_epoch = self.base_sequence = -1
         self.incomplete = incomplete
         builder_init(&self.builder, pool.address(slab), n_slabs * pool.slab_size, write_limit, magic)
 

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t
 
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf._batch cimport Batch
+from kafkabuf._sequences cimport SequenceCore
 
 
 cdef class Ready:
@@ -23,11 +24,13 @@ cdef class DrainCore(AccumulatorCore):
     cdef double linger                      # seconds
     cdef double delivery_timeout            # seconds
     cdef int64_t max_request_size
+    cdef readonly SequenceCore producer_state   # None: idempotence is off
     # ---- guarded by the GIL
     cdef readonly set flushes               # one token for each flush under way
 
     # ---- thread: Sender
     cpdef Ready ready(self, double now)
+    cpdef Batch drain_one(self, PartitionQueue queue)
     cpdef list drain(self, list queues, double now, bint full=*)
     cpdef double time_to_expiry(self, double now)
     cpdef PartitionQueue queue_of(self, Batch batch)

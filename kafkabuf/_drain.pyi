@@ -4,6 +4,7 @@ from typing import final
 from kafkabuf._accumulator import AccumulatorCore, PartitionQueue
 from kafkabuf._batch import Batch
 from kafkabuf._pool import BufferPool
+from kafkabuf._sequences import SequenceCore
 from kafkabuf.clock import Clock
 
 @final
@@ -13,6 +14,7 @@ class Ready:
     next_check: float
 
 class DrainCore(AccumulatorCore):
+    producer_state: SequenceCore | None
     flushes: set[object]
     def __init__(
         self,
@@ -22,11 +24,13 @@ class DrainCore(AccumulatorCore):
         linger: float,
         delivery_timeout: float,
         max_request_size: int,
+        producer_state: SequenceCore | None = None,
         magic: int = ...,
         batch_size: int = ...,
         wakeup: Callable[[], None] = ...,
     ) -> None: ...
     def ready(self, now: float) -> Ready: ...
+    def drain_one(self, queue: PartitionQueue) -> Batch | None: ...
     def drain(self, queues: list[PartitionQueue], now: float, full: bool = False) -> list[Batch]: ...
     def queue_of(self, batch: Batch) -> PartitionQueue: ...
     def time_to_expiry(self, now: float) -> float: ...

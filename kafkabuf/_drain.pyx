@@ -6,6 +6,8 @@ from libc.math cimport INFINITY
 
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf._batch cimport Batch
+from kafkabuf._records cimport finish
+from kafkabuf._sequences cimport SequenceCore
 
 
 @cython.final
@@ -21,11 +23,14 @@ cdef class Ready:
 cdef class DrainCore(AccumulatorCore):
     """The Sender's questions of every turn. `RecordAccumulator` adds the rarer ones."""
 
-    def __init__(self, pool, clock, *, linger, delivery_timeout, max_request_size, **core):
+    def __init__(
+        self, pool, clock, *, linger, delivery_timeout, max_request_size, SequenceCore producer_state=None, **core
+    ):
         super().__init__(pool, clock, **core)
         self.linger = linger
         self.delivery_timeout = delivery_timeout
         self.max_request_size = max_request_size
+        self.producer_state = producer_state
         self.flushes = set()
 
     cpdef Ready ready(self, double now):
@@ -52,6 +57,8 @@ cdef class DrainCore(AccumulatorCore):
             return INFINITY  # an event, not time, will change that
         head = <Batch>queue.batches[0]
         if head.claimed:
+            return INFINITY
+        if self.producer_state is not None and not self.producer_state.may_send(queue, head):
             return INFINITY
         if head.attempts:
             return max(head.retry_at - now, 0.0)
@@ -82,6 +89,30 @@ cdef class DrainCore(AccumulatorCore):
             size += <int64_t>batch.builder.position
             batches.append(batch)
         return batches
+
+    cpdef Batch drain_one(self, PartitionQueue queue):
+        """Take the oldest batch, closed and numbered; None where there is none or a bulk append writes to it."""
+        cdef Batch batch
+        cdef SequenceCore state = self.producer_state
+        if not queue.batches or queue.claimed:
+            return None
+        batch = queue.batches.popleft()
+        if batch is queue.open:
+            queue.open = None
+        if queue.batches:
+            self.active.move_to_end(queue)
+        else:
+            del self.active[queue]
+        batch.close()
+        if batch.attempts == 0 and self.codec is not None:
+            self.compress(batch)
+        if state is not None:
+            state.number(queue, batch)
+        if batch.attempts == 0 or batch.renumbered:
+            batch.renumbered = False
+            finish(&batch.builder, batch.producer_id, batch.producer_epoch, batch.base_sequence,
+                   state is not None and state.transactional)
+        return batch
 
     cpdef PartitionQueue queue_of(self, Batch batch):
         """The queue that the batch came from."""

@@ -47,6 +47,8 @@ cdef enum:
     BATCH_BASE_SEQUENCE = BATCH_PRODUCER_EPOCH + 2
     BATCH_COUNT = BATCH_BASE_SEQUENCE + 4
     BATCH_RECORDS = BATCH_COUNT + 4
+    # A bit of the attributes.
+    TRANSACTIONAL = 0x10
     # Magic 1 message: what stands before the key's bytes, and the value size behind them.
     MESSAGE_CRC = 12
     MESSAGE_MAGIC = 16
@@ -91,7 +93,9 @@ cdef void builder_init(
 cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil
 # Put `n` compressed bytes in the records' place. They must fit where the plain ones were.
 cdef void wrap(RecordsBuilder* b, const uint8_t* data, size_t n, int8_t codec) noexcept nogil
-cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence) noexcept nogil
+cdef void finish(
+    RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint transactional
+) noexcept nogil
 cdef inline void attach(Record* r, const Headers* held) noexcept nogil:
     r.headers = held.fields
     r.headers_size = held.size

@@ -102,7 +102,9 @@ cdef void wrap(RecordsBuilder* b, const uint8_t* data, size_t n, int8_t codec) n
     b.position = <size_t>(p - b.base)
 
 
-cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence) noexcept nogil:
+cdef void finish(
+    RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint transactional
+) noexcept nogil:
     """Patch the batch header. May run again with other producer fields, as a retry under a new epoch needs."""
     cdef uint8_t* p = b.base
     if b.magic < 2:
@@ -112,7 +114,7 @@ cdef void finish(RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t 
     p = put_i32(p, -1)
     p = put_i8(p, 2)
     p += 4
-    p = put_i16(p, b.codec)
+    p = put_i16(p, b.codec | (TRANSACTIONAL if transactional else 0))
     p = put_i32(p, b.count - 1)
     p = put_i64(p, b.base_timestamp)
     p = put_i64(p, b.max_timestamp)
@@ -183,7 +185,8 @@ cdef class MemoryRecordsBuilder:
         append(&self.builder, r)
         return self.builder.count - 1
 
-    def close(self, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1):
+    def close(self, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,
+              bint transactional=False):
         """Finish the batch and return its bytes; none where it holds no record, since no broker takes an empty batch.
 
         Called again, it returns the same records under the new producer.
@@ -191,7 +194,7 @@ cdef class MemoryRecordsBuilder:
         self.closed = True
         if self.builder.count == 0:
             return b""
-        finish(&self.builder, producer_id, producer_epoch, base_sequence)
+        finish(&self.builder, producer_id, producer_epoch, base_sequence, transactional)
         return PyBytes_FromStringAndSize(<char*>self.builder.base, self.builder.position)
 
     def _bench_appends(self, int64_t timestamp_ms, const uint8_t[::1] key, const uint8_t[::1] value, Py_ssize_t count):
@@ -209,11 +212,11 @@ cdef class MemoryRecordsBuilder:
         with nogil:
             for _i in range(count):
                 if not has_room(&b, &r):
-                    finish(&b, -1, -1, -1)
+                    finish(&b, -1, -1, -1, False)
                     builder_init(&b, b.base, b.capacity, b.write_limit, b.magic)
                     measure(&b, &r)
                 append(&b, &r)
-            finish(&b, -1, -1, -1)
+            finish(&b, -1, -1, -1, False)
         elapsed = time.perf_counter() - started
         self.builder = b
         return elapsed

@@ -1,8 +1,10 @@
 # cython: language_level=3
 """The Sender's turn: what is done in every one. What is done when something went wrong is sender.py's."""
 
+from kafkabuf._accumulator cimport PartitionQueue
 from kafkabuf._batch cimport Batch
 from kafkabuf._drain cimport DrainCore
+from kafkabuf._sequences cimport SequenceCore
 from kafkabuf.network._frame cimport Frame
 
 
@@ -19,7 +21,9 @@ cdef class SenderCore:
     # ---- fixed at construction
     cdef readonly DrainCore _accumulator
     cdef readonly object _metadata, _client, _clock
+    cdef readonly SequenceCore _producer_state      # None: idempotence is off
     cdef bytes client_id
+    cdef readonly bytes transactional_id    # or None
     cdef int acks
     cdef int request_timeout_ms
     cdef bint goes_ahead                # full batches queue up behind a full in-flight table
@@ -36,4 +40,4 @@ cdef class SenderCore:
     cpdef int on_completion(self, object completion) except -1
     cdef int settle(self, ProduceRequest request, object completion) except -1
     cdef int on_answer(self, ProduceRequest request, bytes response) except -1
-    cdef int complete(self, Batch batch, base_offset, log_append_time) except -1
+    cdef int complete(self, PartitionQueue queue, Batch batch, base_offset, log_append_time) except -1

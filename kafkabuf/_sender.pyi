@@ -1,5 +1,6 @@
 from kafkabuf._batch import Batch
 from kafkabuf._drain import DrainCore
+from kafkabuf._sequences import SequenceCore
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata import Metadata
@@ -17,6 +18,7 @@ class SenderCore:
     _metadata: Metadata
     _client: NetworkClient
     _clock: Clock
+    _producer_state: SequenceCore | None
     def __init__(
         self,
         config: ProducerConfig,

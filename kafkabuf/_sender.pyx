@@ -16,6 +16,9 @@ from kafkabuf.protocol._produce import PRODUCE, VERSIONS_BY_MAGIC, build_request
 # Metadata forgets topics that nobody has used for minutes: often enough.
 cdef double KEEP_FRESH_EVERY = 1.0
 
+cdef enum:
+    DUPLICATE_SEQUENCE_NUMBER = 46
+
 
 @cython.final
 cdef class ProduceRequest:
@@ -28,7 +31,8 @@ cdef class ProduceRequest:
 
     cpdef Frame build(self, int correlation_id):
         cdef SenderCore s = self.sender
-        return build_request(self.version, correlation_id, s.client_id, s.acks, s.request_timeout_ms, self.batches)
+        return build_request(self.version, correlation_id, s.client_id, s.acks, s.request_timeout_ms, self.batches,
+                             s.transactional_id)
 
 
 cdef class SenderCore:
@@ -39,12 +43,13 @@ cdef class SenderCore:
         self._metadata = metadata
         self._client = client
         self._clock = clock
+        self._producer_state = accumulator.producer_state
         self.client_id = config.client_id.encode()
         self.acks = config.acks
         self.request_timeout_ms = config.request_timeout_ms
         # No answer starts a request after one of acks=0; and a Sender that compresses has better things to do than to
         # watch answers come.
-        self.goes_ahead = config.acks != 0 and accumulator.codec is None
+        self.goes_ahead = config.acks != 0 and accumulator.codec is None and self._producer_state is None
         self.ordered = config.max_in_flight_requests_per_connection == 1
         self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
         self.fresh_topics = set()
@@ -56,6 +61,8 @@ cdef class SenderCore:
         cdef Ready ready
         if self._accumulator.time_to_expiry(now) <= 0:
             self._expire(now)
+        if self._producer_state is not None and not self._producer_state.settled:
+            max_wait = min(max_wait, self._settle_producer_state(now))
         ready = self._accumulator.ready(now)
         if ready.leaderless_topics:
             self._ask_for_leaders(ready.leaderless_topics)
@@ -110,19 +117,28 @@ cdef class SenderCore:
         """Of a partition one batch at a time is sent with max.in.flight = 1, and until its leader has taken one.
 
         A leader that was just elected or has just refused a batch may refuse the next ones as well, or only some of
-        them; with several in flight their records would change places.
+        them; with several in flight their records would change places. Where batches are numbered the broker sees to
+        that, and which may go is _sequences.pyx's to say.
         """
         cdef PartitionQueue queue = self._accumulator.queue_of(batch)
         queue.in_flight += change
-        queue.muted = queue.in_flight > 0 and (self.ordered or not queue.proven)
+        queue.muted = queue.in_flight > 0 and (self.ordered or not (queue.proven or self._producer_state is not None))
         return 0
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
     cpdef int on_completion(self, object completion) except -1:
-        """The end of a request: each of its batches gets its outcome, or goes back into its queue."""
-        cdef ProduceRequest request = completion.request.context
+        """The end of a request: each of its batches gets its outcome, or goes back into its queue.
+
+        The context of a request that is no ProduceRequest takes the Completion itself.
+        """
+        cdef ProduceRequest request
         cdef Batch batch
+        context = completion.request.context
+        if type(context) is not ProduceRequest:
+            context(completion)
+            return 0
+        request = <ProduceRequest>context
         for batch in request.batches:
             batch.end_read()
         self.settle(request, completion)
@@ -136,7 +152,7 @@ cdef class SenderCore:
             self._retry_or_fail_all(request.batches, completion.error)
         elif completion.response is None:  # acks=0: written is all that will be known
             for batch in request.batches:
-                self.complete(batch, -1, -1)
+                self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
         else:
             self.on_answer(request, completion.response)
         return 0
@@ -154,12 +170,17 @@ cdef class SenderCore:
                 text = f"the broker's answer leaves out {batch.topic}-{batch.partition}"
                 self._retry_or_fail(batch, CorruptMessageError(text))
             elif answer.error_code == 0:
-                self.complete(batch, answer.base_offset, answer.log_append_time)
+                self.complete(self._accumulator.queue_of(batch), batch, answer.base_offset, answer.log_append_time)
+            elif answer.error_code == DUPLICATE_SEQUENCE_NUMBER:
+                # The broker has had it for so long that it has forgotten the offset.
+                self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
             else:
-                self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message))
+                self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message), answer)
         return 0
 
-    cdef int complete(self, Batch batch, base_offset, log_append_time) except -1:
-        self._accumulator.queue_of(batch).proven = True
+    cdef int complete(self, PartitionQueue queue, Batch batch, base_offset, log_append_time) except -1:
+        queue.proven = True
+        if self._producer_state is not None:
+            self._producer_state.completed(queue, batch)
         batch.complete(base_offset, log_append_time)
         return 0

@@ -28,6 +28,7 @@ from libc.string cimport memcpy, memmove
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf._batch cimport PENDING, Batch, RecordFuture
 from kafkabuf._records cimport RecordsBuilder, records_start, wrap_overhead
+from kafkabuf._sequences cimport sequence_after
 from kafkabuf._wire cimport put_i64, put_varint, varint_size
 
 cdef enum:
@@ -44,7 +45,7 @@ def split(AccumulatorCore accumulator, Batch refused not None):
     """
     cdef PartitionQueue queue = (<TopicQueues>accumulator.topics[refused.topic]).queues[refused.partition]
     cdef Batch whole = refused if refused.whole is None else refused.whole
-    cdef Batch part
+    cdef Batch part, front
     cdef size_t limit
     if refused.builder.codec:
         decompress(accumulator, refused)
@@ -54,7 +55,9 @@ def split(AccumulatorCore accumulator, Batch refused not None):
     refused.retry_at = 0
     for part in [refused] if whole.parts is None else list(whole.parts):
         if part.outcome == PENDING and part.builder.count > 1 and part.builder.position >= limit:
-            accumulator.put_back(queue, halve(part, whole))
+            front = halve(part, whole)
+            divide_numbers(queue, part, front)
+            accumulator.put_back(queue, front)
     accumulator.put_back(queue, refused)
 
 
@@ -91,6 +94,19 @@ cdef Batch halve(Batch batch, Batch whole):
     stand_in_front(whole.parts, batch, front)
     hand_over(batch, front, thunks, sleepers)
     return front
+
+
+cdef int divide_numbers(PartitionQueue queue, Batch batch, Batch front) except -1:
+    """Both halves together have the numbers that the whole had: what comes after it keeps its own."""
+    if batch.base_sequence < 0:
+        return 0
+    front.producer_id = batch.producer_id
+    front.producer_epoch = batch.producer_epoch
+    front.base_sequence = batch.base_sequence
+    front.renumbered = batch.renumbered
+    batch.base_sequence = sequence_after(batch.base_sequence, front.builder.count)
+    queue.in_sequence.insert(queue.in_sequence.index(batch), front)
+    return 0
 
 
 cdef int stand_in_front(list parts, Batch batch, Batch front) except -1:

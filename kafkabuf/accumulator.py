@@ -13,11 +13,14 @@ from kafkabuf.clock import Clock
 from kafkabuf.compression import codec
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
+from kafkabuf.idempotence import ProducerState
 from kafkabuf.network.backoff import ExponentialBackoff
 
 
 class RecordAccumulator(DrainCore):
     """Batches per partition, and the rules of when one is sent (Kafka's RecordAccumulator)."""
+
+    producer_state: ProducerState | None
 
     def __init__(
         self, config: ProducerConfig, pool: BufferPool, clock: Clock, wakeup: Callable[[], None] = lambda: None
@@ -31,6 +34,7 @@ class RecordAccumulator(DrainCore):
             linger=config.linger_ms / 1000,
             delivery_timeout=config.delivery_timeout_ms / 1000,
             max_request_size=config.max_request_size,
+            producer_state=ProducerState() if config.enable_idempotence else None,
         )
         found = codec(
             config.compression_type,
@@ -91,10 +95,13 @@ class RecordAccumulator(DrainCore):
             expired += self.give_up(batch, error)
         return expired
 
-    def abort(self, error: KafkaError | None = None) -> None:
-        """Fail everything that has no outcome yet (close without waiting)."""
+    def abort(self, error: KafkaError | None = None) -> list[Batch]:
+        """Fail everything that has no outcome yet (close without waiting); what failed."""
+        failed = []
         for batch in list(self.incomplete):
-            self.give_up(batch, error or ClosedError("the producer was closed before the record was acknowledged"))
+            closed = ClosedError("the producer was closed before the record was acknowledged")
+            failed += self.give_up(batch, error or closed)
+        return failed
 
     def give_up(self, batch: Batch, error: KafkaError) -> list[Batch]:
         """Fail a batch wherever it is, or what is left of one that was split; what failed."""

@@ -100,7 +100,7 @@ class ProducerConfig(BaseModel):
     partitioner_ignore_keys: bool = False
 
     acks: Annotated[Literal[-1, 0, 1], BeforeValidator(_acks)] = -1
-    enable_idempotence: Annotated[Literal[False], BeforeValidator(_flag)] = False
+    enable_idempotence: Annotated[bool, BeforeValidator(_flag)] = False
     retries: Annotated[int, Field(ge=0, le=INT32_MAX)] = INT32_MAX
     retry_backoff_ms: Milliseconds = 100
     retry_backoff_max_ms: Milliseconds = 1000

@@ -5,15 +5,24 @@ from __future__ import annotations
 import logging
 import threading
 
+from kafkabuf._accumulator import PartitionQueue
 from kafkabuf._batch import Batch
 from kafkabuf._sender import SenderCore
 from kafkabuf._split import split
 from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import KafkaError, RecordTooLargeError, UnsupportedVersionError
+from kafkabuf.errors import (
+    ClusterAuthorizationError,
+    KafkaError,
+    RecordTooLargeError,
+    UnsupportedVersionError,
+)
+from kafkabuf.idempotence import ProducerIdSource, ProducerState
 from kafkabuf.metadata import Cluster, Metadata
+from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.client import NetworkClient
+from kafkabuf.protocol._produce import PartitionAnswer
 
 log = logging.getLogger("kafkabuf.producer")
 
@@ -25,6 +34,7 @@ class Sender(SenderCore):
     """
 
     _accumulator: RecordAccumulator
+    _producer_state: ProducerState | None
 
     def __init__(
         self,
@@ -41,6 +51,9 @@ class Sender(SenderCore):
         self.record_errors = 0
         self.record_retries = 0
         self.batch_splits = 0
+        if self._producer_state is not None:
+            backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+            self._producer_ids = ProducerIdSource(self._producer_state, client, clock, backoff, self._fail_everything)
         metadata.listeners.append(self._on_cluster)
 
     # ---- life --------------------------------------------------------------------------------------------------------
@@ -82,8 +95,23 @@ class Sender(SenderCore):
     def _expire(self, now: float) -> None:
         expired = self._accumulator.expire(now)
         if expired:
-            self.record_errors += sum(batch.count for batch in expired)
+            self._count_failed(expired)
             log.warning("%d batch(es) expired; the first: %s", len(expired), expired[0].error)
+
+    def _settle_producer_state(self, now: float) -> float:
+        """Before draining, where the producer's id or its sequences need it; seconds until that is due again."""
+        state = self._producer_state
+        assert state is not None
+        state.settle()
+        if state.fatal_error is not None and self._accumulator.incomplete:
+            self._fail_everything(state.fatal_error)
+        if state.has_producer_id or state.fatal_error is not None:
+            return float("inf")
+        return self._producer_ids.run(now, urgent=bool(self._accumulator.incomplete))
+
+    def _fail_everything(self, error: KafkaError) -> None:
+        log.error("what is buffered fails: %s", error)
+        self._count_failed(self._accumulator.abort(error))
 
     def _ask_for_leaders(self, topics: set[str]) -> None:
         for topic in topics:
@@ -101,8 +129,10 @@ class Sender(SenderCore):
         for batch in batches:
             self._retry_or_fail(batch, error)
 
-    def _retry_or_fail(self, batch: Batch, error: KafkaError) -> None:
-        self._accumulator.queue_of(batch).proven = False
+    def _retry_or_fail(self, batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None) -> None:
+        """A request failed, or `answer` says that the batch did."""
+        queue = self._accumulator.queue_of(batch)
+        queue.proven = False
         if batch.done:  # expired while in flight
             return
         if error.invalid_metadata:
@@ -110,12 +140,25 @@ class Sender(SenderCore):
         if isinstance(error, RecordTooLargeError) and batch.count > 1 and not self._forced:
             self._split_or_fail(batch, error)
             return
-        if not error.retriable or batch.attempts >= self._config.retries or self._forced:
+        if self._producer_state is not None and isinstance(error, ClusterAuthorizationError):
+            self._producer_state.fail(error)
+        if not self._can_retry(queue, batch, error, answer):
+            self._fail(batch, error, refused=answer is not None)
+            return
+        if batch.attempts >= self._config.retries or self._forced:
             self._fail(batch, error)
             return
         self.record_retries += batch.count
         log.debug("%r is sent again: %s", batch, error)
         self._accumulator.requeue(batch, self._clock.monotonic())
+
+    def _can_retry(
+        self, queue: PartitionQueue, batch: Batch, error: KafkaError, answer: PartitionAnswer | None
+    ) -> bool:
+        if self._producer_state is None:
+            return error.retriable
+        log_start_offset = -1 if answer is None else answer.log_start_offset
+        return self._producer_state.can_retry(queue, batch, error, log_start_offset)
 
     def _split_or_fail(self, batch: Batch, error: RecordTooLargeError) -> None:
         """A refusal for the size says nothing of the records: they go again in parts, whatever `retries` is."""
@@ -125,12 +168,19 @@ class Sender(SenderCore):
             self.batch_splits += 1
         except Exception:
             log.exception("%r could not be split; its records fail", batch)
-            failed = self._accumulator.give_up(batch.whole or batch, error)
-            self.record_errors += sum(part.count for part in failed)
+            self._count_failed(self._accumulator.give_up(batch.whole or batch, error))
 
-    def _fail(self, batch: Batch, error: KafkaError) -> None:
+    def _fail(self, batch: Batch, error: KafkaError, *, refused: bool = False) -> None:
+        """`refused`: it is certain that the broker does not have what this attempt sent."""
         if batch.fail(error):
+            self._count_failed([batch], refused=refused)
+
+    def _count_failed(self, batches: list[Batch], *, refused: bool = False) -> None:
+        for batch in batches:
             self.record_errors += batch.count
+            if self._producer_state is not None:
+                queue = self._accumulator.queue_of(batch)
+                self._producer_state.handle_failed_batch(queue, batch, refused=refused)
 
     def _on_cluster(self, cluster: Cluster) -> None:
         """Thread: Sender. New partitions get queues, and every queue its leader of now."""

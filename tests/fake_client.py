@@ -16,6 +16,7 @@ from kafka.record import MemoryRecords
 from kafkabuf.errors import ClosedError, KafkaError, UnsupportedVersionError
 from kafkabuf.network._frame import Frame
 from kafkabuf.network.client import Completion, Request
+from kafkabuf.protocol import messages
 
 NEVER = float("inf")
 
@@ -149,6 +150,15 @@ class Sent:
 
 
 @dataclass
+class Asked:
+    """A request other than Produce at the FakeClient."""
+
+    node_id: int
+    entity: Any
+    context: Any
+
+
+@dataclass
 class FakeClient:
     """The part of NetworkClient that the Sender uses; the test decides which node is ready and what is answered."""
 
@@ -157,10 +167,16 @@ class FakeClient:
     versions: dict[int, tuple[int, int]] = field(default_factory=dict)
     unready: set[int] = field(default_factory=set)
     delay: float = NEVER
+    id_node: int | None = 1  # who is asked for a producer id
+    id_versions: tuple[int, int] = (0, 5)
+    connects: int = 0  # how often somebody wanted any broker to be connected to
     sent: list[Sent] = field(default_factory=list)  # all requests ever
     under_way: list[Sent] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)  # of each poll
     wakeups: int = 0
+    gives_ids: bool = True  # answers InitProducerId by itself, with 1000, 1001, ...
+    ids_given: int = 0
+    asked: list[Asked] = field(default_factory=list)  # requests other than Produce, ever
     on_poll: Callable[[], object] = lambda: None
     _completions: list[Completion] = field(default_factory=list)
 
@@ -176,11 +192,21 @@ class FakeClient:
     def in_flight(self, node_id: int) -> int:
         return sum(sent.node_id == node_id for sent in self.under_way)
 
-    def api_version(self, node_id: int, api_key: int, supported: tuple[int, int]) -> int:
-        low, high = self.versions.get(node_id, (0, 12))
-        if max(low, supported[0]) > min(high, supported[1]):
+    def least_loaded(self, *, connect: bool) -> int | None:
+        self.connects += connect and self.id_node is None
+        return self.id_node
+
+    def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None:
+        self.asked.append(Asked(node_id, entity, context))
+        if self.gives_ids:
+            self.give_id(producer_id=1000 + self.ids_given)
+            self.ids_given += 1
+
+    def api_version(self, node_id: int, api_key: int, supported: tuple[int, int] | range) -> int:
+        low, high = self.versions.get(node_id, (0, 12)) if api_key == messages.PRODUCE else self.id_versions
+        if max(low, supported[0]) > min(high, supported[-1]):
             raise UnsupportedVersionError(f"broker {node_id} speaks {low} to {high}")
-        return min(high, supported[1])
+        return min(high, supported[-1])
 
     def send(self, node_id: int, request: Request) -> None:
         frame = request.build(len(self.sent) + 1)
@@ -224,6 +250,28 @@ class FakeClient:
             for place, key in enumerate(sent.produced.records)
         }
         self.answer_with(sent, encode_answer(sent.request.version, sent.correlation_id, answers))
+
+    def give_id(self, producer_id: int = -1, producer_epoch: int = 0, error_code: int = 0) -> None:
+        """Answer the last InitProducerId."""
+        asked = self.asked[-1]
+        version = asked.entity.__version__
+        response = messages.build_response(
+            messages.INIT_PRODUCER_ID,
+            version,
+            throttle_time_ms=0,
+            error_code=error_code,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        self._end(asked, messages.encode_response(messages.INIT_PRODUCER_ID, version, 1, response), None)
+
+    def refuse_id(self, error: KafkaError) -> None:
+        """The last InitProducerId got no answer."""
+        self._end(self.asked[-1], None, error)
+
+    def _end(self, asked: Asked, response: bytes | None, error: KafkaError | None) -> None:
+        request = Request(messages.INIT_PRODUCER_ID, asked.entity.__version__, lambda _: Frame(), asked.context)
+        self._completions.append(Completion(request, asked.node_id, response, error, 0.0))
 
     def answer_with(self, sent: Sent, response: bytes | None) -> None:
         self.under_way.remove(sent)

@@ -24,6 +24,7 @@ from tests.fake_client import Answer, FakeClient, Record, Sent, encode_answer, r
 
 SLAB = 1024
 TOPIC = "orders"
+PRODUCER_ID = 77
 PATIENCE = 30.0  # seconds of real time after which what should have happened counts as lost
 
 
@@ -160,8 +161,13 @@ class Rig:
         self.sender = Sender(self.config, self.accumulator, self.metadata, client, self.clock)
         self.producer = Appender(self.accumulator, self.config, self.clock)
         self.topic = self.accumulator.topic_queues(TOPIC, list(leaders))
+        # As after a first batch; what comes before that has tests of its own.
+        if (state := self.accumulator.producer_state) is not None:
+            state.set_producer_id_and_epoch(PRODUCER_ID, 0)
         for queue in self.topic.queues:
-            queue.proven = True  # as after a first batch; what comes before that has tests of its own
+            if state is not None:
+                state.start_sequences_at_beginning(queue)
+            queue.proven = True
         self.log: dict[tuple[str, int], list[Record]] = {}  # what the broker has stored
 
     def _woken(self) -> None:

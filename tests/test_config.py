@@ -162,11 +162,6 @@ def test_value_out_of_range_is_taken_or_not_named(name: str, bad: Any) -> None:
     assert f"found {bad!r}" in text
 
 
-@pytest.mark.parametrize("value", [True, "true", "True"])
-def test_idempotence_is_promised_and_not_given(value: Any) -> None:
-    assert "enable.idempotence=true is not supported" in refused(SERVERS, {"enable.idempotence": value})
-
-
 def test_only_the_first_of_several_mistakes_is_told() -> None:
     text = refused(SERVERS, {"linger.ms": -1, "acks": 9})
     assert "linger.ms: " in text

@@ -119,6 +119,19 @@ class NetworkClient(ClientCore):
         node = self._nodes.get(node_id)
         return 0 if node is None else len(node.in_flight)
 
+    def least_loaded(self, *, connect: bool) -> int | None:
+        """The ready node with the fewest requests under way, for a request that any broker can answer.
+
+        None where no node is ready; with `connect` one is being connected to then, if that is due.
+        """
+        now = self._clock.monotonic()
+        node = self._updater.choose(now) if connect else self._updater.least_loaded(now)
+        if node is None:
+            return None
+        if node.state is State.DISCONNECTED:
+            self.connect(node, now)
+        return node.node_id if node.state is State.READY else None
+
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def send_entity(self, node_id: int, entity: Any, context: Any = None, *, timeout: float | None = None) -> None:

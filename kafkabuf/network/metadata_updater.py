@@ -84,7 +84,7 @@ class MetadataUpdater:
             return wait
         if self._trigger is not None and self.rebootstrap_due == NEVER:
             self.rebootstrap_by(now + self._trigger, f"no broker gave metadata within {self._trigger:g} s")
-        node = self._choose(now)
+        node = self.choose(now)
         if node is None:
             asked = self._network.known_nodes() or self._network.bootstrap_nodes()
             return max(min(max(node.not_before, node.throttled_until) for node in asked) - now, 0.0)
@@ -107,17 +107,23 @@ class MetadataUpdater:
         if not self._under_way:
             self._metadata.on_failure(error)
 
-    def _choose(self, now: float) -> NodeConnection | None:
+    def choose(self, now: float) -> NodeConnection | None:
         """The least loaded node that is ready, else one being connected, else one that may be; None: all back off."""
+        ready = self.least_loaded(now)
+        if ready is not None:
+            return ready
         known, bootstrap = self._network.known_nodes(), self._network.bootstrap_nodes()
-        ready = [node for node in known + bootstrap if node.state is State.READY and now >= node.throttled_until]
-        if ready:
-            return min(ready, key=lambda node: (len(node.in_flight), self._random()))
         openable = self._openable(known, now)
         if known and openable is None and self._trigger is not None and not self._waits(known, now):
             self._network.rebootstrap(now, "none of the known brokers can be reached")
             known = []
         return openable if known else self._openable(bootstrap, now)
+
+    def least_loaded(self, now: float) -> NodeConnection | None:
+        """Of the nodes that are ready the one with the fewest requests under way."""
+        nodes = self._network.known_nodes() + self._network.bootstrap_nodes()
+        ready = [node for node in nodes if node.state is State.READY and now >= node.throttled_until]
+        return min(ready, key=lambda node: (len(node.in_flight), self._random())) if ready else None
 
     def _waits(self, nodes: list[NodeConnection], now: float) -> bool:
         """Whether one of them can be reached, and only asked for patience."""

@@ -19,6 +19,12 @@ class ProduceAnswer:
     throttle_ms: int
 
 def build_request(
-    version: int, correlation_id: int, client_id: bytes, acks: int, timeout_ms: int, batches: list[Batch]
+    version: int,
+    correlation_id: int,
+    client_id: bytes,
+    acks: int,
+    timeout_ms: int,
+    batches: list[Batch],
+    transactional_id: bytes | None = None,
 ) -> Frame: ...
 def parse_response(version: int, frame: bytes) -> ProduceAnswer: ...

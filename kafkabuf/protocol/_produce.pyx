@@ -54,7 +54,8 @@ cdef inline uint8_t* put_tags(uint8_t* p, bint flexible) noexcept nogil:
     return put_uvarint(p, 0) if flexible else p
 
 
-def build_request(int version, int correlation_id, bytes client_id, int acks, int timeout_ms, list batches):
+def build_request(int version, int correlation_id, bytes client_id, int acks, int timeout_ms, list batches,
+                  bytes transactional_id=None):
     """A Frame with one Produce request of `batches`, all for one node, at most one of each partition.
 
     Every batch gets a reader; who gives the frame away calls `end_read` on each once it is written or dropped.
@@ -67,9 +68,10 @@ def build_request(int version, int correlation_id, bytes client_id, int acks, in
     cdef dict names = {name: name.encode() for name in topics}
     # Never more than 24 bytes a partition or topic besides the name, and 64 for what stands before.
     cdef Py_ssize_t names_size = sum(map(len, names.values()))
-    cdef bytearray head = bytearray(64 + len(client_id) + 24 * (len(batches) + len(topics)) + names_size)
+    cdef Py_ssize_t ids_size = len(client_id) + (0 if transactional_id is None else len(transactional_id))
+    cdef bytearray head = bytearray(64 + ids_size + 24 * (len(batches) + len(topics)) + names_size)
     cdef uint8_t* begin = <uint8_t*><char*>head
-    cdef uint8_t* p = put_header(begin, version, correlation_id, client_id, acks, timeout_ms)
+    cdef uint8_t* p = put_header(begin, version, correlation_id, client_id, transactional_id, acks, timeout_ms)
     cdef Frame frame = Frame()
     cdef int64_t records = 0
     frame.own(head)
@@ -98,7 +100,7 @@ def build_request(int version, int correlation_id, bytes client_id, int acks, in
 
 
 cdef uint8_t* put_header(
-    uint8_t* p, int version, int correlation_id, bytes client_id, int acks, int timeout_ms
+    uint8_t* p, int version, int correlation_id, bytes client_id, bytes transactional_id, int acks, int timeout_ms
 ) noexcept:
     cdef bint flexible = version >= 9
     p = put_i32(p, 0)  # the size, patched when it is known
@@ -107,7 +109,9 @@ cdef uint8_t* put_header(
     p = put_i32(p, correlation_id)
     p = put_string(p, client_id, False)
     p = put_tags(p, flexible)
-    if version >= 3:  # no transactional id
+    if transactional_id is not None:
+        p = put_string(p, transactional_id, flexible)
+    elif version >= 3:
         p = put_i8(p, 0) if flexible else put_i16(p, -1)
     p = put_i16(p, <int16_t>acks)
     return put_i32(p, timeout_ms)
@@ -120,7 +124,7 @@ cdef class PartitionAnswer:
     cdef readonly int leader, leader_epoch
     cdef readonly int64_t base_offset
     cdef readonly int64_t log_append_time
-    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t log_start_offset      # -1 where the broker does not know it, or does not tell
     cdef readonly object message
 
 
