@@ -303,7 +303,8 @@ def test_group_is_served_by_a_node_that_does_not_coordinate_it(cluster: Embedded
         }
         assert len(set(coordinators.values())) > 1
         assert client.ask(10, 1, key="a", key_type=0).node_id == coordinators["a"]
-        assert client.ask(10, 1, key="a", key_type=1).error_code == 42
+        assert client.ask(10, 1, key="a", key_type=1).node_id == coordinators["a"]
+        assert client.ask(10, 1, key="a", key_type=2).error_code == 42
         for group, node_id in coordinators.items():
             expected = 25 if node_id == 1 else 16
             assert client.ask(12, 4, group_id=group, member_id="m").error_code == expected

@@ -44,16 +44,18 @@ def header(api_key: int, version: int) -> RequestHeader:
 
 @pytest.mark.parametrize("version", range(3, produce.MAX_VERSION + 1))
 def test_produce_request_is_read_otherwise_than_kio_wrote_it(version: int) -> None:
+    by_id = version >= produce.FIRST_TOPIC_ID
+    names: list[str | UUID] = [UUID(int=n) for n in (1, 2, 3)] if by_id else ["a", "ü", "none"]
+    partitions = [[{"index": 3, "records": b"xyz"}, {"index": 4, "records": None}], [{"index": 0, "records": b""}], []]
     topics = [
-        {"name": "a", "partition_data": [{"index": 3, "records": b"xyz"}, {"index": 4, "records": None}]},
-        {"name": "ü", "partition_data": [{"index": 0, "records": b""}]},
-        {"name": "none", "partition_data": []},
+        {"topic_id" if by_id else "name": name, "partition_data": data}
+        for name, data in zip(names, partitions, strict=True)
     ]
     entity = messages.build_request(0, version, transactional_id="tx", acks=-1, timeout=30_000, topic_data=topics)
     frame = messages.encode_request(0, version, 5, "c", entity)
     found = produce.decode_request(frame, messages.decode_request_header(frame))
     assert (found.transactional_id, found.acks, found.timeout_ms) == ("tx", -1, 30_000)
-    assert found.topics == [("a", [(3, b"xyz"), (4, None)]), ("ü", [(0, b"")]), ("none", [])]
+    assert found.topics == [(names[0], [(3, b"xyz"), (4, None)]), (names[1], [(0, b"")]), (names[2], [])]
     for size in range(header(0, version).size, len(frame)):
         with pytest.raises(InvalidRequestError):
             produce.decode_request(frame[:size], header(0, version))
@@ -65,19 +67,27 @@ def test_produce_request_is_read_otherwise_than_kio_wrote_it(version: int) -> No
 def test_produce_response_is_read_otherwise_by_kio(version: int) -> None:
     results = [
         produce.PartitionResult(3, 0, 1234, -1, 17),
-        produce.PartitionResult(4, 10, error_message="too large"),
+        produce.PartitionResult(4, 6, error_message="elsewhere", leader=(7, 3)),
     ]
-    frame = produce.encode_response(header(0, version), [("a", results), ("b", [])], 9)
+    by_id = version >= produce.FIRST_TOPIC_ID
+    names: list[str | UUID] = [UUID(int=1), UUID(int=2)] if by_id else ["a", "b"]
+    response = produce.ProduceResponse([(names[0], results), (names[1], [])], [(7, "hö", 9092), (8, "h" * 200, 1)])
+    frame = produce.encode_response(header(0, version), response, 9)
     correlation_id, entity = messages.decode_response(0, version, frame)
     assert correlation_id == 5
-    assert [topic.name for topic in entity.responses] == ["a", "b"]
+    assert [topic.topic_id if by_id else topic.name for topic in entity.responses] == names
     first, second = entity.responses[0].partition_responses
     assert (first.index, first.error_code, first.base_offset, first.log_append_time) == (3, 0, 1234, None)
-    assert (second.index, second.error_code, second.base_offset) == (4, 10, -1)
+    assert (second.index, second.error_code, second.base_offset) == (4, 6, -1)
     if version >= 5:
         assert (first.log_start_offset, second.log_start_offset) == (17, -1)
     if version >= 8:
-        assert (first.error_message, second.error_message) == (None, "too large")
+        assert (first.error_message, second.error_message) == (None, "elsewhere")
+    if version >= 10:
+        hints = [(one.current_leader.leader_id, one.current_leader.leader_epoch) for one in (first, second)]
+        assert hints == [(-1, -1), (7, 3)]
+        found = [(one.node_id, one.host, one.port, one.rack) for one in entity.node_endpoints]
+        assert found == [(7, "hö", 9092, None), (8, "h" * 200, 1, None)]
     assert entity.throttle_time.total_seconds() == 0.009
 
 
@@ -118,14 +128,16 @@ def test_fetch_request_is_read_otherwise_than_kio_wrote_it(version: int) -> None
 def test_fetch_response_is_read_otherwise_by_kio(version: int) -> None:
     topic: str | UUID = TOPIC_ID if version >= 13 else "tü"
     partitions = [
-        fetch.FetchedPartition(1, 0, 50, 7, [b"abc", bytearray(b"defg")], 7),
+        fetch.FetchedPartition(1, 0, 50, 40, 7, [(5, 33), (6, 44)], [b"abc", bytearray(b"defg")], 7),
         fetch.FetchedPartition(2, 6),
-        fetch.FetchedPartition(3, 0, 5, 5),
+        fetch.FetchedPartition(3, 0, 5, 5, 5, []),
     ]
     frame = b"".join(fetch.encode_response(header(1, version), [(topic, partitions)]))
     _, entity = messages.decode_response(1, version, frame)
     one, two, three = entity.responses[0].partitions
-    assert (one.partition_index, one.error_code, one.high_watermark, one.last_stable_offset) == (1, 0, 50, 50)
+    assert (one.partition_index, one.error_code, one.high_watermark, one.last_stable_offset) == (1, 0, 50, 40)
+    assert [(each.producer_id, each.first_offset) for each in one.aborted_transactions] == [(5, 33), (6, 44)]
+    assert (two.aborted_transactions, three.aborted_transactions) == (None, ())
     assert (one.records, two.records, three.records) == (b"abcdefg", b"", b"")
     assert (two.partition_index, two.error_code, three.high_watermark) == (2, 6, 5)
     if version >= 5:
@@ -135,7 +147,7 @@ def test_fetch_response_is_read_otherwise_by_kio(version: int) -> None:
 # ---- Produce
 
 
-@pytest.mark.parametrize("version", range(3, produce.MAX_VERSION + 1))
+@pytest.mark.parametrize("version", range(3, produce.FIRST_TOPIC_ID))
 def test_stored_bytes_differ_from_those_sent(cluster: EmbeddedCluster, client: RawClient, version: int) -> None:
     sent = [batch([b"a", b"b"]), batch([None])]
     assert [client.produce("t", data, version=version).base_offset for data in sent] == [0, 2]
@@ -222,9 +234,8 @@ def test_idempotent_producers_share_an_id(client: RawClient) -> None:
     ids = [client.ask(22, version, transaction_timeout=1000).producer_id for version in range(6)]
     assert len(set(ids)) == 6
     again = client.ask(22, 5, transaction_timeout=1000, producer_id=ids[0], producer_epoch=4)
-    assert (again.producer_id, again.producer_epoch) == (ids[0], 5)
+    assert (again.producer_id in ids, again.producer_epoch) == (False, 0)
     assert client.produce("t", batch([b"x"], producer=(ids[0], 0, 0))).error_code == 0
-    assert client.ask(22, 5, transactional_id="tx", transaction_timeout=1000).error_code == 42
 
 
 # ---- Fetch and ListOffsets

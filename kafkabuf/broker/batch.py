@@ -52,6 +52,7 @@ class BatchInfo:
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
+    transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def check_batch(records: memoryview, version: int, limits: Limits, now_ms: int) 
     _check_codec(attributes & CODEC_MASK, version)
     if max_timestamp > now_ms + limits.timestamp_after_max_ms:
         raise InvalidTimestampError(f"timestamp {max_timestamp} is more than {limits.timestamp_after_max_ms} ms ahead")
-    return BatchInfo(count, max_timestamp, 2, pid, pid_epoch, sequence)
+    return BatchInfo(count, max_timestamp, 2, pid, pid_epoch, sequence, bool(attributes & TRANSACTIONAL))
 
 
 def _check_length(size: int, length: int, limits: Limits) -> None:

@@ -6,34 +6,41 @@ Everything here belongs to that loop; `EmbeddedCluster` is the face for other th
 from __future__ import annotations
 
 import asyncio
+import logging
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from kafkabuf.broker.batch import Limits
+from kafkabuf.broker.control import Marker
 from kafkabuf.broker.faults import Faults
-from kafkabuf.broker.groups import Groups
+from kafkabuf.broker.groups import OFFSETS_TOPIC, Groups
 from kafkabuf.broker.log import PartitionLog
 from kafkabuf.broker.server import Connection, Listener
 from kafkabuf.broker.timer import Timer
-from kafkabuf.broker.topics import Partition, Topic, check_name, int_config
+from kafkabuf.broker.topics import NO_LEADER, Partition, Topic, check_name, int_config
+from kafkabuf.broker.transactions import Transactions
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     InvalidRequestError,
+    KafkaError,
     TopicExistsError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+
+log = logging.getLogger("kafkabuf.broker")
 
 NO_NODE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """`retention_bytes` is per partition, None keeps everything; topics override it with the config retention.bytes."""
+    """`retention_bytes` is per partition, None keeps everything; topics override it with the config retention.bytes.
+    `transaction_version` is the level of Kafka's feature transaction.version that clients are told: 2 for KIP-890."""
 
     brokers: int
     auto_create_topics: bool
@@ -43,6 +50,7 @@ class ClusterConfig:
     host: str
     ports: tuple[int, ...] | None
     verify_records: bool
+    transaction_version: int = 2
 
 
 class Node:
@@ -60,8 +68,8 @@ class Node:
     def alive(self) -> bool:
         return self._listener is not None
 
-    def coordinates(self, group_id: str) -> bool:
-        return self.cluster.coordinator(group_id) == self.node_id
+    def coordinates(self, key: str) -> bool:
+        return self.cluster.coordinator(key) == self.node_id
 
     def start(self) -> None:
         """Listens; a port of 0 becomes the one the system gave, and stays the node's from then on."""
@@ -88,6 +96,9 @@ class Cluster:
         self.timer = Timer(loop, clock)
         self.faults = Faults()
         self.groups = Groups(self.timer)
+        self.transactions = Transactions(
+            self.timer, self.next_producer_id, self.write_marker, config.transaction_version
+        )
         self.topics: dict[str, Topic] = {}
         self.cluster_id = "kafkabuf-embedded"
         ports = config.ports or (0,) * config.brokers
@@ -122,10 +133,11 @@ class Cluster:
     def controller(self) -> int:
         return min(self.alive(), default=NO_NODE)
 
-    def coordinator(self, group_id: str) -> int:
-        """The node that coordinates a group: the same for all who ask, as long as the nodes stay."""
+    def coordinator(self, key: str) -> int:
+        """The node that coordinates a group or a transactional id: the same for all who ask, as long as the nodes
+        stay."""
         alive = self.alive()
-        return alive[zlib.crc32(group_id.encode()) % len(alive)] if alive else NO_NODE
+        return alive[zlib.crc32(key.encode()) % len(alive)] if alive else NO_NODE
 
     def _elect(self) -> None:
         """Finds a leader for what lost its own. A node that comes back gets only what nobody leads."""
@@ -134,6 +146,7 @@ class Cluster:
             for partition in topic.partitions:
                 if partition.leader not in alive:
                     partition.elect(alive)
+        self.transactions.write_held_markers()
 
     # ---- topics
 
@@ -193,6 +206,22 @@ class Cluster:
         if name not in self.topics:
             raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
         return self.topics[name]
+
+    def write_marker(self, where: tuple[str, int], marker: Marker) -> bool:
+        """Ends a transaction in one partition; False if it has no leader to do so. What does not exist any more, and
+        what a later epoch has written to, needs no marker."""
+        name, index = where
+        if name == OFFSETS_TOPIC:
+            self.groups.end_transaction(index, marker.producer_id, marker.committed)
+            return True
+        try:
+            partition = self.topic(name).partition(index)
+            if partition.leader == NO_LEADER:
+                return False
+            partition.log.append_marker(marker, self.clock.time_ms(), partition.leader_epoch)
+        except KafkaError as error:
+            log.info("no marker for %s-%d: %s", name, index, error)
+        return True
 
     def next_producer_id(self) -> int:
         self._next_producer_id += 1

@@ -26,7 +26,8 @@ class EmbeddedCluster:
     may be called from any thread; they run in the cluster's own and return when done.
 
     `retention_bytes` is per partition. `verify_records` has every magic 2 batch read record by record on arrival, as
-    Kafka does: a few microseconds each. With a `ManualClock`, call `tick` after moving it.
+    Kafka does: a few microseconds each. `transaction_version` is Kafka's feature transaction.version: with 2 clients
+    that know of KIP-890 do their transactions so, with 0 as of old. With a `ManualClock`, call `tick` after moving it.
     """
 
     def __init__(
@@ -40,12 +41,15 @@ class EmbeddedCluster:
         host: str = "127.0.0.1",
         ports: Sequence[int] | None = None,
         verify_records: bool = False,
+        transaction_version: int = 2,
         clock: Clock | None = None,
     ) -> None:
         if brokers < 1:
             raise ConfigError(f"brokers={brokers}: a cluster has at least one node")
         if ports is not None and len(ports) != brokers:
             raise ConfigError(f"{len(ports)} ports for {brokers} brokers: give one for each, or none")
+        if transaction_version not in (0, 1, 2):
+            raise ConfigError(f"transaction_version={transaction_version}: 0, 1 and 2 are known")
         self._config = ClusterConfig(
             brokers,
             auto_create_topics,
@@ -55,6 +59,7 @@ class EmbeddedCluster:
             host,
             tuple(ports) if ports is not None else None,
             verify_records,
+            transaction_version,
         )
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None

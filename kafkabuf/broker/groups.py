@@ -16,8 +16,10 @@ from enum import Enum
 from itertools import count
 from typing import Any
 
+from kafkabuf.broker.group_offsets import GroupOffsets
 from kafkabuf.broker.timer import Timeout, Timer
 from kafkabuf.errors import (
+    FencedInstanceIdError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
@@ -29,6 +31,8 @@ from kafkabuf.errors import (
 
 MAX_SESSION_TIMEOUT = 1800.0
 NO_GENERATION = -1
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_PARTITIONS = 50
 Answer = dict[str, Any]
 
 
@@ -71,13 +75,6 @@ class Member:
         return any(one is not None and not one.done() for one in (self.join, self.sync))
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    offset: int
-    leader_epoch: int
-    metadata: str | None
-
-
 def _failed(error: KafkaError, **values: Any) -> Answer:
     return {"error_code": error.code, **values}
 
@@ -96,7 +93,7 @@ class Group:
         self.protocol = ""
         self.leader = ""
         self.members: dict[str, Member] = {}
-        self.offsets: dict[tuple[str, int], Committed] = {}
+        self.offsets = GroupOffsets()
         # Member ids handed out with MEMBER_ID_REQUIRED, until their owners join with them or take too long.
         self._promised: dict[str, Timeout] = {}
         self._timer = timer
@@ -327,6 +324,29 @@ class Group:
         self._keep(self.members[member_id])
         return RebalanceInProgressError("the group rebalances") if self.state is State.COMPLETING else None
 
+    def check_transactional_commit(
+        self, member_id: str, group_instance_id: str | None, generation: int
+    ) -> KafkaError | None:
+        """As `check_commit`, but a producer that names no member is let through, and rebalances do not matter."""
+        if generation < 0 and not self.members:
+            return None
+        if not (self.generation or self.offsets):
+            return IllegalGenerationError(f"there is no group {self.group_id}, generation {generation} came")
+        if generation < 0 and not member_id and group_instance_id is None:
+            return None
+        member = self.members.get(member_id)
+        if member is not None and group_instance_id not in (None, member.joining.group_instance_id):
+            return FencedInstanceIdError(f"{member_id!r} is not {group_instance_id!r}")
+        return self.check(member_id, generation)
+
+
+def offsets_partition(group_id: str) -> int:
+    """The partition of Kafka's __consumer_offsets that a group belongs to, by Java's hash of its name."""
+    code = 0
+    for unit in memoryview(group_id.encode("utf-16-le")).cast("H"):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % OFFSETS_PARTITIONS
+
 
 @dataclass(slots=True)
 class Groups:
@@ -338,3 +358,9 @@ class Groups:
         if group_id not in self._by_id:
             self._by_id[group_id] = Group(group_id, self.timer)
         return self._by_id[group_id]
+
+    def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
+        """A marker for a partition of the offsets topic: for every group in it."""
+        for group in self._by_id.values():
+            if offsets_partition(group.group_id) == partition:
+                group.offsets.end_transaction(producer_id, committed)

@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from kafkabuf.broker.batch import BatchInfo
+from kafkabuf.broker.batch import BatchInfo, stamp
+from kafkabuf.broker.control import Marker, control_batch
+from kafkabuf.broker.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.broker.records import read_records
 
 # Dropped batches are kept as holes at the head of the list until there are this many: trimming stays O(1) per batch.
 _COMPACT_AT = 1024
+_NO_LIMIT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class PartitionLog:
         self.retention_bytes = retention_bytes
         self.log_start_offset = 0
         self.end_offset = 0
+        self.producers = ProducerStates()
         # Called after every append and change of leader: how parked fetches learn of news.
         self.watchers: set[Callable[[], None]] = set()
         self._batches: list[StoredBatch] = []
@@ -49,12 +53,34 @@ class PartitionLog:
         return self.end_offset
 
     @property
+    def last_stable_offset(self) -> int:
+        """Up to here consumers with read_committed may read: where the oldest open transaction began."""
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else max(unstable, self.log_start_offset)
+
+    @property
     def size(self) -> int:
         """Bytes kept."""
         return self._appended - self._batches[self._first].position if self._first < len(self._batches) else 0
 
-    def append(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int) -> int:
-        """Takes over `data`, already stamped with `end_offset`. Returns the base offset."""
+    def append(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int, now_ms: int = 0) -> int:
+        """Takes over `data`, already stamped with `end_offset` and checked against `producers`. Returns the base
+        offset. From `now_ms`, the broker's time, the producer's silence counts."""
+        base = self.end_offset
+        if info.producer_id >= 0:
+            self.producers.append(info, base, now_ms)
+        self._keep(data, info, leader_epoch)
+        return base
+
+    def append_marker(self, marker: Marker, timestamp: int, leader_epoch: int) -> None:
+        """Ends the producer's transaction in this partition. InvalidProducerEpochError if the marker comes too late."""
+        self.producers.check_end(marker.producer_id, marker.producer_epoch)
+        data = control_batch(marker, timestamp)
+        stamp(data, self.end_offset, leader_epoch)
+        self.producers.end(marker, self.end_offset, timestamp)
+        self._keep(data, BatchInfo(1, timestamp, 2), leader_epoch)
+
+    def _keep(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int) -> None:
         base = self.end_offset
         self.end_offset = base + info.count
         stored = StoredBatch(base, self.end_offset - 1, self._appended, info.max_timestamp, leader_epoch, data)
@@ -63,7 +89,6 @@ class PartitionLog:
         if self.retention_bytes is not None:
             self._trim(self.retention_bytes)
         self.wake()
-        return base
 
     def wake(self) -> None:
         """Has parked fetches look again."""
@@ -78,6 +103,7 @@ class PartitionLog:
                 break
             self._first += 1
             self.log_start_offset = following.base_offset
+            self.producers.forget_aborted_before(self.log_start_offset)
         if self._first >= _COMPACT_AT:
             del self._batches[: self._first]
             self._first = 0
@@ -85,13 +111,16 @@ class PartitionLog:
     def batches(self) -> Sequence[StoredBatch]:
         return self._batches[self._first :]
 
-    def available(self, offset: int) -> int:
-        """Bytes from the batch that holds `offset` to the end."""
-        index = self._index(offset)
-        return self._appended - self._batches[index].position if index < len(self._batches) else 0
+    def available(self, offset: int, limit: int = _NO_LIMIT) -> int:
+        """Bytes of the batches from the one that holds `offset` to `limit`, where one ends."""
+        return max(self._position(limit) - self._position(offset), 0)
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> list[bytes | bytearray]:
-        """Whole batches from the one that holds `offset`, at most `max_bytes` of them.
+    def _position(self, offset: int) -> int:
+        index = self._index(offset)
+        return self._batches[index].position if index < len(self._batches) else self._appended
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, limit: int = _NO_LIMIT) -> list[bytes | bytearray]:
+        """Whole batches from the one that holds `offset` to `limit`, where one ends, at most `max_bytes` of them.
 
         With `at_least_one` the first comes even if it is larger (KIP-74), so that a consumer never gets stuck.
         """
@@ -99,10 +128,14 @@ class PartitionLog:
         room = max_bytes
         for stored in islice(self._batches, self._index(offset), None):
             room -= len(stored.data)
-            if room < 0 and (found or not at_least_one):
+            if stored.base_offset >= limit or (room < 0 and (found or not at_least_one)):
                 break
             found.append(stored.data)
         return found
+
+    def aborted(self, offset: int, limit: int) -> list[AbortedTransaction]:
+        """The transactions whose records between two offsets a reader has to pass over."""
+        return [one for one in self.producers.aborted if one.last_offset >= offset and one.first_offset < limit]
 
     def _index(self, offset: int) -> int:
         """The index of the batch that holds `offset`; the number of batches if there is none."""

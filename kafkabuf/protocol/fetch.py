@@ -29,6 +29,7 @@ FIRST_TOPIC_ID = 13
 _THROTTLE = struct.Struct(">i").pack
 _SESSION = struct.Struct(">hi").pack
 _PARTITION = struct.Struct(">ihqq").pack
+_ABORTED = struct.Struct(">qq").pack
 _INT64 = struct.Struct(">q").pack
 _INT32 = struct.Struct(">i").pack
 
@@ -58,12 +59,15 @@ class FetchRequest:
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition's answer; `records` are whole stored batches, in order."""
+    """One partition's answer; `records` are whole stored batches, in order. `aborted`: producer ids and first offsets
+    of aborted transactions, for readers with read_committed."""
 
     partition: int
     error_code: int = 0
     high_watermark: int = -1
+    last_stable_offset: int = -1
     log_start_offset: int = -1
+    aborted: Sequence[tuple[int, int]] | None = None
     records: Sequence[Buffer] = field(default_factory=tuple)
     nbytes: int = 0
 
@@ -151,12 +155,12 @@ def encode_response(
 
 def _put_partition(out: bytearray, fetched: FetchedPartition, version: int) -> None:
     flexible = version >= FIRST_FLEXIBLE
-    # Without transactions nothing is unstable: the last stable offset is the high watermark.
-    watermark = fetched.high_watermark
-    out += _PARTITION(fetched.partition, fetched.error_code, watermark, watermark)
+    out += _PARTITION(fetched.partition, fetched.error_code, fetched.high_watermark, fetched.last_stable_offset)
     if version >= 5:
         out += _INT64(fetched.log_start_offset)
-    put_count(out, -1, flexible)
+    put_count(out, -1 if fetched.aborted is None else len(fetched.aborted), flexible)
+    for producer_id, first_offset in fetched.aborted or ():
+        out += _ABORTED(producer_id, first_offset) + b"\0" * flexible
     if version >= 11:
         out += _INT32(-1)
     put_count(out, fetched.nbytes, flexible)

@@ -1,45 +1,52 @@
-"""Produce, the broker's half: versions 2 to 11. Records are passed as bytes, never looked into.
+"""Produce, the broker's half: versions 2 to 13. Records are passed as bytes, never looked into.
 
-Request:  [transactional_id v3+] acks timeout_ms [topic [partition records]]
+Request:  [transactional_id v3+] acks timeout_ms [topic (its id from v13) [partition records]]
 Response: [topic [partition error base_offset log_append_time [log_start_offset v5+] [record_errors message v8+]]]
           throttle
-Flexible from version 9.
+Flexible from version 9. Tagged, from version 10: a partition's current leader and where such leaders are (KIP-951).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from kafkabuf.errors import InvalidRequestError
 from kafkabuf.protocol.cursor import MALFORMED, Cursor
 from kafkabuf.protocol.messages import PRODUCE, RequestHeader, encode_response_header
 from kafkabuf.protocol.schema import Buffer
-from kafkabuf.protocol.writer import put_count, put_nullable_string, put_string
+from kafkabuf.protocol.writer import put_count, put_nullable_string, put_string, put_uvarint
 
 MIN_VERSION = 2
-MAX_VERSION = 11
+MAX_VERSION = 13
 FIRST_FLEXIBLE = 9
+FIRST_LEADER_HINTS = 10
+FIRST_TOPIC_ID = 13
 
 _PARTITION = struct.Struct(">ihqq").pack
 _INT64 = struct.Struct(">q").pack
 _INT32 = struct.Struct(">i").pack
+# One tagged field, number 0, of nine bytes: leader id, leader epoch, no tagged fields of its own.
+_LEADER = struct.Struct(">bbb ii b").pack
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """`topics`: (name, [(partition, records)]). The records are views of the frame, None where the client sent null."""
+    """`topics`: (name, or topic id from version 13, [(partition, records)]). The records are views of the frame, None
+    where the client sent null."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: list[tuple[str, list[tuple[int, memoryview | None]]]]
+    topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What became of one partition's records. Offsets are -1 where nothing was appended."""
+    """What became of one partition's records. Offsets are -1 where nothing was appended. `leader` (node id, leader
+    epoch) tells a client that asked the wrong node whom to ask."""
 
     partition: int
     error_code: int = 0
@@ -47,6 +54,15 @@ class PartitionResult:
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
+    leader: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse:
+    """`endpoints`: (node id, host, port) of the leaders that `topics` names."""
+
+    topics: list[tuple[str | UUID, list[PartitionResult]]]
+    endpoints: Sequence[tuple[int, str, int]] = ()
 
 
 def decode_request(frame: Buffer, header: RequestHeader) -> ProduceRequest:
@@ -56,7 +72,7 @@ def decode_request(frame: Buffer, header: RequestHeader) -> ProduceRequest:
         transactional_id = cursor.nullable_string() if header.version >= 3 else None
         acks = cursor.int16()
         timeout_ms = cursor.int32()
-        topics = [_decode_topic(cursor) for _ in range(cursor.count())]
+        topics = [_decode_topic(cursor, header.version) for _ in range(cursor.count())]
         cursor.tags()
         cursor.end()
     except MALFORMED as error:
@@ -64,8 +80,8 @@ def decode_request(frame: Buffer, header: RequestHeader) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _decode_topic(cursor: Cursor) -> tuple[str, list[tuple[int, memoryview | None]]]:
-    name = cursor.string()
+def _decode_topic(cursor: Cursor, version: int) -> tuple[str | UUID, list[tuple[int, memoryview | None]]]:
+    name = cursor.uuid() if version >= FIRST_TOPIC_ID else cursor.string()
     partitions = []
     for _ in range(cursor.count()):
         partition = cursor.int32()
@@ -76,25 +92,51 @@ def _decode_topic(cursor: Cursor) -> tuple[str, list[tuple[int, memoryview | Non
     return name, partitions
 
 
-def encode_response(
-    header: RequestHeader, topics: Iterable[tuple[str, list[PartitionResult]]], throttle_ms: int = 0
-) -> bytes:
+def encode_response(header: RequestHeader, response: ProduceResponse, throttle_ms: int = 0) -> bytes:
     version, flexible = header.version, header.version >= FIRST_FLEXIBLE
-    topics = list(topics)
     out = bytearray(encode_response_header(PRODUCE, version, header.correlation_id))
-    put_count(out, len(topics), flexible)
-    for name, results in topics:
-        put_string(out, name, flexible)
+    put_count(out, len(response.topics), flexible)
+    for topic, results in response.topics:
+        if isinstance(topic, UUID):
+            out += topic.bytes
+        else:
+            put_string(out, topic, flexible)
         put_count(out, len(results), flexible)
         for result in results:
-            out += _PARTITION(result.partition, result.error_code, result.base_offset, result.log_append_time_ms)
-            if version >= 5:
-                out += _INT64(result.log_start_offset)
-            if version >= 8:
-                put_count(out, 0, flexible)
-                put_nullable_string(out, result.error_message, flexible)
-            out += b"\0" * flexible
+            _put_result(out, result, version)
         out += b"\0" * flexible
     out += _INT32(throttle_ms)
-    out += b"\0" * flexible
+    if version >= FIRST_LEADER_HINTS and response.endpoints:
+        _put_endpoints(out, response.endpoints)
+    else:
+        out += b"\0" * flexible
     return bytes(out)
+
+
+def _put_result(out: bytearray, result: PartitionResult, version: int) -> None:
+    flexible = version >= FIRST_FLEXIBLE
+    out += _PARTITION(result.partition, result.error_code, result.base_offset, result.log_append_time_ms)
+    if version >= 5:
+        out += _INT64(result.log_start_offset)
+    if version >= 8:
+        put_count(out, 0, flexible)
+        put_nullable_string(out, result.error_message, flexible)
+    if version >= FIRST_LEADER_HINTS and result.leader is not None:
+        out += _LEADER(1, 0, 9, *result.leader, 0)
+    else:
+        out += b"\0" * flexible
+
+
+def _put_endpoints(out: bytearray, endpoints: Sequence[tuple[int, str, int]]) -> None:
+    """The only tagged field of the response, number 0."""
+    field = bytearray()
+    put_count(field, len(endpoints), True)
+    for node_id, host, port in endpoints:
+        field += _INT32(node_id)
+        put_string(field, host, True)
+        field += _INT32(port)
+        put_nullable_string(field, None, True)
+        field += b"\0"
+    out += b"\x01\0"
+    put_uvarint(out, len(field))
+    out += field

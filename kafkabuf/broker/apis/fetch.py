@@ -4,8 +4,10 @@ Whole stored batches from the one that holds the offset, up to the partition's a
 batch of an answer comes whatever its size (KIP-74). Less than `min_bytes` waits for more, up to `max_wait_ms`, and
 ends early when a partition changes its leader or has an error.
 
-Deviations: no fetch sessions (the session id is always 0, which makes clients send full requests); read_committed
-reads as read_uncommitted, there being no transactions; followers do not fetch; magic 0 and 1 are never converted.
+With read_committed an answer ends at the last stable offset and names the aborted transactions within it.
+
+Deviations: no fetch sessions (the session id is always 0, which makes clients send full requests); followers do not
+fetch; magic 0 and 1 are never converted.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 Answer = list[tuple[str | UUID, list[FetchedPartition]]]
 _FETCH_SESSION_ID_NOT_FOUND = 70
+_READ_COMMITTED = 1
 
 
 def _encode(header: RequestHeader, answer: Answer | int) -> Frame:
@@ -50,6 +53,7 @@ class _Read:
     def __init__(self, node: Node, request: FetchRequest) -> None:
         self._node = node
         self._request = request
+        self._committed = request.isolation_level == _READ_COMMITTED
         names = {topic: self._name(topic) for topic, _ in request.topics}
         self._injected = node.cluster.faults.take_errors(FETCH, list(names.values()))
         self._names = names
@@ -74,13 +78,17 @@ class _Read:
             )
         return partition
 
+    def _limit(self, log: PartitionLog) -> int:
+        return log.last_stable_offset if self._committed else log.high_watermark
+
     def satisfied(self) -> bool:
         """Whether there is enough to answer with, or an error, which does not wait."""
         found = 0
         for topic, partitions in self._request.topics:
             for asked in partitions:
                 try:
-                    found += min(self._find(topic, asked).log.available(asked.offset), asked.max_bytes)
+                    log = self._find(topic, asked).log
+                    found += min(log.available(asked.offset, self._limit(log)), asked.max_bytes)
                 except KafkaError:
                     return True
         return found >= self._request.min_bytes
@@ -135,7 +143,18 @@ class _Read:
             log = self._find(topic, asked).log
         except KafkaError as error:
             return FetchedPartition(asked.partition, error.code)
-        found = log.read(asked.offset, min(asked.max_bytes, room), at_least_one)
+        found = log.read(asked.offset, min(asked.max_bytes, room), at_least_one, self._limit(log))
         return FetchedPartition(
-            asked.partition, 0, log.high_watermark, log.log_start_offset, found, sum(map(len, found))
+            asked.partition,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            self._aborted(log, asked.offset) if self._committed else None,
+            found,
+            sum(map(len, found)),
         )
+
+    @staticmethod
+    def _aborted(log: PartitionLog, offset: int) -> list[tuple[int, int]]:
+        return [(one.producer_id, one.first_offset) for one in log.aborted(offset, log.last_stable_offset)]

@@ -1,5 +1,5 @@
-"""FindCoordinator (key 10), versions 0 to 5: a group's coordinator is one of the nodes alive, picked by the group's
-name. Transaction coordinators are refused with INVALID_REQUEST: there are no transactions."""
+"""FindCoordinator (key 10), versions 0 to 5: the coordinator of a group or of a transactional id is one of the nodes
+alive, picked by its name. Other keys are refused with INVALID_REQUEST."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kafkabuf.protocol.messages import FIND_COORDINATOR, RequestHeader
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
 
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 
 
 @api(FIND_COORDINATOR, 0, 5, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     code = next(iter(node.cluster.faults.take_errors(FIND_COORDINATOR).values()), 0)
-    if getattr(request, "key_type", GROUP) != GROUP:
+    if getattr(request, "key_type", GROUP) not in (GROUP, TRANSACTION):
         code = InvalidRequestError.code
     # One key until version 3, a list of them from version 4.
     if header.version < 4:

@@ -1,25 +1,38 @@
-"""InitProducerId (key 22), versions 0 to 5: hands out a fresh id with epoch 0, or raises the epoch of the one named
-(KIP-360). Transactions are not served: a transactional id is refused with INVALID_REQUEST."""
+"""InitProducerId (key 22), versions 0 to 5: a fresh id with epoch 0; for a transactional id its own, with its epoch
+raised. Version 6 (two-phase commit, KIP-939) is not served."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.errors import InvalidRequestError
+from kafkabuf.broker.transactions import code_for
+from kafkabuf.errors import InvalidRequestError, KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID, RequestHeader
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
 
-_LAST_EPOCH = 32767 - 1
+_NOTHING = (-1, -1)
 
 
 @api(INIT_PRODUCER_ID, 0, 5)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    if request.transactional_id is not None:
-        return {"error_code": InvalidRequestError.code, "producer_id": -1, "producer_epoch": -1}
-    known, epoch = getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1)
-    if known >= 0 and 0 <= epoch < _LAST_EPOCH:
-        return {"producer_id": known, "producer_epoch": epoch + 1}
-    return {"producer_id": node.cluster.next_producer_id(), "producer_epoch": 0}
+    known = getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1)
+    try:
+        producer_id, epoch = _init(node, request, None if known == _NOTHING else known)
+    except KafkaError as error:
+        return {"error_code": code_for(error, header.version >= 4), "producer_id": -1, "producer_epoch": -1}
+    return {"producer_id": producer_id, "producer_epoch": epoch}
+
+
+def _init(node: Node, request: Any, known: tuple[int, int] | None) -> tuple[int, int]:
+    if known is not None and -1 in known:
+        raise InvalidRequestError(f"producer id {known[0]} with epoch {known[1]}: both are needed, or none")
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        return node.cluster.next_producer_id(), 0
+    if not node.coordinates(transactional_id):
+        raise NotCoordinatorError(f"node {node.node_id} does not coordinate {transactional_id!r}")
+    timeout_ms = round(request.transaction_timeout.total_seconds() * 1000)
+    return node.cluster.transactions.init(transactional_id, timeout_ms, known)

@@ -1,5 +1,6 @@
 """ListOffsets (key 2), versions 1 to 8: earliest (-2), latest (-1), newest timestamp (-3), local earliest (-4), or the
-first record at or after a timestamp. Timestamps are looked up record by record, in compressed batches as well."""
+first record at or after a timestamp. Timestamps are looked up record by record, in compressed batches as well. With
+read_committed (version 2 and later) the log ends at its last stable offset."""
 
 from __future__ import annotations
 
@@ -15,17 +16,19 @@ if TYPE_CHECKING:
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 _NOTHING = -1
+_READ_COMMITTED = 1
 
 
 @api(LIST_OFFSETS, 1, 8, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_errors(LIST_OFFSETS, [topic.name for topic in request.topics])
+    committed = getattr(request, "isolation_level", 0) == _READ_COMMITTED
     return {
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    _look_up(node, topic.name, asked, injected.get(topic.name, injected.get(None, 0)))
+                    _look_up(node, topic.name, asked, committed, injected.get(topic.name, injected.get(None, 0)))
                     for asked in topic.partitions
                 ],
             }
@@ -34,7 +37,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _look_up(node: Node, name: str, asked: Any, injected: int) -> dict[str, int]:
+def _look_up(node: Node, name: str, asked: Any, committed: bool, injected: int) -> dict[str, int]:
     index = asked.partition_index
     try:
         if injected:
@@ -42,18 +45,19 @@ def _look_up(node: Node, name: str, asked: Any, injected: int) -> dict[str, int]
         partition = node.cluster.topic(name).partition(index)
         if (error := partition.check_leader(node.node_id, getattr(asked, "current_leader_epoch", -1))) is not None:
             raise error
-        offset, timestamp, epoch = _offset(partition, asked.timestamp)
+        offset, timestamp, epoch = _offset(partition, asked.timestamp, committed)
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "offset": _NOTHING, "timestamp": _NOTHING}
     return {"partition_index": index, "offset": offset, "timestamp": timestamp, "leader_epoch": epoch}
 
 
-def _offset(partition: Partition, timestamp: int) -> tuple[int, int, int]:
+def _offset(partition: Partition, timestamp: int, committed: bool) -> tuple[int, int, int]:
     """(offset, timestamp, leader epoch), each -1 where there is none to give."""
     log = partition.log
+    end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
-        return log.high_watermark, _NOTHING, partition.leader_epoch
+        return end, _NOTHING, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, _NOTHING, partition.leader_epoch
     found = log.newest() if timestamp == NEWEST_TIMESTAMP else log.offset_at(timestamp)
-    return found or (_NOTHING, _NOTHING, _NOTHING)
+    return found if found is not None and found[0] < end else (_NOTHING, _NOTHING, _NOTHING)

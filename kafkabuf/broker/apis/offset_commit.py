@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.groups import Committed, Group
+from kafkabuf.broker.group_offsets import Committed
+from kafkabuf.broker.groups import Group
 from kafkabuf.errors import KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import OFFSET_COMMIT, RequestHeader
 
@@ -46,5 +47,6 @@ def _commit(node: Node, group: Group, topic: str, one: Any) -> int:
     except KafkaError as error:
         return error.code
     epoch = getattr(one, "committed_leader_epoch", -1)
-    group.offsets[topic, one.partition_index] = Committed(one.committed_offset, epoch, one.committed_metadata)
+    committed = Committed(one.committed_offset, epoch, one.committed_metadata)
+    group.offsets.commit((topic, one.partition_index), committed)
     return 0

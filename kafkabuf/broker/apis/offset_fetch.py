@@ -1,13 +1,14 @@
 """OffsetFetch (key 9), versions 1 to 9: one group until version 7, a list of them from version 8; a null list of topics
-(version 2 and later) asks for all. An offset that was never committed is -1."""
+(version 2 and later) asks for all. An offset that was never committed is -1. Who asks for stable offsets (version 7 and
+later) gets UNSTABLE_OFFSET_COMMIT where a transaction that has not ended would commit one (KIP-447)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.groups import Committed
-from kafkabuf.errors import NotCoordinatorError
+from kafkabuf.broker.group_offsets import Committed, GroupOffsets
+from kafkabuf.errors import NotCoordinatorError, UnstableOffsetCommitError
 from kafkabuf.protocol.messages import OFFSET_FETCH, RequestHeader
 
 if TYPE_CHECKING:
@@ -19,18 +20,19 @@ _NEVER = Committed(-1, -1, "")
 @api(OFFSET_FETCH, 1, 9, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     code = next(iter(node.cluster.faults.take_errors(OFFSET_FETCH).values()), 0)
+    stable = getattr(request, "require_stable", False)
     if header.version < 8:
-        return _fetch(node, request, code)
-    return {"groups": [_fetch(node, group, code) for group in request.groups]}
+        return _fetch(node, request, stable, code)
+    return {"groups": [_fetch(node, group, stable, code) for group in request.groups]}
 
 
-def _fetch(node: Node, asked: Any, code: int) -> dict[str, Any]:
+def _fetch(node: Node, asked: Any, stable: bool, code: int) -> dict[str, Any]:
     if not code and not node.coordinates(asked.group_id):
         code = NotCoordinatorError.code
     offsets = node.cluster.groups.get(asked.group_id).offsets
     wanted: dict[str, list[int]] = {}
     if asked.topics is None:
-        for topic, index in offsets:
+        for topic, index in offsets.partitions():
             wanted.setdefault(topic, []).append(index)
     else:
         wanted = {topic.name: list(topic.partition_indexes) for topic in asked.topics}
@@ -38,20 +40,18 @@ def _fetch(node: Node, asked: Any, code: int) -> dict[str, Any]:
         "group_id": asked.group_id,
         "error_code": code,
         "topics": [
-            {
-                "name": topic,
-                "partitions": [_partition(index, offsets.get((topic, index), _NEVER), code) for index in indexes],
-            }
+            {"name": topic, "partitions": [_partition(offsets, (topic, index), stable, code) for index in indexes]}
             for topic, indexes in wanted.items()
         ],
     }
 
 
-def _partition(index: int, committed: Committed, code: int) -> dict[str, Any]:
-    if code:
-        committed = _NEVER
+def _partition(offsets: GroupOffsets, where: tuple[str, int], stable: bool, code: int) -> dict[str, Any]:
+    if not code and stable and offsets.unstable(where):
+        code = UnstableOffsetCommitError.code
+    committed = _NEVER if code else offsets.get(where) or _NEVER
     return {
-        "partition_index": index,
+        "partition_index": where[1],
         "committed_offset": committed.offset,
         "committed_leader_epoch": committed.leader_epoch,
         "metadata": committed.metadata,

@@ -1,0 +1,27 @@
+"""AddOffsetsToTxn (key 25), versions 0 to 4: makes a group's offsets part of a transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.groups import OFFSETS_TOPIC, offsets_partition
+from kafkabuf.broker.transactions import code_for
+from kafkabuf.errors import KafkaError, NotCoordinatorError
+from kafkabuf.protocol.messages import ADD_OFFSETS_TO_TXN, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(ADD_OFFSETS_TO_TXN, 0, 4)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    if not node.coordinates(request.transactional_id):
+        return {"error_code": NotCoordinatorError.code}
+    producer = request.producer_id, request.producer_epoch
+    where = OFFSETS_TOPIC, offsets_partition(request.group_id)
+    try:
+        node.cluster.transactions.add(request.transactional_id, producer, [where])
+    except KafkaError as error:
+        return {"error_code": code_for(error, header.version >= 2)}
+    return {"error_code": 0}

@@ -1,0 +1,56 @@
+"""DescribeProducers (key 61), version 0: what partitions led here know of their producers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.producer_state import ProducerEntry
+from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.protocol.messages import DESCRIBE_PRODUCERS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(DESCRIBE_PRODUCERS, 0, 0, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    injected = node.cluster.faults.take_errors(DESCRIBE_PRODUCERS, [topic.name for topic in request.topics])
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _describe(node, topic.name, index, injected.get(topic.name, injected.get(None, 0)))
+                    for index in topic.partition_indexes
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _describe(node: Node, topic: str, index: int, injected: int) -> dict[str, Any]:
+    try:
+        if injected:
+            raise error_for_code(injected)
+        partition = node.cluster.topic(topic).partition(index)
+        if (refusal := partition.check_leader(node.node_id)) is not None:
+            raise refusal
+    except KafkaError as error:
+        return {"partition_index": index, "error_code": error.code, "error_message": str(error)}
+    return {
+        "partition_index": index,
+        "active_producers": [_producer(producer_id, entry) for producer_id, entry in partition.log.producers],
+    }
+
+
+def _producer(producer_id: int, entry: ProducerEntry) -> dict[str, int]:
+    return {
+        "producer_id": producer_id,
+        "producer_epoch": entry.epoch,
+        "last_sequence": entry.last_sequence,
+        "last_timestamp": entry.last_timestamp,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_start_offset": -1 if entry.transaction_start is None else entry.transaction_start,
+    }

@@ -1,0 +1,30 @@
+"""EndTxn (key 26), versions 0 to 5. From version 5 on, the end raises the epoch and the answer tells it (KIP-890)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.transactions import code_for
+from kafkabuf.errors import KafkaError, NotCoordinatorError
+from kafkabuf.protocol.messages import END_TXN, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+_FIRST_OF_VERSION_2 = 5
+
+
+@api(END_TXN, 0, 5)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    if not node.coordinates(request.transactional_id):
+        return {"error_code": NotCoordinatorError.code}
+    producer = request.producer_id, request.producer_epoch
+    version_2 = header.version >= _FIRST_OF_VERSION_2
+    try:
+        producer_id, epoch = node.cluster.transactions.end(
+            request.transactional_id, producer, request.committed, version_2
+        )
+    except KafkaError as error:
+        return {"error_code": code_for(error, header.version >= 2)}
+    return {"producer_id": producer_id, "producer_epoch": epoch}

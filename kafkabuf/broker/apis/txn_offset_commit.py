@@ -1,0 +1,90 @@
+"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that count when their transaction is committed. Their group has to
+be part of the transaction; from version 5 on this request makes it so (KIP-890). Versions 3 and later name the member
+that has read the records (KIP-447)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.group_offsets import Committed
+from kafkabuf.broker.groups import NO_GENERATION, OFFSETS_TOPIC, offsets_partition
+from kafkabuf.errors import KafkaError, NotCoordinatorError
+from kafkabuf.protocol.messages import TXN_OFFSET_COMMIT, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+_FIRST_TO_KNOW_ABORTABLE = 4
+_FIRST_OF_VERSION_2 = 5
+
+
+@api(TXN_OFFSET_COMMIT, 0, 5, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    codes = {
+        (topic.name, one.partition_index): _existence(node, topic.name, one.partition_index)
+        for topic in request.topics
+        for one in topic.partitions
+    }
+    code = next(iter(node.cluster.faults.take_errors(TXN_OFFSET_COMMIT).values()), 0)
+    if not code and not all(codes.values()):
+        code = _check(node, header, request)
+    if not code:
+        _commit(node, request, [where for where, missing in codes.items() if not missing])
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": one.partition_index,
+                        "error_code": codes[topic.name, one.partition_index] or code,
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _existence(node: Node, topic: str, index: int) -> int:
+    try:
+        node.cluster.topic(topic).partition(index)
+    except KafkaError as error:
+        return error.code
+    return 0
+
+
+def _check(node: Node, header: RequestHeader, request: Any) -> int:
+    """The error code for all partitions."""
+    group_id = request.group_id
+    if not node.coordinates(group_id):
+        return NotCoordinatorError.code
+    try:
+        node.cluster.transactions.join(
+            request.transactional_id,
+            (request.producer_id, request.producer_epoch),
+            (OFFSETS_TOPIC, offsets_partition(group_id)),
+            add=header.version >= _FIRST_OF_VERSION_2,
+            knows_abortable=header.version >= _FIRST_TO_KNOW_ABORTABLE,
+        )
+    except KafkaError as error:
+        return error.code
+    refusal = node.cluster.groups.get(group_id).check_transactional_commit(
+        getattr(request, "member_id", ""),
+        getattr(request, "group_instance_id", None),
+        getattr(request, "generation_id", NO_GENERATION),
+    )
+    return 0 if refusal is None else refusal.code
+
+
+def _commit(node: Node, request: Any, existing: list[tuple[str, int]]) -> None:
+    offsets = node.cluster.groups.get(request.group_id).offsets
+    for topic in request.topics:
+        for one in topic.partitions:
+            where = topic.name, one.partition_index
+            if where in existing:
+                epoch = getattr(one, "committed_leader_epoch", -1)
+                committed = Committed(one.committed_offset, epoch, one.committed_metadata)
+                offsets.commit_in_transaction(request.producer_id, where, committed)
