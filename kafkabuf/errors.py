@@ -68,6 +68,10 @@ class NetworkError(InvalidMetadataError):
     code = 13
 
 
+class ProtocolError(NetworkError):
+    """A broker's answer was not what the protocol says; the connection it came by was closed."""
+
+
 class UnknownServerError(KafkaError):
     code = -1
 

@@ -8,7 +8,7 @@ from libc.math cimport INFINITY
 from kafkabuf.network._io cimport Connection, Poller
 from kafkabuf.network._socket cimport kb_big_endian
 
-from kafkabuf.errors import CorruptMessageError, KafkaError, NetworkError
+from kafkabuf.errors import CorruptMessageError, KafkaError, NetworkError, ProtocolError
 from kafkabuf.network.connection_state import State
 from kafkabuf.protocol import messages
 
@@ -243,10 +243,10 @@ cdef class ClientCore:
         cdef InFlight oldest = node.in_flight[0] if node.in_flight else None
         if oldest is None or oldest.correlation_id != correlation_id:
             expected = "none" if oldest is None else oldest.correlation_id
-            raise NetworkError(f"{node} sent a response with correlation id {correlation_id}, expected {expected}")
+            raise ProtocolError(f"{node} sent a response with correlation id {correlation_id}, expected {expected}")
         if not oldest.frame.written:
             # A completion says that no socket reads the request's spans any more.
-            raise NetworkError(f"{node} answered request {correlation_id} before it was sent in full")
+            raise ProtocolError(f"{node} answered request {correlation_id} before it was sent in full")
         cdef object entity = None
         cdef int pause = 0
         if oldest.request.api_key != PRODUCE:
@@ -275,7 +275,7 @@ cdef class ClientCore:
 
 cdef object broken(object node, object error):
     """What fails the requests on a connection whose broker does not keep to the protocol: they may go again."""
-    return error if isinstance(error, NetworkError) else NetworkError(f"{node} is not understood: {error}")
+    return ProtocolError(f"{node} is not understood: {error}") if isinstance(error, CorruptMessageError) else error
 
 
 cdef int throttle_ms_of(object entity) except? -1:

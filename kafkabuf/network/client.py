@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 from kafkabuf.clock import Clock
-from kafkabuf.errors import ClosedError, KafkaError, NetworkError, error_for_code
+from kafkabuf.errors import ClosedError, KafkaError, NetworkError, ProtocolError, error_for_code
 from kafkabuf.network import resolve
 from kafkabuf.network._client import ClientCore, Completion, Request
 from kafkabuf.network._frame import Frame
@@ -274,7 +274,8 @@ class NetworkClient(ClientCore):
     def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
         """The connection failed: close it, then tell everyone who waits for it, oldest request first."""
         lost = len(node.in_flight)
-        level = logging.WARNING if lost or node.state is not State.READY else logging.INFO
+        harmless = not lost and node.state is State.READY and not isinstance(error, ProtocolError)
+        level = logging.INFO if harmless else logging.WARNING
         log.log(level, "%s (%d requests in flight)", error, lost)
         node.disconnected(now, self._reconnect)
         self._fail_in_flight(node, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from kafkabuf.errors import KafkaError, RebootstrapRequiredError, error_for_code
+from kafkabuf.errors import CorruptMessageError, KafkaError, RebootstrapRequiredError, error_for_code
 from kafkabuf.network._client import Completion
 from kafkabuf.network.backoff import uniform
 from kafkabuf.network.connection_state import NodeConnection, State
@@ -163,6 +163,11 @@ class MetadataUpdater:
             if code == RebootstrapRequiredError.code and self._trigger is not None:
                 self.rebootstrap_by(0.0, "a broker asked to begin again")
             return
+        for broker in response.brokers:
+            if broker.node_id < 0 or not broker.host or not 0 < broker.port <= 0xFFFF:
+                error = CorruptMessageError(f"metadata names broker {broker.node_id} at {broker.host!r}:{broker.port}")
+                self._failed(error)
+                raise error  # and the connection that it came by fails
         self._under_way = False
         if response.brokers:
             self.rebootstrap_due = NEVER
