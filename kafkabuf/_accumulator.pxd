@@ -19,6 +19,7 @@ cdef class PartitionQueue:
     cdef readonly object batches        # deque of Batch, oldest first, not yet handed to the Sender
     # ---- thread: Sender
     cdef readonly int32_t leader        # node id, or -1 where unknown
+    cdef readonly int32_t leader_epoch  # -1 where unknown
     cdef public int32_t in_flight       # requests that carry a batch of this partition
     cdef public bint proven             # the leader has taken a batch, and refused none since
     cdef public bint muted              # nothing more is sent until those in flight are answered

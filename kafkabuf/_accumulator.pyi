@@ -13,6 +13,7 @@ class PartitionQueue:
     partition: int
     batches: deque[Batch]
     leader: int
+    leader_epoch: int
     in_flight: int
     proven: bool
     muted: bool
@@ -27,7 +28,7 @@ class PartitionQueue:
     def head(self) -> Batch | None: ...
     @property
     def claimed(self) -> bool: ...
-    def follow(self, leader: int) -> None: ...
+    def follow(self, leader: int, leader_epoch: int = -1) -> None: ...
 
 @final
 class TopicQueues:

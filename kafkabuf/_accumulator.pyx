@@ -23,10 +23,11 @@ cdef class PartitionQueue:
         self.partition = partition
         self.batches = deque()
         self.in_sequence = []
-        self.leader = self.producer_id = self.producer_epoch = self.last_acked = -1
+        self.leader = self.leader_epoch = self.producer_id = self.producer_epoch = self.last_acked = -1
 
-    def follow(self, int leader):
-        """The partition's leader is now this node, which has yet to prove that it knows so."""
+    def follow(self, int leader, int leader_epoch=-1):
+        """The partition's leader is now this node, which has yet to prove that it knows so. Epoch -1: unknown."""
+        self.leader_epoch = leader_epoch
         if leader != self.leader:
             self.leader = leader
             self.proven = False

@@ -40,6 +40,7 @@ cdef class Batch:
     # ---- thread: Sender
     cdef public int attempts
     cdef public double retry_at             # not to be sent before this time; 0 for a first attempt
+    cdef int32_t leader_epoch               # newest of the partition's that it was sent under; -1: none known
     cdef int readers                        # requests whose bytes a socket may still read, and a claimant
 
     # ---- thread: Sender; the numbers under which it goes (_sequences.pyx), -1 where it has none yet
@@ -60,6 +61,8 @@ cdef class Batch:
     cdef readonly int64_t base_offset       # -1 where unknown (acks=0, failure)
     cdef readonly int64_t log_append_time   # ms, or -1: the records' own timestamps hold
     cdef readonly object error
+    cdef dict record_errors                 # place: error, of records that the broker found at fault; None: all share
+    cdef object others                      # `error`; this is what the records not named failed with
     cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
     cdef list sleepers                      # (lock, RecordFuture or None) of threads that wait for the end, or None
 
@@ -72,6 +75,7 @@ cdef class Batch:
     cdef int unclaim(self) except -1
     cdef int settle(self) except -1
     cdef int give_back(self) except -1
+    cdef object error_of(self, RecordFuture future)
     cdef int run_callbacks(self) except -1
     cdef int call_back(self, object callback, RecordFuture future) except -1
     cdef int add_callback(self, object callback, RecordFuture future) except -1

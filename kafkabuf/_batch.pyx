@@ -45,7 +45,7 @@ cdef class Batch:
         self.n_slabs = n_slabs
         self.generation = pool.generation(slab)
         self.base_offset = self.log_append_time = -1
-        self.producer_id = self.producer_epoch = self.base_sequence = -1
+        self.producer_id = self.producer_epoch = self.base_sequence = self.leader_epoch = -1
         self.incomplete = incomplete
         builder_init(&self.builder, pool.address(slab), n_slabs * pool.slab_size, write_limit, magic)
 
@@ -160,11 +160,16 @@ cdef class Batch:
         self.settle()
         return True
 
-    def fail(self, error):
-        """It will not be delivered, because of `error`. False when another outcome was first."""
+    def fail(self, error, record_errors=None, others=None):
+        """It will not be delivered, because of `error`. False when another outcome was first.
+
+        `record_errors`: what some records failed with, by place in the batch; the other records then with `others`.
+        """
         if not __sync_bool_compare_and_swap(&self.outcome, PENDING, FAILED):
             return False
         self.error = error
+        self.record_errors = record_errors
+        self.others = others
         self.settle()
         return True
 
@@ -184,6 +189,12 @@ cdef class Batch:
                 lock.release()
         return 0
 
+    cdef object error_of(self, RecordFuture future):
+        """What the future's record failed with."""
+        if self.record_errors is None:
+            return self.error
+        return self.record_errors.get(future.index - self.first, self.others)
+
     cdef int run_callbacks(self) except -1:
         cdef list thunks
         cdef Py_ssize_t i
@@ -194,7 +205,7 @@ cdef class Batch:
 
     cdef int call_back(self, callback, RecordFuture future) except -1:
         try:
-            callback(future.metadata(), self.error)
+            callback(future.metadata(), self.error_of(future))
         except BaseException:  # even SystemExit: the batch's other callbacks and waiting threads must have their turn
             logger.exception("a callback raised for a record of %s-%d", self.topic, self.partition)
         return 0
@@ -295,13 +306,13 @@ cdef class RecordFuture:
         cdef Batch part = self._await(timeout)
         if part.outcome == FAILED:
             # All records of the batch share the error: it must not collect the traceback, and the frames, of each.
-            raise part.error.with_traceback(None)
+            raise part.error_of(self).with_traceback(None)
         return self.metadata()
 
     def exception(self, timeout=None):
         """The error that kept the record from being delivered, or None. Waits as `result` does."""
         cdef Batch part = self._await(timeout)
-        return part.error
+        return part.error_of(self)
 
     def add_done_callback(self, fn):
         """Call `fn(future)` in the Sender's thread at the end, or here and now where the end has come."""

@@ -61,7 +61,8 @@ cdef class DrainCore(AccumulatorCore):
         if self.producer_state is not None and not self.producer_state.may_send(queue, head):
             return INFINITY
         if head.attempts:
-            return max(head.retry_at - now, 0.0)
+            # A new leader has refused nothing yet: it is not to wait for (KIP-951).
+            return 0.0 if queue.leader_epoch > head.leader_epoch else max(head.retry_at - now, 0.0)
         if head.closed or exhausted or self.closed or self.flushes or len(queue.batches) > 1:
             return 0.0
         return max(head.created + self.linger - now, 0.0)
@@ -104,6 +105,7 @@ cdef class DrainCore(AccumulatorCore):
         else:
             del self.active[queue]
         batch.close()
+        batch.leader_epoch = max(batch.leader_epoch, queue.leader_epoch)
         if batch.attempts == 0 and self.codec is not None:
             self.compress(batch)
         if state is not None:

@@ -39,5 +39,5 @@ cdef class SenderCore:
     cdef int count_in_flight(self, Batch batch, int change) except -1
     cpdef int on_completion(self, object completion) except -1
     cdef int settle(self, ProduceRequest request, object completion) except -1
-    cdef int on_answer(self, ProduceRequest request, bytes response) except -1
+    cdef int on_answer(self, ProduceRequest request, object completion) except -1
     cdef int complete(self, PartitionQueue queue, Batch batch, base_offset, log_append_time) except -1

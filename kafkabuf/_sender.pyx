@@ -19,6 +19,8 @@ cdef double KEEP_FRESH_EVERY = 1.0
 cdef enum:
     DUPLICATE_SEQUENCE_NUMBER = 46
 
+cdef tuple LEADS_NO_MORE = (6, 74)  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH
+
 
 @cython.final
 cdef class ProduceRequest:
@@ -154,28 +156,43 @@ cdef class SenderCore:
             for batch in request.batches:
                 self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
         else:
-            self.on_answer(request, completion.response)
+            self.on_answer(request, completion)
         return 0
 
-    cdef int on_answer(self, ProduceRequest request, bytes response) except -1:
+    cdef int on_answer(self, ProduceRequest request, object completion) except -1:
         cdef Batch batch
+        cdef Py_ssize_t expected = len(request.batches)
+        cdef dict leaders = None
         try:
-            answers = parse_response(request.version, response).partitions
+            answers = parse_response(request.version, completion.response)
         except CorruptMessageError as error:
+            self._client.fail_connection(completion.node_id, error)
             self._retry_or_fail_all(request.batches, error)
             return 0
+        if answers.throttle_ms:
+            self._client.throttle(completion.node_id, completion.request, answers.throttle_ms)
         for batch in request.batches:
-            answer = answers.get((batch.topic, batch.partition))
+            answer = answers.partitions.get((batch.topic, batch.partition))
             if answer is None:
+                expected = -1
                 text = f"the broker's answer leaves out {batch.topic}-{batch.partition}"
                 self._retry_or_fail(batch, CorruptMessageError(text))
-            elif answer.error_code == 0:
+                continue
+            if answer.leader >= 0 and answer.error_code in LEADS_NO_MORE:
+                leaders = leaders or {}
+                leaders[batch.topic, batch.partition] = (answer.leader, answer.leader_epoch)
+            if answer.error_code == 0:
                 self.complete(self._accumulator.queue_of(batch), batch, answer.base_offset, answer.log_append_time)
             elif answer.error_code == DUPLICATE_SEQUENCE_NUMBER:
                 # The broker has had it for so long that it has forgotten the offset.
                 self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
             else:
                 self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message), answer)
+        if leaders is not None:
+            self._on_leaders(leaders, answers)
+        if len(answers.partitions) != expected:
+            error = CorruptMessageError("a Produce answer is not of the partitions that were sent")
+            self._client.fail_connection(completion.node_id, error)
         return 0
 
     cdef int complete(self, PartitionQueue queue, Batch batch, base_offset, log_append_time) except -1:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
 
 from kafkabuf._accumulator import TopicQueues
 from kafkabuf._batch import Batch
@@ -49,14 +50,17 @@ class RecordAccumulator(DrainCore):
 
     # ---- thread: any -------------------------------------------------------------------------------------------------
 
-    def topic_queues(self, name: str, leaders: list[int]) -> TopicQueues:
-        """The queues of a topic, made or grown to fit; `leaders` are node ids by partition, -1 where unknown."""
+    def topic_queues(self, name: str, leaders: Sequence[int], epochs: Iterable[int] = ()) -> TopicQueues:
+        """The queues of a topic, made or grown to fit; `leaders` are node ids by partition, -1 where unknown.
+
+        `epochs` are theirs, -1 where unknown.
+        """
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics.setdefault(name, TopicQueues(name, len(leaders), secrets.randbits(64)))
         topic.grow(len(leaders))
-        for queue, leader in zip(topic.queues, leaders, strict=False):
-            queue.follow(leader)
+        for queue, leader, epoch in zip(topic.queues, leaders, chain(epochs, repeat(-1)), strict=False):
+            queue.follow(leader, epoch)
         return topic
 
     def flush(self, timeout: float | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 
 from kafkabuf._accumulator import PartitionQueue
 from kafkabuf._batch import Batch
@@ -11,18 +12,20 @@ from kafkabuf._sender import SenderCore
 from kafkabuf._split import split
 from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock
+from kafkabuf.cluster import Cluster, Node
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import (
     ClusterAuthorizationError,
+    InvalidRecordError,
     KafkaError,
     RecordTooLargeError,
     UnsupportedVersionError,
 )
 from kafkabuf.idempotence import ProducerIdSource, ProducerState
-from kafkabuf.metadata import Cluster, Metadata
+from kafkabuf.metadata import Metadata
 from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.protocol._produce import PartitionAnswer
+from kafkabuf.protocol._produce import PartitionAnswer, ProduceAnswer
 
 log = logging.getLogger("kafkabuf.producer")
 
@@ -143,10 +146,10 @@ class Sender(SenderCore):
         if self._producer_state is not None and isinstance(error, ClusterAuthorizationError):
             self._producer_state.fail(error)
         if not self._can_retry(queue, batch, error, answer):
-            self._fail(batch, error, refused=answer is not None)
+            self._fail(batch, error, answer, refused=answer is not None)
             return
         if batch.attempts >= self._config.retries or self._forced:
-            self._fail(batch, error)
+            self._fail(batch, error, answer)
             return
         self.record_retries += batch.count
         log.debug("%r is sent again: %s", batch, error)
@@ -170,9 +173,12 @@ class Sender(SenderCore):
             log.exception("%r could not be split; its records fail", batch)
             self._count_failed(self._accumulator.give_up(batch.whole or batch, error))
 
-    def _fail(self, batch: Batch, error: KafkaError, *, refused: bool = False) -> None:
+    def _fail(
+        self, batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None, *, refused: bool = False
+    ) -> None:
         """`refused`: it is certain that the broker does not have what this attempt sent."""
-        if batch.fail(error):
+        errors = () if answer is None or not answer.record_errors else _errors_of_records(error, answer.record_errors)
+        if batch.fail(error, *errors):
             self._count_failed([batch], refused=refused)
 
     def _count_failed(self, batches: list[Batch], *, refused: bool = False) -> None:
@@ -182,9 +188,23 @@ class Sender(SenderCore):
                 queue = self._accumulator.queue_of(batch)
                 self._producer_state.handle_failed_batch(queue, batch, refused=refused)
 
+    def _on_leaders(self, leaders: dict[tuple[str, int], tuple[int, int]], answer: ProduceAnswer) -> None:
+        """The broker leads no more and says who does: its batches go there at once (KIP-951)."""
+        self._metadata.update_leaders(leaders, [Node(node_id, *where) for node_id, where in answer.nodes.items()])
+
     def _on_cluster(self, cluster: Cluster) -> None:
         """Thread: Sender. New partitions get queues, and every queue its leader of now."""
         for name in list(self._accumulator.topics):  # a copy: send() adds to it
             info = cluster.topics.get(name)
             if info is not None and info.partitions:
-                self._accumulator.topic_queues(name, info.leaders)
+                self._accumulator.topic_queues(name, info.leaders, info.leader_epochs)
+
+
+def _errors_of_records(
+    error: KafkaError, found: Sequence[tuple[int, str | None]]
+) -> tuple[dict[int, KafkaError], KafkaError]:
+    """What the records at fault fail with, by place in the batch, and what the others do (KIP-467)."""
+    # The code is the batch's: where several records are at fault it need not be that of each.
+    kind = type(error) if len(found) == 1 else InvalidRecordError
+    own = {place: kind(text or str(error)) for place, text in found}
+    return own, KafkaError(f"the record was in a batch of which the broker refused {len(own)}: {error}")

@@ -96,10 +96,18 @@ class Answer:
     log_append_time: int = -1
     message: str | None = None
     record_errors: Sequence[tuple[int, str | None]] = ()
+    leader: tuple[int, int] = (-1, -1)  # node id and epoch
 
 
-def encode_answer(version: int, correlation_id: int, answers: Mapping[tuple[str, int], Answer]) -> bytes:
-    """A Produce response by kafka-python, without its length."""
+def encode_answer(
+    version: int,
+    correlation_id: int,
+    answers: Mapping[tuple[str, int], Answer],
+    *,
+    nodes: Mapping[int, tuple[str, int]] | None = None,
+    throttle_ms: int = 0,
+) -> bytes:
+    """A Produce response by kafka-python, without its length. `nodes` are those that answers name as leaders."""
     names = list(dict.fromkeys(name for name, _ in answers))
     topic_class = ProduceResponse.TopicProduceResponse
     partition_class = topic_class.PartitionProduceResponse
@@ -119,6 +127,9 @@ def encode_answer(version: int, correlation_id: int, answers: Mapping[tuple[str,
                         for number, text in answer.record_errors
                     ],
                     error_message=answer.message,
+                    current_leader=partition_class.LeaderIdAndEpoch(
+                        leader_id=answer.leader[0], leader_epoch=answer.leader[1]
+                    ),
                 )
                 for (topic, index), answer in answers.items()
                 if topic == name
@@ -126,7 +137,11 @@ def encode_answer(version: int, correlation_id: int, answers: Mapping[tuple[str,
         )
         for name in names
     ]
-    response = ProduceResponse[version](responses=topics, throttle_time_ms=0)
+    endpoints = [
+        ProduceResponse.NodeEndpoint(node_id=node, host=host, port=port, rack=None)
+        for node, (host, port) in (nodes or {}).items()
+    ]
+    response = ProduceResponse[version](responses=topics, throttle_time_ms=throttle_ms, node_endpoints=endpoints)
     response.with_header(correlation_id)
     return bytes(response.encode(header=True))
 
@@ -177,6 +192,8 @@ class FakeClient:
     gives_ids: bool = True  # answers InitProducerId by itself, with 1000, 1001, ...
     ids_given: int = 0
     asked: list[Asked] = field(default_factory=list)  # requests other than Produce, ever
+    pauses: list[tuple[int, int]] = field(default_factory=list)  # asked for by answers: node and milliseconds
+    broken: list[tuple[int, KafkaError]] = field(default_factory=list)  # connections given up for their answers
     on_poll: Callable[[], object] = lambda: None
     _completions: list[Completion] = field(default_factory=list)
 
@@ -226,6 +243,12 @@ class FakeClient:
     def _taken(self) -> list[Completion]:
         taken, self._completions = self._completions, []
         return taken
+
+    def throttle(self, node_id: int, request: Request, throttle_ms: int) -> None:
+        self.pauses.append((node_id, throttle_ms))
+
+    def fail_connection(self, node_id: int, error: KafkaError) -> None:
+        self.broken.append((node_id, error))
 
     def wakeup(self) -> None:
         self.wakeups += 1

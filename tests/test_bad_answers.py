@@ -126,6 +126,7 @@ def test_bad_answer_fails_more_than_its_connection_or_less(lie: str, caplog: pyt
         before = len(honest.sockets)
         futures = [producer.send(TOPIC, b"v", partition=partition) for partition in (0, 1, 0, 1, 0, 1)]
         assert [future.result(PATIENCE).offset for future in futures]
+        assert producer.send(TOPIC, b"v", partition=1).result(PATIENCE).offset == 5
         assert len(honest.sockets) <= before + 1, "the honest one's connection held"
         assert len(liar.sockets) >= 2, "the liar's was closed, and another opened"
     named = [record.getMessage() for record in caplog.records if f":{liar.port}" in record.getMessage()]

@@ -12,6 +12,7 @@ class PartitionAnswer:
     log_append_time: int
     log_start_offset: int
     message: str | None
+    record_errors: list[tuple[int, str | None]] | None
 
 class ProduceAnswer:
     partitions: dict[tuple[str, int], PartitionAnswer]

@@ -126,6 +126,7 @@ cdef class PartitionAnswer:
     cdef readonly int64_t log_append_time
     cdef readonly int64_t log_start_offset      # -1 where the broker does not know it, or does not tell
     cdef readonly object message
+    cdef readonly list record_errors        # (place in the batch, text or None) of each record at fault; None before v8
 
 
 cdef class ProduceAnswer:
@@ -262,12 +263,12 @@ cdef PartitionAnswer parse_partition(Reader r):
     if r.version >= 5:
         answer.log_start_offset = r.number(8)
     if r.version >= 8:
-        messages = []
+        answer.record_errors = []
         for _ in range(r.count()):
-            r.number(4)
-            messages.append(r.string())
+            place = r.number(4)
+            answer.record_errors.append((place, r.string()))
             r.tags()
-        answer.message = r.string() or "; ".join(filter(None, messages)) or None
+        answer.message = r.string() or "; ".join(text for _, text in answer.record_errors if text) or None
     r.tags(answer)
     if answer.base_offset < -1 or answer.log_append_time < -1:
         raise CorruptMessageError(
