@@ -95,7 +95,8 @@ class KafkaProducer(ProducerCore):
 
     def _await_topic(self, name: str) -> TopicQueues:
         """For send(): the queues of a topic not used before."""
-        return self._accumulator.topic_queues(name, self.partitions_for(name).leaders)
+        info = self.partitions_for(name)
+        return self._accumulator.topic_queues(name, info.leaders, info.leader_epochs)
 
     def _await_partition(self, name: str, partition: int) -> None:
         """For send(): a partition we do not know may be new. Ask once, then believe the answer."""
@@ -103,7 +104,7 @@ class KafkaProducer(ProducerCore):
         info = self._metadata.await_update(self.config.max_block_ms / 1000).topics.get(name)
         if info is not None:
             # The Sender does the same, but perhaps only after this thread has gone on.
-            self._accumulator.topic_queues(name, info.leaders)
+            self._accumulator.topic_queues(name, info.leaders, info.leader_epochs)
 
     @property
     def _accumulator(self) -> RecordAccumulator:

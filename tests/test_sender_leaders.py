@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -16,8 +17,9 @@ from kafkabuf.errors import (
     KafkaError,
     TopicAuthorizationError,
 )
+from kafkabuf.producer import KafkaProducer
 from tests.fake_client import Answer, Sent, encode_answer
-from tests.producer_support import TOPIC, Rig, assert_whole, eager, one_sent
+from tests.producer_support import PATIENCE, TOPIC, Rig, assert_whole, eager, one_sent
 
 NOT_LEADER, FENCED_EPOCH, REQUEST_TIMED_OUT, INVALID_RECORD, INVALID_TIMESTAMP = 6, 74, 7, 87, 32
 ELSEWHERE = {9: ("elsewhere", 9092)}
@@ -156,6 +158,18 @@ def test_batches_change_places_on_their_way_to_a_new_leader() -> None:
     assert {one.node_id for one in rig.client.sent[3:]} == {9}
     assert [future.result(0).offset for future in futures] == [0, 1, 2]
     assert_whole(rig.pool)
+
+
+def test_leader_that_moved_costs_a_back_off_in_a_cluster() -> None:
+    # Twenty seconds that nobody waits for.
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic("moving", partitions=1)
+        settings: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
+            assert producer.send("moving", b"first").result(PATIENCE).offset == 0
+            leader, _ = cluster.leader("moving", 0)
+            cluster.move_leader("moving", 0, 3 - leader)
+            assert producer.send("moving", b"second").result(10).offset == 1
 
 
 # ---- throttling, and answers that make no sense ----------------------------------------------------------------------
