@@ -169,8 +169,7 @@ cdef class SenderCore:
             self._client.fail_connection(completion.node_id, error)
             self._retry_or_fail_all(request.batches, error)
             return 0
-        if answers.throttle_ms:
-            self._client.throttle(completion.node_id, completion.request, answers.throttle_ms)
+        self._client.throttle(completion.node_id, completion.request, answers.throttle_ms)
         for batch in request.batches:
             answer = answers.partitions.get((batch.topic, batch.partition))
             if answer is None:

@@ -26,6 +26,20 @@ def ask(rigged: Rig, broker: FakeBroker, pause: int, version: int = 3) -> None:
 
 
 # Kafka: testQuotaMetrics
+def test_throttle_times_are_not_told_to_who_counts_them() -> None:
+    with brokers() as (broker,), rig(broker) as rigged:
+        told: list[int] = []
+        rigged.client.on_throttle_time = told.append
+        rigged.connect(0)
+        del told[:]
+        for pause in (100, 0, 300):
+            ask(rigged, broker, pause)
+            rigged.clock.advance(1)
+        rigged.client.throttle(0, produce(version=9), 200)
+        assert told == [100, 0, 300, 200]
+        assert (sum(told) / len(told), max(told)) == (150, 300)
+
+
 def test_throttled_node_is_sent_to_or_left_alone_for_ever() -> None:
     with one_broker() as (rigged, broker):
         ask(rigged, broker, 3000)

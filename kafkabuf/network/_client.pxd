@@ -43,6 +43,7 @@ cdef class ClientCore:
     cdef int max_in_flight
     cdef double request_timeout             # seconds
     cdef double max_idle                    # seconds after which an unused connection is closed
+    cdef public object on_throttle_time     # callable(ms), told of every answer's throttle time; None
     # ---- thread: Sender
     cdef readonly dict _nodes               # node id -> NodeConnection
     cdef readonly list _completions         # the next poll returns them

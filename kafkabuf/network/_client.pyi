@@ -53,6 +53,7 @@ class ClientCore:
     _updater: MetadataUpdater
     _poller: Poller
     _nodes: dict[int, NodeConnection]
+    on_throttle_time: Callable[[int], None] | None
     _completions: list[Completion]
     _resolving: set[NodeConnection]
     _next_check: float

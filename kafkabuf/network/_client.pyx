@@ -123,9 +123,14 @@ cdef class ClientCore:
         return node.throttled_until and self._clock.monotonic() < node.throttled_until
 
     def throttle(self, int node_id, Request request, int throttle_ms):
-        """An answer asks for a pause: the node is not `ready` for so long, nor is a request to it late for that."""
+        """The pause that an answer asks for: the node is not `ready` for so long, nor is a request to it late for that.
+
+        To be called for every answer that tells one, be it 0.
+        """
         cdef InFlight entry
         cdef double pause = throttle_ms / 1000.0
+        if self.on_throttle_time is not None:
+            self.on_throttle_time(throttle_ms)
         node = self._nodes.get(node_id)
         if node is None or throttle_ms <= 0 or request.version < FIRST_TO_THROTTLE.get(request.api_key, 1):
             return
@@ -248,13 +253,13 @@ cdef class ClientCore:
             # A completion says that no socket reads the request's spans any more.
             raise ProtocolError(f"{node} answered request {correlation_id} before it was sent in full")
         cdef object entity = None
-        cdef int pause = 0
+        cdef int pause = -1
         if oldest.request.api_key != PRODUCE:
             # While the request is still among those that fail if this does.
             entity = messages.decode_response(oldest.request.api_key, oldest.request.version, frame)[1]
             pause = throttle_ms_of(entity)
         node.in_flight.popleft()
-        if pause:
+        if pause >= 0:
             self.throttle(node.node_id, oldest.request, pause)
         return self._complete(node, oldest, frame, None, entity)
 
@@ -278,9 +283,12 @@ cdef object broken(object node, object error):
     return ProtocolError(f"{node} is not understood: {error}") if isinstance(error, CorruptMessageError) else error
 
 
-cdef int throttle_ms_of(object entity) except? -1:
+cdef int throttle_ms_of(object entity) except -2:
+    """-1: the answer has no such field."""
     pause = getattr(entity, "throttle_time", None)
-    milliseconds = 0 if pause is None else round(pause.total_seconds() * 1000)
+    if pause is None:
+        return -1
+    milliseconds = round(pause.total_seconds() * 1000)
     if milliseconds < 0:
         raise CorruptMessageError(f"{type(entity).__name__} asks for a pause of {milliseconds} ms")
     return milliseconds
