@@ -199,6 +199,48 @@ def test_bad_metadata_is_believed_or_asked_for_no_more(lie: str, caplog: pytest.
         rigged.connect(0)
 
 
+GREETING = messages.encode_response(
+    messages.API_VERSIONS,
+    3,
+    1,
+    messages.build_response(
+        messages.API_VERSIONS,
+        3,
+        api_keys=[{"api_key": key, "min_version": 0, "max_version": 12} for key in (0, 3, 18)],
+    ),
+)[4:]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        GREETING[:-3],
+        GREETING + b"\0",
+        b"",
+        b"\0\0" + b"\x80\x80\x80\x80\x08" + bytes(40),  # 2^31 APIs
+        GREETING[:-5] + b"\xff\xff\xff\xff\0",  # a negative pause
+        b"\x7f\xff" + GREETING[2:],  # an error that nobody knows
+        b"\0\x23" + bytes(4),  # only versions it does not speak, and of those none
+    ],
+    ids=["early", "over-long", "empty", "2^31", "pause", "error", "nothing"],
+)
+def test_bad_greeting_is_believed_or_the_last(body: bytes) -> None:
+    with brokers(greets=False) as (broker,), rig(broker) as rigged:
+        rigged.poll_until(lambda: not broker.requests.empty())
+        broker.next_request().reply(body)
+        first = len(broker.sockets)
+        if body == b"\0\x23" + bytes(4):  # then it is asked in the oldest version
+            rigged.poll_until(lambda: not broker.requests.empty())
+            broker.next_request().reply(b"\0\x23" + bytes(4))
+        rigged.poll_until(lambda: rigged.client.connection_delay(-1) < 1)
+        assert not rigged.client.ready(-1)
+        assert rigged.client.in_flight(-1) == 0
+        rigged.clock.advance(2)
+        broker.greets = True
+        rigged.connect(0)
+        assert len(broker.sockets) > first
+
+
 def test_bad_answer_to_another_request_is_lost_with_its_connection() -> None:
     with brokers() as (broker,), rig(broker) as rigged:
         rigged.connect(0)
