@@ -207,6 +207,14 @@ class Cluster:
             raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
         return self.topics[name]
 
+    def partition_code(self, name: str, index: int) -> int:
+        """0 for a partition that exists, else the error code to answer with."""
+        try:
+            self.topic(name).partition(index)
+        except KafkaError as error:
+            return error.code
+        return 0
+
     def write_marker(self, where: tuple[str, int], marker: Marker) -> bool:
         """Ends a transaction in one partition; False if it has no leader to do so. What does not exist any more, and
         what a later epoch has written to, needs no marker."""

@@ -31,7 +31,8 @@ _UNSUPPORTED_VERSION = 35
 @dataclass(frozen=True, slots=True)
 class Api:
     """`decode` and `encode` default to kio's schemas: a handler then returns a mapping of plain values, or None to send
-    nothing. With `own_errors` the handler asks the fault queue by itself, else an injected error answers for it."""
+    nothing. With `own_errors` the handler asks the fault queue by itself, else an injected error answers for it;
+    `fails_after` says that it knows of errors that are told once the request has been carried out."""
 
     key: int
     min_version: int
@@ -40,6 +41,7 @@ class Api:
     decode: Callable[[Buffer, RequestHeader], Any]
     encode: Callable[[RequestHeader, Any], Frame]
     own_errors: bool
+    fails_after: bool
 
 
 APIS: dict[int, Api] = {}
@@ -58,11 +60,14 @@ def api(
     decode: Callable[[Buffer, RequestHeader], Any] = messages.decode_request_body,
     encode: Callable[[RequestHeader, Any], Frame] = _encode,
     own_errors: bool = False,
+    fails_after: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Registers the decorated function as the handler of an API."""
 
     def register(handler: Handler) -> Handler:
-        APIS[key] = Api(key, min_version, max_version, handler, decode, encode, own_errors)
+        APIS[key] = Api(
+            key, min_version, max_version, handler, decode, encode, own_errors, fails_after or not own_errors
+        )
         return handler
 
     return register
@@ -87,9 +92,12 @@ def dispatch(node: Node, frame: Buffer) -> tuple[int, Frame | Awaitable[Frame | 
         )
     header = messages.decode_request_header(frame)
     body = found.decode(frame, header)
-    if not found.own_errors and (errors := node.cluster.faults.take_errors(key)):
-        return key, found.encode(header, {"error_code": next(iter(errors.values()))})
+    faults = node.cluster.faults
+    if not found.own_errors and (code := faults.take_error(key)):
+        return key, found.encode(header, {"error_code": code})
     answer = found.handler(node, header, body)
+    if not found.own_errors and (code := faults.take_error(key, after=True)):
+        answer = {"error_code": code}
     if inspect.isawaitable(answer):
         return key, _later(found, header, answer)
     return key, None if answer is None else found.encode(header, answer)

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from kafkabuf.broker import apis
 from kafkabuf.broker.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.dispatch import APIS
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ClosedError, ConfigError
 
@@ -173,13 +174,18 @@ class EmbeddedCluster:
         """Makes a node the leader; the epoch rises, parked requests to the old one are answered."""
         self._call(lambda c: c.topic(topic).partition(partition).move_to(node_id))
 
-    def fail_next(self, api_key: int, error_code: int, times: int = 1, topic: str | None = None) -> None:
+    def fail_next(
+        self, api_key: int, error_code: int, times: int = 1, topic: str | None = None, *, after: bool = False
+    ) -> None:
         """The next `times` requests of an API are answered with an error, and nothing else happens.
 
         With `topic` only requests that name it count and only its partitions fail (Produce, Fetch, Metadata,
-        ListOffsets). For Produce nothing is appended.
+        ListOffsets). With `after` the request is carried out before it is answered so: for Produce the records are in
+        the log (Produce, and all APIs that do not name topics, those of transactions among them).
         """
-        self._call(lambda c: c.faults.fail(api_key, error_code, times, topic))
+        if after and not (api_key in APIS and APIS[api_key].fails_after):
+            raise ConfigError(f"requests of API key {api_key} cannot fail after they were carried out")
+        self._call(lambda c: c.faults.fail(api_key, error_code, times, topic, after))
 
     def delay_next(self, api_key: int, seconds: float, times: int = 1) -> None:
         """The next `times` answers of an API are held back; what was asked for has happened by then."""
@@ -188,6 +194,14 @@ class EmbeddedCluster:
     def drop_next(self, api_key: int, times: int = 1) -> None:
         """The next `times` requests of an API are carried out, but instead of an answer the connection is closed."""
         self._call(lambda c: c.faults.drop(api_key, times))
+
+    def hold_markers(self) -> None:
+        """From now on transactions that are to end stay so: CONCURRENT_TRANSACTIONS for whoever wants to go on."""
+        self._call(lambda c: c.transactions.hold())
+
+    def release_markers(self) -> None:
+        """Transactions that were held end, and later ones at once."""
+        self._call(lambda c: c.transactions.release())
 
     def clear_faults(self) -> None:
         self._call(lambda c: c.faults.clear())

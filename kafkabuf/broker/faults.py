@@ -11,6 +11,7 @@ class _Fault:
     value: float
     times: int
     topic: str | None = None
+    after: bool = False
 
 
 class Faults:
@@ -22,8 +23,8 @@ class Faults:
         self._delays: dict[int, list[_Fault]] = {}
         self._drops: dict[int, list[_Fault]] = {}
 
-    def fail(self, api_key: int, error_code: int, times: int, topic: str | None) -> None:
-        self._errors.setdefault(api_key, []).append(_Fault(error_code, times, topic))
+    def fail(self, api_key: int, error_code: int, times: int, topic: str | None, after: bool = False) -> None:
+        self._errors.setdefault(api_key, []).append(_Fault(error_code, times, topic, after))
 
     def delay(self, api_key: int, seconds: float, times: int) -> None:
         self._delays.setdefault(api_key, []).append(_Fault(seconds, times))
@@ -36,13 +37,18 @@ class Faults:
         self._delays.clear()
         self._drops.clear()
 
-    def take_errors(self, api_key: int, topics: Collection[str] = ()) -> dict[str | None, int]:
-        """The next error for a request that names `topics`: {topic: code}, or {None: code} for all of the request."""
+    def take_errors(self, api_key: int, topics: Collection[str] = (), *, after: bool = False) -> dict[str | None, int]:
+        """The next error for a request that names `topics`: {topic: code}, or {None: code} for all of the request.
+        `after`: of those to be told once the request has been carried out."""
         for fault in self._errors.get(api_key, ()):
-            if fault.topic is None or fault.topic in topics:
+            if fault.after == after and (fault.topic is None or fault.topic in topics):
                 _use(self._errors, api_key, fault)
                 return {fault.topic: int(fault.value)}
         return {}
+
+    def take_error(self, api_key: int, *, after: bool = False) -> int:
+        """The error code for a whole request, 0 for none."""
+        return next(iter(self.take_errors(api_key, after=after).values()), 0)
 
     def take_delay(self, api_key: int) -> float:
         """Seconds by which to hold back the answer."""

@@ -5,7 +5,7 @@
 
 A transactional id has one producer id and an epoch that rises whenever a producer with this id starts anew, is fenced,
 or (version 2) ends a transaction. Markers are written as soon as a transaction is to end, before its answer goes out;
-while `hold_markers` is set, or a partition has no leader, it stays in a Prepare state as it may in Kafka, and whoever
+while they are held (`hold`), or a partition has no leader, it stays in a Prepare state as it may in Kafka, and whoever
 asks gets CONCURRENT_TRANSACTIONS. The state belongs to the cluster, not to a node, and outlives the coordinating node;
 it runs in the event loop.
 
@@ -91,7 +91,7 @@ class Transactions:
         write_marker: Callable[[TopicPartition, Marker], bool],
         version: int,
     ) -> None:
-        self.hold_markers = False
+        self._held = False
         self._timer = timer
         self._next_producer_id = next_producer_id
         self._write_marker = write_marker
@@ -261,6 +261,13 @@ class Transactions:
         found.state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
         self._write_markers(found)
 
+    def hold(self) -> None:
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+        self.write_held_markers()
+
     def write_held_markers(self) -> None:
         """What had to wait is tried again."""
         for found in self._by_id.values():
@@ -268,7 +275,7 @@ class Transactions:
                 self._write_markers(found)
 
     def _write_markers(self, found: Transaction) -> None:
-        if self.hold_markers:
+        if self._held:
             return
         committed = found.state is State.PREPARE_COMMIT
         marker = Marker(found.producer_id, found.epoch, _COORDINATOR_EPOCH, committed)
@@ -277,7 +284,7 @@ class Transactions:
             return
         found.state = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
         if found.next_producer_id != NO_PRODUCER_ID:
-            found.previous_producer_id, found.last_epoch = found.producer_id, found.epoch
+            found.previous_producer_id = found.producer_id
             found.producer_id, found.epoch = found.next_producer_id, 0
             found.next_producer_id = NO_PRODUCER_ID
 

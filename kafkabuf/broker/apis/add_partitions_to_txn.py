@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
 
 
-@api(ADD_PARTITIONS_TO_TXN, 0, 5, own_errors=True)
+@api(ADD_PARTITIONS_TO_TXN, 0, 5, own_errors=True, fails_after=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    injected = next(iter(node.cluster.faults.take_errors(ADD_PARTITIONS_TO_TXN).values()), 0)
+    faults = node.cluster.faults
+    injected = faults.take_error(ADD_PARTITIONS_TO_TXN)
+    late = 0 if injected else faults.take_error(ADD_PARTITIONS_TO_TXN, after=True)
     if header.version < 4:
         producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
         wanted = _partitions(request.v3_and_below_topics)
         transactional_id = request.v3_and_below_transactional_id
         codes = dict.fromkeys(wanted, injected) if injected else _add(node, header, transactional_id, producer, wanted)
-        return {"results_by_topic_v3_and_below": _results(codes)}
+        return {"results_by_topic_v3_and_below": _results(dict.fromkeys(wanted, late) if late else codes)}
     if injected:
         return {"error_code": injected}
     results = []
@@ -33,7 +35,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         look = _verify if one.verify_only else _add
         codes = look(node, header, one.transactional_id, producer, wanted)
         results.append({"transactional_id": one.transactional_id, "topic_results": _results(codes)})
-    return {"results_by_transaction": results}
+    return {"error_code": late} if late else {"results_by_transaction": results}
 
 
 def _partitions(topics: Any) -> list[TopicPartition]:
@@ -43,7 +45,7 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 def _add(
     node: Node, header: RequestHeader, transactional_id: str, producer: Producer, wanted: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    codes = {one: _existence(node, one) for one in wanted}
+    codes = {one: node.cluster.partition_code(*one) for one in wanted}
     if any(codes.values()):
         return {one: code or OperationNotAttemptedError.code for one, code in codes.items()}
     try:
@@ -53,14 +55,6 @@ def _add(
     except KafkaError as error:
         return dict.fromkeys(wanted, code_for(error, header.version >= 2))
     return codes
-
-
-def _existence(node: Node, wanted: TopicPartition) -> int:
-    try:
-        node.cluster.topic(wanted[0]).partition(wanted[1])
-    except KafkaError as error:
-        return error.code
-    return 0
 
 
 def _verify(

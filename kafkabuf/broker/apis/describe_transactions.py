@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @api(DESCRIBE_TRANSACTIONS, 0, 0, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    code = next(iter(node.cluster.faults.take_errors(DESCRIBE_TRANSACTIONS).values()), 0)
+    code = node.cluster.faults.take_error(DESCRIBE_TRANSACTIONS)
     return {"transaction_states": [_describe(node, one, code) for one in request.transactional_ids]}
 
 

@@ -18,7 +18,7 @@ GROUP, TRANSACTION = 0, 1
 
 @api(FIND_COORDINATOR, 0, 5, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    code = next(iter(node.cluster.faults.take_errors(FIND_COORDINATOR).values()), 0)
+    code = node.cluster.faults.take_error(FIND_COORDINATOR)
     if getattr(request, "key_type", GROUP) not in (GROUP, TRANSACTION):
         code = InvalidRequestError.code
     # One key until version 3, a list of them from version 4.

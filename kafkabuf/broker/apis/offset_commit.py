@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kafkabuf.broker.dispatch import api
 from kafkabuf.broker.group_offsets import Committed
 from kafkabuf.broker.groups import Group
-from kafkabuf.errors import KafkaError, NotCoordinatorError
+from kafkabuf.errors import NotCoordinatorError
 from kafkabuf.protocol.messages import OFFSET_COMMIT, RequestHeader
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @api(OFFSET_COMMIT, 2, 9, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     group = node.cluster.groups.get(request.group_id)
-    code = next(iter(node.cluster.faults.take_errors(OFFSET_COMMIT).values()), 0)
+    code = node.cluster.faults.take_error(OFFSET_COMMIT)
     if not code and not node.coordinates(request.group_id):
         code = NotCoordinatorError.code
     if not code and (error := group.check_commit(request.member_id, request.generation_id_or_member_epoch)) is not None:
@@ -42,10 +42,8 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
 
 
 def _commit(node: Node, group: Group, topic: str, one: Any) -> int:
-    try:
-        node.cluster.topic(topic).partition(one.partition_index)
-    except KafkaError as error:
-        return error.code
+    if code := node.cluster.partition_code(topic, one.partition_index):
+        return code
     epoch = getattr(one, "committed_leader_epoch", -1)
     committed = Committed(one.committed_offset, epoch, one.committed_metadata)
     group.offsets.commit((topic, one.partition_index), committed)

@@ -19,7 +19,7 @@ _NEVER = Committed(-1, -1, "")
 
 @api(OFFSET_FETCH, 1, 9, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    code = next(iter(node.cluster.faults.take_errors(OFFSET_FETCH).values()), 0)
+    code = node.cluster.faults.take_error(OFFSET_FETCH)
     stable = getattr(request, "require_stable", False)
     if header.version < 8:
         return _fetch(node, request, stable, code)

@@ -58,14 +58,19 @@ def _encode(header: RequestHeader, answer: ProduceResponse) -> Frame:
     decode=produce.decode_request,
     encode=_encode,
     own_errors=True,
+    fails_after=True,
 )
 def handle(node: Node, header: RequestHeader, request: ProduceRequest) -> ProduceResponse | None:
     names = {topic: _name(node, topic) for topic, _ in request.topics}
-    injected = node.cluster.faults.take_errors(PRODUCE, list(names.values()))
+    faults = node.cluster.faults
+    before = faults.take_errors(PRODUCE, list(names.values()))
+    after = {} if before else faults.take_errors(PRODUCE, list(names.values()), after=True)
     topics: list[tuple[str | UUID, list[PartitionResult]]] = []
     for topic, partitions in request.topics:
-        code = injected.get(names[topic], injected.get(None, 0))
+        code = before.get(names[topic], before.get(None, 0))
         results = [_append(node, header, request, topic, code, *one) for one in partitions]
+        if late := after.get(names[topic], after.get(None, 0)):
+            results = [PartitionResult(one.partition, one.error_code or late) for one in results]
         topics.append((topic, [_hint(node, topic, one) for one in results]))
     if request.acks != 0:
         return ProduceResponse(topics, _endpoints(node, topics))

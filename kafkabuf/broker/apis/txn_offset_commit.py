@@ -19,14 +19,16 @@ _FIRST_TO_KNOW_ABORTABLE = 4
 _FIRST_OF_VERSION_2 = 5
 
 
-@api(TXN_OFFSET_COMMIT, 0, 5, own_errors=True)
+@api(TXN_OFFSET_COMMIT, 0, 5, own_errors=True, fails_after=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     codes = {
-        (topic.name, one.partition_index): _existence(node, topic.name, one.partition_index)
+        (topic.name, one.partition_index): node.cluster.partition_code(topic.name, one.partition_index)
         for topic in request.topics
         for one in topic.partitions
     }
-    code = next(iter(node.cluster.faults.take_errors(TXN_OFFSET_COMMIT).values()), 0)
+    faults = node.cluster.faults
+    code = faults.take_error(TXN_OFFSET_COMMIT)
+    late = 0 if code else faults.take_error(TXN_OFFSET_COMMIT, after=True)
     if not code and not all(codes.values()):
         code = _check(node, header, request)
     if not code:
@@ -38,7 +40,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
                 "partitions": [
                     {
                         "partition_index": one.partition_index,
-                        "error_code": codes[topic.name, one.partition_index] or code,
+                        "error_code": codes[topic.name, one.partition_index] or code or late,
                     }
                     for one in topic.partitions
                 ],
@@ -46,14 +48,6 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             for topic in request.topics
         ]
     }
-
-
-def _existence(node: Node, topic: str, index: int) -> int:
-    try:
-        node.cluster.topic(topic).partition(index)
-    except KafkaError as error:
-        return error.code
-    return 0
 
 
 def _check(node: Node, header: RequestHeader, request: Any) -> int:
