@@ -38,6 +38,7 @@ cdef class SenderCore:
     cdef int keep_fresh(self, list batches, double now) except -1
     cdef int count_in_flight(self, Batch batch, int change) except -1
     cpdef int on_completion(self, object completion) except -1
-    cdef int settle(self, ProduceRequest request, object completion) except -1
-    cdef int on_answer(self, ProduceRequest request, object completion) except -1
+    cdef bint settle(self, ProduceRequest request, object completion) except -1
+    cdef bint on_answer(self, ProduceRequest request, object completion) except -1
+    cdef int take_back(self, object node_id) except -1
     cdef int complete(self, PartitionQueue queue, Batch batch, base_offset, log_append_time) except -1

@@ -5,7 +5,7 @@ cimport cython
 from libc.math cimport INFINITY
 
 from kafkabuf._accumulator cimport PartitionQueue
-from kafkabuf._batch cimport Batch
+from kafkabuf._batch cimport PENDING, Batch
 from kafkabuf._drain cimport DrainCore, Ready
 from kafkabuf.network._frame cimport Frame
 
@@ -51,7 +51,7 @@ cdef class SenderCore:
         self.request_timeout_ms = config.request_timeout_ms
         # No answer starts a request after one of acks=0; and a Sender that compresses has better things to do than to
         # watch answers come.
-        self.goes_ahead = config.acks != 0 and accumulator.codec is None and self._producer_state is None
+        self.goes_ahead = config.acks != 0 and accumulator.codec is None
         self.ordered = config.max_in_flight_requests_per_connection == 1
         self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
         self.fresh_topics = set()
@@ -143,32 +143,51 @@ cdef class SenderCore:
         request = <ProduceRequest>context
         for batch in request.batches:
             batch.end_read()
-        self.settle(request, completion)
+        if not self.settle(request, completion):
+            self.take_back(completion.node_id)
         for batch in request.batches:
             self.count_in_flight(batch, -1)
         return 0
 
-    cdef int settle(self, ProduceRequest request, object completion) except -1:
+    cdef int take_back(self, object node_id) except -1:
+        # What goes next is to be asked again, now that a batch must be repeated: the broker remembers five only, so
+        # that no more may be on their way before that one is there.
+        cdef PartitionQueue queue
+        cdef Batch batch
+        for request in reversed(self._client.take_back(node_id, PRODUCE)):
+            for batch in (<ProduceRequest?>request.context).batches:
+                queue = self._accumulator.queue_of(batch)
+                batch.end_read()
+                if batch.outcome == PENDING:
+                    if self._producer_state is not None:
+                        self._producer_state.unnumber(queue, batch)
+                    self._accumulator.put_back(queue, batch)
+                self.count_in_flight(batch, -1)
+        return 0
+
+    cdef bint settle(self, ProduceRequest request, object completion) except -1:
+        """Whether the broker has all the request's batches."""
         cdef Batch batch
         if completion.error is not None:
             self._retry_or_fail_all(request.batches, completion.error)
-        elif completion.response is None:  # acks=0: written is all that will be known
+            return False
+        if completion.response is None:  # acks=0: written is all that will be known
             for batch in request.batches:
                 self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
-        else:
-            self.on_answer(request, completion)
-        return 0
+            return True
+        return self.on_answer(request, completion)
 
-    cdef int on_answer(self, ProduceRequest request, object completion) except -1:
+    cdef bint on_answer(self, ProduceRequest request, object completion) except -1:
         cdef Batch batch
         cdef Py_ssize_t expected = len(request.batches)
         cdef dict leaders = None
+        cdef bint has_all = True
         try:
             answers = parse_response(request.version, completion.response)
         except CorruptMessageError as error:
             self._client.fail_connection(completion.node_id, error)
             self._retry_or_fail_all(request.batches, error)
-            return 0
+            return False
         self._client.throttle(completion.node_id, completion.request, answers.throttle_ms)
         for batch in request.batches:
             answer = answers.partitions.get((batch.topic, batch.partition))
@@ -176,6 +195,7 @@ cdef class SenderCore:
                 expected = -1
                 text = f"the broker's answer leaves out {batch.topic}-{batch.partition}"
                 self._retry_or_fail(batch, CorruptMessageError(text))
+                has_all = False
                 continue
             if answer.leader >= 0 and answer.error_code in LEADS_NO_MORE:
                 leaders = leaders or {}
@@ -187,12 +207,13 @@ cdef class SenderCore:
                 self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
             else:
                 self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message), answer)
+                has_all = False
         if leaders is not None:
             self._on_leaders(leaders, answers)
         if len(answers.partitions) != expected:
             error = CorruptMessageError("a Produce answer is not of the partitions that were sent")
             self._client.fail_connection(completion.node_id, error)
-        return 0
+        return has_all
 
     cdef int complete(self, PartitionQueue queue, Batch batch, base_offset, log_append_time) except -1:
         queue.proven = True

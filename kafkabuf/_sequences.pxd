@@ -31,6 +31,7 @@ cdef class SequenceCore:
     cdef bint may_send(self, PartitionQueue queue, Batch head) except -1
     cdef bint is_current(self, PartitionQueue queue) noexcept
     cdef int number(self, PartitionQueue queue, Batch batch) except -1
+    cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1
     cdef int completed(self, PartitionQueue queue, Batch batch) except -1
     cdef int close_gap(self, PartitionQueue queue, Batch batch, Py_ssize_t place) except -1
 

@@ -50,6 +50,15 @@ cdef class SequenceCore:
         queue.in_sequence.append(batch)
         return 0
 
+    cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1:
+        """A drained batch was not sent after all: the numbers are free, unless an earlier attempt used them."""
+        cdef list under_way = queue.in_sequence
+        if batch.attempts == 0 and not batch.renumbered and under_way and under_way[len(under_way) - 1] is batch:
+            under_way.pop()
+            queue.next_sequence = batch.base_sequence
+            batch.producer_id = batch.producer_epoch = batch.base_sequence = -1
+        return 0
+
     cdef int completed(self, PartitionQueue queue, Batch batch) except -1:
         """The broker has the batch (Kafka's handleCompletedBatch)."""
         cdef list under_way = queue.in_sequence

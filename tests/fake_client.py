@@ -17,6 +17,7 @@ from kafkabuf.errors import ClosedError, KafkaError, UnsupportedVersionError
 from kafkabuf.network._frame import Frame
 from kafkabuf.network.client import Completion, Request
 from kafkabuf.protocol import messages
+from kafkabuf.protocol._produce import says_all_were_taken
 
 NEVER = float("inf")
 
@@ -155,6 +156,7 @@ class Sent:
     frame: Frame
     correlation_id: int
     produced: Produced
+    started: bool = False  # may be on the wire
 
     @property
     def partitions(self) -> list[int]:
@@ -196,6 +198,7 @@ class FakeClient:
     broken: list[tuple[int, KafkaError]] = field(default_factory=list)  # connections given up for their answers
     on_poll: Callable[[], object] = lambda: None
     _completions: list[Completion] = field(default_factory=list)
+    _held: set[int] = field(default_factory=set)  # nodes that start nothing before the Sender has seen an answer
 
     def ready(self, node_id: int) -> bool:
         return node_id not in self.unready and self.in_flight(node_id) < self.limit
@@ -234,9 +237,24 @@ class FakeClient:
         sent = Sent(node_id, request, frame, produced.correlation_id, produced)
         self.sent.append(sent)
         self.under_way.append(sent)
+        self._start(node_id)
+
+    def take_back(self, node_id: int, api_key: int) -> list[Request]:
+        waiting = [sent for sent in self.under_way if sent.node_id == node_id and not sent.started]
+        self.under_way = [sent for sent in self.under_way if sent not in waiting]
+        return [sent.request for sent in waiting]
+
+    def _start(self, node_id: int) -> None:
+        here = [sent for sent in self.under_way if sent.node_id == node_id]
+        for sent in here[: 0 if node_id in self._held else self.limit]:
+            sent.started = True
 
     def poll(self, timeout: float) -> list[Completion]:
         self.waits.append(timeout)
+        if not self._completions:  # else it is in this poll that they come
+            self._held.clear()
+            for node_id in {sent.node_id for sent in self.under_way}:
+                self._start(node_id)
         self.on_poll()
         return self._taken()
 
@@ -298,6 +316,9 @@ class FakeClient:
 
     def answer_with(self, sent: Sent, response: bytes | None) -> None:
         self.under_way.remove(sent)
+        if response is not None and not says_all_were_taken(sent.request.version, response):
+            self._held.add(sent.node_id)
+        self._start(sent.node_id)
         self._completions.append(Completion(sent.request, sent.node_id, response, None, 0.0))
 
     def fail(self, sent: Sent, error: KafkaError) -> None:

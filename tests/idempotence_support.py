@@ -43,6 +43,12 @@ def numbers(sent: Sent, partition: int = 0) -> tuple[int, int, int]:
     return producer_id, epoch, sequence
 
 
+def of_epoch(rig: Rig, epoch: int, partition: int = 0) -> list[int]:
+    """First numbers of all batches sent in an epoch, each once, in order."""
+    sent = [numbers(one, partition) for one in rig.client.sent if (TOPIC, partition) in one.produced.records]
+    return sorted({sequence for _, found, sequence in sent if found == epoch})
+
+
 def send_each(rig: Rig, count: int, partition: int = 0) -> list[RecordFuture]:
     """Send records one by one, each in a batch and a request of its own."""
     futures = []

@@ -14,7 +14,7 @@ from kafka.protocol.producer import ProduceResponse
 from kafkabuf._batch import Batch
 from kafkabuf.errors import CorruptMessageError
 from kafkabuf.protocol import messages
-from kafkabuf.protocol._produce import VERSIONS_BY_MAGIC, build_request, parse_response
+from kafkabuf.protocol._produce import VERSIONS_BY_MAGIC, build_request, parse_response, says_all_were_taken
 from tests.fake_client import Answer, decode_produce, encode_answer
 from tests.producer_support import Rig, assert_whole
 
@@ -163,6 +163,24 @@ def expected(version: int) -> dict[tuple[str, int], tuple[int, int, int, str | N
 @pytest.mark.parametrize("version", KIO_VERSIONS)
 def test_answer_by_kio_is_read_differently(version: int) -> None:
     assert found(version, kio_answer(version, ANSWERS)) == expected(version)
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_trouble_is_overlooked_at_a_glance(version: int) -> None:
+    names = [("t", 0), ("t", 200), ("longer" * 30, 1)]
+    good = {name: Answer(0, 2**40, 2**40) for name in names}
+    for encode in (kio_answer, lambda version, answers: encode_answer(version, 1, answers)):
+        for count in range(len(names) + 1):
+            assert says_all_were_taken(version, encode(version, {name: good[name] for name in names[:count]}))
+        bad = [Answer(45), Answer(-1), Answer(87)]
+        if version >= 8:
+            bad += [Answer(0, message="m"), Answer(0, record_errors=[(0, "text")])]
+        for name in names:
+            for answer in bad:
+                assert not says_all_were_taken(version, encode(version, good | {name: answer}))
+        whole = encode(version, good)
+        least = len(whole) - 7  # the throttle time and the last tags tell of no trouble
+        assert not any(says_all_were_taken(version, whole[:size]) for size in range(4, least))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -107,6 +107,22 @@ cdef class ClientCore:
         """
         self._send(self._connected(node_id), request)
 
+    def take_back(self, int node_id, int api_key):
+        """The requests of an API to a node that have not been started, oldest first. They never will be."""
+        cdef InFlight entry
+        cdef list taken = []
+        node = self._nodes.get(node_id)
+        if node is None or node.connection is None:
+            return taken
+        waiting = [node.in_flight.pop() for _ in (<Connection>node.connection).take_back()]
+        for entry in reversed(waiting):
+            if entry.request.api_key == api_key:
+                taken.append(entry.request)
+            else:
+                (<Connection>node.connection).send(entry.frame)
+                node.in_flight.append(entry)
+        return taken
+
     def api_version(self, int node_id, int api_key, supported):
         """The highest version of an API that the node and `supported` (range, or lowest and highest) share.
 

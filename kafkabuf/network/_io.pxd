@@ -17,6 +17,7 @@ cdef class Connection:
     cdef readonly bint connected
 
     cpdef int send(self, Frame frame) except -1
+    cpdef list take_back(self)
     cdef int forget_written(self) except -1
     cdef int cut_frames(self) except -1
 
@@ -42,6 +43,7 @@ cdef class Poller:
     cdef int let_in(self) except -1
     cdef void turn(self, int timeout_ms) noexcept nogil
     cdef bint flowing(self) noexcept nogil
+    cdef void enlist(self, Wire* wire) noexcept nogil
     cdef void write_listed(self) noexcept nogil
     cdef void serve_events(self, int timeout_ms) noexcept nogil
     cdef void write_out(self, Wire* wire) noexcept nogil

@@ -28,6 +28,9 @@ class Connection:
         Raises NetworkError when the connection is closed, ValueError for a frame that is empty or was sent before.
         """
 
+    def take_back(self) -> list[Frame]:
+        """The frames that wait to be started, oldest first. They may be sent again."""
+
     def take_frames(self) -> list[bytes]:
         """Whole frames received since the last call, without their 4-byte lengths, oldest first."""
 

@@ -24,7 +24,7 @@ from kafkabuf.network._socket cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP,
     EPOLLIN, EPOLLOUT, ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, LENGTH_PREFIX, LONGEST_FLOW_US,
     LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED,
-    NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Wire,
+    NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Spans, Wire,
     advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, gather, getsockopt,
     kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_wait_for_change, kb_wake_waiters, make_room,
     msghdr, recv, sendmsg, shutdown, socklen_t, start_waiting, worth_cutting,
@@ -73,11 +73,30 @@ cdef class Connection:
         if wire.waiting == NULL:
             wire.waiting = &frame.spans
         # An armed socket is full or not yet open: epoll says when trying makes sense.
-        if not wire.armed and not wire.listed:
-            wire.listed = True
-            wire.next_listed = self.poller.listed
-            self.poller.listed = wire
+        if not wire.armed:
+            self.poller.enlist(wire)
         return 0
+
+    cpdef list take_back(self):
+        cdef Wire* wire = &self.wire
+        cdef list taken = []
+        cdef Frame frame
+        cdef Spans* first = wire.waiting
+        while wire.waiting != NULL:
+            frame = <Frame> self.queue.pop()
+            frame.queued = False
+            frame.spans.following = NULL
+            taken.append(frame)
+            if &frame.spans == first:
+                wire.waiting = NULL
+        if wire.head == first:
+            wire.head = wire.tail = NULL
+        elif taken:
+            frame = <Frame> self.queue[len(self.queue) - 1]
+            frame.spans.following = NULL
+            wire.tail = &frame.spans
+        taken.reverse()
+        return taken
 
     def take_frames(self):
         taken, self.received = self.received, []
@@ -287,10 +306,16 @@ cdef class Poller:
         if self.failed or wire == NULL:
             return False
         while wire != NULL:
-            if wire.news != NEWS_FRAMES or wire.error or wire.waiting == NULL:
+            if wire.news != NEWS_FRAMES or wire.error or wire.waiting == NULL or wire.held:
                 return False
             wire = wire.next_news
         return True
+
+    cdef void enlist(self, Wire* wire) noexcept nogil:
+        if not wire.listed:
+            wire.listed = True
+            wire.next_listed = self.listed
+            self.listed = wire
 
     cdef void write_listed(self) noexcept nogil:
         cdef Wire* wire = self.listed
@@ -299,6 +324,7 @@ cdef class Poller:
         while wire != NULL:
             following = wire.next_listed
             wire.listed = False
+            wire.held = False
             self.write_out(wire)
             wire = following
 
@@ -377,7 +403,9 @@ cdef class Poller:
             if worth_cutting(wire):
                 self.report(wire, NEWS_FRAMES, 0)
             count_responses(wire)
-            if wire.waiting != NULL and wire.credit > 0 and not wire.armed:
+            if wire.held:
+                self.enlist(wire)
+            elif wire.waiting != NULL and wire.credit > 0 and not wire.armed:
                 self.write_out(wire)
         elif got == 0:
             self.report(wire, NEWS_FAILED, ERROR_END_OF_STREAM)

@@ -110,6 +110,10 @@ cdef enum:
     ERROR_FRAME_LENGTH = -2
 
 
+# Whether a response to a request of that version, `size` bytes without their length, tells of no trouble.
+ctypedef bint (*Judge)(const unsigned char* response, Py_ssize_t size, int version) noexcept nogil
+
+
 cdef struct Spans:
     # The bytes of one Frame as the socket sees them. Read without the GIL by the poll call, written only by the thread
     # that owns the Poller.
@@ -118,6 +122,8 @@ cdef struct Spans:
     Py_ssize_t room
     Py_ssize_t done         # items written entirely; a partly written item has been moved past its written bytes
     bint notify             # no response will tell the end (acks=0): the last byte going out is news of its own
+    Judge judge             # of its response; NULL: any will do
+    int version
     Spans* following        # the next frame of the same connection
 
 
@@ -132,6 +138,9 @@ cdef struct Wire:
     Spans* tail
     Spans* waiting          # the first of them that must not be started: as many as allowed are without a response
     int credit              # how many more may be started before a response comes
+    bint held               # a response told of trouble: nothing is started before the owner has seen it
+    Judge judge             # what the frame started last said of its response: good enough for a guess at them all
+    int version
     unsigned char* data     # received bytes not yet cut into frames
     Py_ssize_t length       # of these, how many there are
     Py_ssize_t room         # and how many fit
@@ -146,20 +155,26 @@ cdef struct Wire:
 
 cdef inline void start_waiting(Wire* wire) noexcept nogil:
     """Let as many frames go out as there is credit for."""
-    while wire.waiting != NULL and (wire.credit > 0 or wire.waiting.notify):
+    while wire.waiting != NULL and (wire.waiting.notify or (wire.credit > 0 and not wire.held)):
         wire.credit -= not wire.waiting.notify
+        wire.judge = wire.waiting.judge
+        wire.version = wire.waiting.version
         wire.waiting = wire.waiting.following
 
 
 cdef inline void count_responses(Wire* wire) noexcept nogil:
-    """Every whole frame received allows another request."""
+    """Every whole frame received allows another request, unless it tells of trouble."""
     cdef int size
+    cdef unsigned char* response
     while wire.length - wire.counted >= LENGTH_PREFIX:
         size = <int> kb_big_endian(wire.data + wire.counted)
         if size < SMALLEST_FRAME or size > wire.max_frame or wire.length - wire.counted - LENGTH_PREFIX < size:
             return
+        response = wire.data + wire.counted + LENGTH_PREFIX
         wire.counted += LENGTH_PREFIX + size
         wire.credit += 1
+        if wire.judge != NULL and not wire.judge(response, size, wire.version):
+            wire.held = True
 
 
 cdef inline size_t gather(Wire* wire, iovec* vector) noexcept nogil:

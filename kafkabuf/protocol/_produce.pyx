@@ -93,6 +93,8 @@ def build_request(int version, int correlation_id, bytes client_id, int acks, in
     p = put_tags(p, flexible)
     if p > span:
         frame.add(span, p - span)
+    frame.spans.judge = took_all
+    frame.spans.version = version
     put_i32(begin, <int32_t>(p - begin - 4 + records))
     for batch in batches:
         batch.start_read()
@@ -223,6 +225,89 @@ cdef class Reader:
             nodes[node_id] = (host, port, self.string())
             self.tags()
         return 0
+
+
+# ---- at a glance, without the GIL ------------------------------------------------------------------------------------
+
+cdef struct Scan:
+    const uint8_t* at
+    Py_ssize_t left                 # negative once the answer ended too early
+
+
+cdef inline uint64_t scan(Scan* s, int size) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int i
+    s.left -= size
+    if s.left < 0:
+        return 0
+    for i in range(size):
+        value = (value << 8) | s.at[i]
+    s.at += size
+    return value
+
+
+cdef inline uint64_t scan_varint(Scan* s) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef uint64_t byte = 0x80
+    cdef int shift = 0
+    while byte >= 0x80 and shift <= 28:
+        byte = scan(s, 1)
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return value
+
+
+cdef inline int64_t scan_count(Scan* s, bint flexible, int size) noexcept nogil:
+    return <int64_t>scan_varint(s) - 1 if flexible else <int64_t>scan(s, size)
+
+
+cdef inline void scan_over(Scan* s, uint64_t size) noexcept nogil:
+    if s.left >= 0 and size > <uint64_t>s.left:
+        s.left = -1
+    if s.left >= 0:
+        s.at += size
+        s.left -= <Py_ssize_t>size
+
+
+cdef inline void scan_tags(Scan* s, bint flexible) noexcept nogil:
+    cdef uint64_t count = scan_varint(s) if flexible else 0
+    while count > 0 and s.left >= 0:
+        scan_varint(s)
+        scan_over(s, scan_varint(s))
+        count -= 1
+
+
+cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version) noexcept nogil:
+    """Whether every batch was taken. An answer with words to explain something counts as none."""
+    cdef bint flexible = version >= 9
+    cdef int64_t topics, partitions
+    cdef Scan s
+    s.at = answer
+    s.left = size
+    scan_over(&s, 4)
+    scan_tags(&s, flexible)
+    topics = scan_count(&s, flexible, 4)
+    while topics > 0 and s.left >= 0:
+        scan_over(&s, <uint64_t>scan_count(&s, flexible, 2))
+        partitions = scan_count(&s, flexible, 4)
+        while partitions > 0 and s.left >= 0:
+            scan_over(&s, 4)
+            if scan(&s, 2) != 0:
+                return False
+            scan_over(&s, 24 if version >= 5 else 16)
+            # No errors of single records, no message.
+            if flexible and scan(&s, 2) != 0x0100 or version == 8 and scan(&s, 6) != 0xFFFF:
+                return False
+            scan_tags(&s, flexible)
+            partitions -= 1
+        scan_tags(&s, flexible)
+        topics -= 1
+    return s.left >= 0
+
+
+def says_all_were_taken(int version, const uint8_t[::1] frame not None):
+    """What the poll call thinks of an answer, for tests."""
+    return frame.shape[0] > 0 and took_all(&frame[0], frame.shape[0], version)
 
 
 def parse_response(int version, const uint8_t[::1] frame not None):
