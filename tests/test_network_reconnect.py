@@ -279,12 +279,17 @@ def test_broker_that_sends_the_client_back_is_not_heard(strategy: str) -> None:
             assert rigged.metadata.snapshot.brokers[0].port == first.port
             return
         assert "was left: a broker asked to begin again" in str(done[0].error)
+        visits = len(first.sockets)
+        rigged.clock.advance(0.2)
+        assert not rigged.client.ready(0), "whoever asks for it finds it forgotten"
 
         def moved() -> bool:
             rigged.clock.advance(0.3)
             brokers = rigged.metadata.snapshot.brokers
             return bool(brokers and brokers[0].port == second.port)
 
+        rigged.settle()
+        assert len(first.sockets) == visits
         rigged.poll_until(moved)
 
 

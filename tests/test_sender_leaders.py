@@ -167,7 +167,8 @@ def test_leader_that_moved_costs_a_back_off_in_a_cluster() -> None:
         settings: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
             assert producer.send("moving", b"first").result(PATIENCE).offset == 0
-            leader, _ = cluster.leader("moving", 0)
+            leader, epoch = cluster.leader("moving", 0)
+            assert producer.accumulator.topics["moving"].queues[0].leader_epoch == epoch
             cluster.move_leader("moving", 0, 3 - leader)
             assert producer.send("moving", b"second").result(10).offset == 1
 
