@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import kafka
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, TopicPartition
@@ -14,11 +14,19 @@ from tests.record_support import SampleRecord
 
 PATIENCE = 30.0  # seconds without a record after which a reader gives up
 
+
+class Server(Protocol):
+    """Whatever listens: a node or a cluster."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
 # The records of a partition by offset.
 Partition = dict[int, SampleRecord]
 
 
-def read_with_kafka_python(server: RealKafka, topic: str, partitions: int = 1) -> list[Partition]:
+def read_with_kafka_python(server: Server, topic: str, partitions: int = 1) -> list[Partition]:
     """All records of a topic, by partition."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap_servers, enable_auto_commit=False)
     try:
@@ -39,7 +47,7 @@ def read_with_kafka_python(server: RealKafka, topic: str, partitions: int = 1) -
         consumer.close()
 
 
-def read_with_confluent(server: RealKafka, topic: str, partitions: int = 1, wait_for: int = 0) -> list[Partition]:
+def read_with_confluent(server: Server, topic: str, partitions: int = 1, wait_for: int = 0) -> list[Partition]:
     """All records of a topic, by partition; with `wait_for`, at least so many, which may be on their way yet."""
     consumer = Consumer(
         {
@@ -74,7 +82,7 @@ def read_with_confluent(server: RealKafka, topic: str, partitions: int = 1, wait
         consumer.close()
 
 
-Reader = Callable[[RealKafka, str, int], list[Partition]]
+Reader = Callable[[Server, str, int], list[Partition]]
 READERS: list[Reader] = [read_with_kafka_python, read_with_confluent]
 
 
