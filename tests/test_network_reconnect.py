@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from kafkabuf.errors import TimeoutError
 from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.resolve import Address, connect
-from tests.network_support import FakeBroker, Rig, cluster_of, produce, rig, topic_of
+from tests.network_support import PATIENCE, FakeBroker, Rig, cluster_of, produce, rig, topic_of
 
 
 @contextmanager
@@ -116,6 +117,19 @@ def test_unanswered_connection_attempt_is_waited_for_for_ever() -> None:
                 rigged.settle()
                 assert 0 < rigged.client.connection_delay(-1) < 2
                 rigged.clock.advance(2)
+        for sock in crowd:
+            sock.close()
+
+
+def test_poll_sleeps_past_the_end_of_the_attempt_that_it_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        crowd = [connect(Address(socket.AF_INET, listener.getsockname())) for _ in range(3)]
+        with rig(listener.getsockname(), socket_connection_setup_timeout_ms=20) as rigged:
+            rescue = threading.Timer(PATIENCE, rigged.client.wakeup)
+            rescue.start()
+            rigged.client.poll(None)  # connects; the clock stands still, but it must come back to look
+            assert rescue.is_alive()
+            rescue.cancel()
         for sock in crowd:
             sock.close()
 

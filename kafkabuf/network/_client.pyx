@@ -200,7 +200,9 @@ cdef class ClientCore:
         Completions of one node come in the order its requests were sent. May return early with none.
         """
         cdef double now = self._clock.monotonic()
-        cdef double wait = min(self.metadata_wait(now), self._next_check - now)
+        cdef double wait = self.metadata_wait(now)
+        # Not in one expression: Cython's min() reads its second operand first, and the first may start what has an end.
+        wait = min(wait, self._next_check - now)
         if timeout is not None:
             wait = min(wait, <double>timeout)
         for connection in self._poller.poll(wait):

@@ -41,7 +41,7 @@ def resolve(host: str, port: int) -> list[Address]:
 class Lookup:
     """A host on its way to its addresses, in a thread of its own: a name server may take half a minute to answer.
 
-    `done` is set last, then `on_done` called, both in that thread. A host that is an address already is done at once.
+    There `done` is set last, then `on_done` called. A host that is an address already is done at once.
     """
 
     def __init__(self, host: str, port: int, resolver: Resolver, on_done: Callable[[], None]) -> None:
@@ -53,12 +53,16 @@ class Lookup:
         self.addresses: Sequence[Address] = ()
         self.error: KafkaError | None = None
         if _is_address(host):
-            self._run()
+            self._resolve()
         else:
             # A daemon: nothing can end getaddrinfo early, and the interpreter must not wait for it.
             threading.Thread(target=self._run, name=f"kafkabuf-resolve-{host}", daemon=True).start()
 
     def _run(self) -> None:
+        self._resolve()
+        self._on_done()
+
+    def _resolve(self) -> None:
         try:
             self.addresses = self._resolver(self._host, self._port)
         except KafkaError as error:
@@ -66,7 +70,6 @@ class Lookup:
         except Exception as error:
             self.error = NetworkError(f"host name {self._host!r} cannot be resolved: {error}")
         self.done = True
-        self._on_done()
 
 
 def _is_address(host: str) -> bool:
