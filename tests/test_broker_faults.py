@@ -105,6 +105,12 @@ def test_wrong_node_does_not_name_the_right_one(version: int) -> None:
         assert [(each.node_id, each.host, each.port) for each in answer.node_endpoints] == expected
 
 
+def test_leader_that_does_not_exist_breaks_the_answer(world: World) -> None:
+    world.cluster.move_leader("t", 0, 9)
+    one = world.client.produce("t", batch([b"x"]), version=10)
+    assert (one.error_code, one.current_leader.leader_id) == (6, 9)
+
+
 def test_unknown_topic_id_is_taken(world: World) -> None:
     data = [{"topic_id": uuid.UUID(int=5), "partition_data": [{"index": 0, "records": batch([b"x"])}]}]
     answer = world.client.ask(messages.PRODUCE, 13, acks=1, timeout=1000, topic_data=data)

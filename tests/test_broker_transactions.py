@@ -11,9 +11,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.batch import BatchInfo
 from kafkabuf.broker.cluster import Cluster
 from kafkabuf.broker.control import Marker, control_batch
-from kafkabuf.broker.producer_state import EXPIRATION_MS
+from kafkabuf.broker.groups import offsets_partition
+from kafkabuf.broker.log import PartitionLog
+from kafkabuf.broker.producer_state import EXPIRATION_MS, AbortedTransaction, ProducerStates
 from kafkabuf.protocol import messages
 from tests import transaction_steps
 from tests.raw_client import RawClient
@@ -111,6 +114,15 @@ def test_timeout_of_a_transaction_that_ended_hits_the_next(world: World) -> None
     assert world.stable() == 4
 
 
+def test_timeout_begins_anew_with_each_partition(world: World) -> None:
+    producer = world.start(timeout=3_000)
+    world.send(producer, 0)
+    world.advance(2)
+    world.send(producer, 0, partition=1)
+    world.advance(1)
+    assert (world.stable(0), world.stable(1)) == (2, 2)
+
+
 def test_idle_producer_times_out(world: World) -> None:
     producer = world.start(timeout=1_000)
     world.advance(100)
@@ -163,7 +175,13 @@ def test_epochs_run_over(world: World) -> None:
     # Its answer was lost: the same again, and the new id recovers from the old one.
     assert world.end(last, True) == (0, fresh, 0)
     assert world.end(last, False)[0] == 48
+    assert world.init(known=(producer[0], 0))[0] == 90
     assert world.init(known=last)[:2] == (0, fresh)
+    # And once more, without a start in between.
+    world.cluster._call(use_up)
+    _, second, _ = world.end((fresh, 32766), False)
+    assert world.end((fresh, 32766), False) == (0, second, 0)
+    fresh = second
     # The present epoch is used up at the start of a producer.
     world.cluster._call(use_up)
     assert world.init()[1:] == (fresh + 1, 0)
@@ -279,6 +297,31 @@ def test_commit_outside_the_transaction_is_undone_by_its_end(world: World) -> No
     commit(6, False)
     world.end(producer, True)
     assert committed() == 6
+
+
+@pytest.mark.parametrize(("name", "partition"), [("group", 47), ("polygenelubricants", 0), ("", 0), ("grüße", 23)])
+def test_group_is_in_another_partition_than_javas_hash_says(name: str, partition: int) -> None:
+    assert offsets_partition(name) == partition
+
+
+def test_aborted_transaction_is_forgotten_while_its_marker_is_there() -> None:
+    states = ProducerStates()
+    states.append(BatchInfo(3, 0, 2, 5, 0, 0, True), 10, 0)
+    states.end(Marker(5, 0, 0, False), 13, 0)
+    states.forget_aborted_before(13)
+    assert states.aborted == [AbortedTransaction(5, 10, 13)]
+    states.forget_aborted_before(14)
+    assert states.aborted == []
+
+
+def test_aborted_transactions_out_of_reach_are_named() -> None:
+    log = PartitionLog()
+    for producer_id in range(3):
+        log.append(b"", BatchInfo(3, 0, 2, producer_id, 0, 0, True), 0)
+        log.append_marker(Marker(producer_id, 0, 0, False), 0, 0)
+    assert [one.first_offset for one in log.aborted(0, 12)] == [0, 4, 8]
+    assert [one.first_offset for one in log.aborted(3, 8)] == [0, 4]
+    assert [one.first_offset for one in log.aborted(4, 9)] == [4, 8]
 
 
 def test_aborted_transactions_pile_up_behind_retention() -> None:

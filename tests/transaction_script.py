@@ -203,20 +203,31 @@ class Script:
 
     def stable_offset(self, expected: int, partition: int = 0) -> None:
         """Waits until the markers have been written up to here."""
+        self._reached(expected, partition, lambda one: one.last_stable_offset)
+
+    def high_watermark(self, expected: int, partition: int = 0) -> None:
+        self._reached(expected, partition, lambda one: one.high_watermark)
+
+    def _reached(self, expected: int, partition: int, look: Any) -> None:
         for _ in range(250):
-            if self.client.fetch(self.topic, 0, partition=partition).last_stable_offset >= expected:
+            if look(self.client.fetch(self.topic, 0, partition=partition)) >= expected:
                 return
             time.sleep(0.02)
-        raise AssertionError(f"the last stable offset does not come to {expected}")
+        raise AssertionError(f"partition {partition} does not come to offset {expected}")
 
     def fetch(self, step: str, offset: int, *, partition: int = 0, committed: bool = True) -> None:
-        """All that can be read from `offset` on: a broker may bring it in more than one answer."""
+        """All that can be read from `offset` on: a broker may bring it in more than one answer. Kafka looks up aborted
+        transactions by position, and so may name some that began behind what it brings."""
         first = self.client.fetch(self.topic, offset, partition=partition, isolation_level=int(committed))
         aborted: list[tuple[str | int, int]] = []
         batches: list[tuple[int, int, int, int, int]] = []
         one = first
         while one.records:
-            found = [(self.id(each.producer_id), each.first_offset) for each in one.aborted_transactions or ()]
+            found = [
+                (self.id(each.producer_id), each.first_offset)
+                for each in one.aborted_transactions or ()
+                if each.first_offset < one.last_stable_offset
+            ]
             aborted += [each for each in found if each not in aborted]
             batches += heads(bytes(one.records))
             offset = batches[-1][0] + batches[-1][4] + 1

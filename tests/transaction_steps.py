@@ -37,6 +37,8 @@ def idempotence(script: Script) -> None:
     send("unknown producer, not from zero", 7, (one[0] + 5_000_000, 0))
     send("unknown producer goes on", 8, (one[0] + 5_000_000, 0))
     send("unknown producer, high epoch", 7, (one[0] + 5_000_001, 9), partition=1)
+    send("a first batch", 0, partition=1)
+    send("new epoch, the same first batch", 0, raised, partition=1)
     top = 2**31 - 1
     send("near the end of sequences", top - 1, (one[0] + 5_000_002, 0), partition=2)
     send("across the end", top, (one[0] + 5_000_002, 0), partition=2, count=3)
@@ -310,5 +312,24 @@ def _producers(script: Script, partition: int) -> list[tuple[Any, ...]]:
     return [(int(one.error_code),), *found]
 
 
-PARTITIONS = 11
-PARTS = (idempotence, identities, first_version, offsets, second_version, administration)
+def interleaved(script: Script) -> None:
+    """Two transactions at once: the older one holds readers back. Partition 11."""
+    one = script.init("mixed: init", f"{script.name}-older", version=5)
+    two = script.init("mixed: init of another", f"{script.name}-younger", version=5)
+    script.produce("mixed: plain", None, (one[0] + 7_000_000, 0), 0, partition=11, transactional=False)
+    script.produce("mixed: older", f"{script.name}-older", one, 0, partition=11, version=12)
+    script.produce("mixed: younger", f"{script.name}-younger", two, 0, partition=11, version=12, count=3)
+    script.end("mixed: younger is aborted", f"{script.name}-younger", two, False, version=5)
+    script.high_watermark(6, 11)
+    script.fetch("mixed: up to the older", 0, partition=11)
+    script.list_offset("mixed: by time, behind the last stable offset", 1_600_000_000_001, committed=True, partition=11)
+    script.list_offset("mixed: by time, any", 1_600_000_000_001, committed=False, partition=11)
+    script.end("mixed: older is committed", f"{script.name}-older", one, True, version=5)
+    script.stable_offset(7, 11)
+    script.fetch("mixed: all", 0, partition=11)
+    script.fetch("mixed: within the aborted", 3, partition=11)
+    script.list_offset("mixed: by time", 1_600_000_000_001, committed=True, partition=11)
+
+
+PARTITIONS = 12
+PARTS = (idempotence, identities, first_version, offsets, second_version, administration, interleaved)

@@ -220,7 +220,7 @@ class Cluster:
         what a later epoch has written to, needs no marker."""
         name, index = where
         if name == OFFSETS_TOPIC:
-            self.groups.end_transaction(index, marker.producer_id, marker.committed)
+            self.groups.end_transaction(marker.producer_id, marker.committed)
             return True
         try:
             partition = self.topic(name).partition(index)

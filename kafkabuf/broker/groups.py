@@ -359,8 +359,7 @@ class Groups:
             self._by_id[group_id] = Group(group_id, self.timer)
         return self._by_id[group_id]
 
-    def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
-        """A marker for a partition of the offsets topic: for every group in it."""
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """A marker for the offsets topic: every group whose offsets took part sees the end."""
         for group in self._by_id.values():
-            if offsets_partition(group.group_id) == partition:
-                group.offsets.end_transaction(producer_id, committed)
+            group.offsets.end_transaction(producer_id, committed)

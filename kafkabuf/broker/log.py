@@ -135,7 +135,9 @@ class PartitionLog:
 
     def aborted(self, offset: int, limit: int) -> list[AbortedTransaction]:
         """The transactions whose records between two offsets a reader has to pass over."""
-        return [one for one in self.producers.aborted if one.last_offset >= offset and one.first_offset < limit]
+        found = self.producers.aborted
+        first = bisect_left(found, offset, key=lambda one: one.last_offset)
+        return [one for one in islice(found, first, None) if one.first_offset < limit]
 
     def _index(self, offset: int) -> int:
         """The index of the batch that holds `offset`; the number of batches if there is none."""
