@@ -30,8 +30,9 @@ cdef class SequenceCore:
         if not under_way:
             return True
         # A leader that knows nothing of this producer takes whatever number comes first: it gets one batch to begin
-        # with. And what is to go under new numbers must not be overtaken by what comes after it.
-        return (queue.proven and self.is_current(queue)
+        # with. One that is repeated may be forgotten as soon as five come after it, answered or not. And what is to go
+        # under new numbers must not be overtaken by what comes after it.
+        return (queue.proven and self.is_current(queue) and (<Batch>under_way[0]).attempts == 0
                 and not (<Batch>under_way[len(under_way) - 1]).renumbered)
 
     cdef bint is_current(self, PartitionQueue queue) noexcept:
