@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient, TopicPartition
 
 from tests.jars import resolve_kafka
 from tests.real_kafka import KAFKA_4, RealKafka, RealKafkaError, admin_client, create_topic, free_ports
@@ -92,6 +93,22 @@ class RealCluster:
         """The number of the node that leads."""
         found = self._admin().list_topics(topic, timeout=_PATIENCE).topics[topic].partitions
         return int(found[partition].leader)
+
+    def move_leader(self, topic: str, partition: int = 0) -> int:
+        """Another node leads now, and none was stopped; its number."""
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+        try:
+            old = self.leader(topic, partition)
+            others = [number for number in self.nodes if number != old]
+            admin.alter_partition_reassignments({TopicPartition(topic, partition): [*others, old]})
+            deadline = time.monotonic() + _PATIENCE
+            while (new := self.leader(topic, partition)) == old:
+                admin.elect_leaders(0, {topic: [partition]}, raise_errors=False)  # the first in the list, once it is
+                if time.monotonic() > deadline:
+                    raise RealKafkaError(f"{topic}-{partition} is still led by {old} after {_PATIENCE} s.")
+            return new
+        finally:
+            admin.close()
 
     def kill(self, number: int) -> None:
         """kill -9, at once."""

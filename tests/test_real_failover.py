@@ -82,3 +82,19 @@ def test_a_killed_leader_loses_doubles_or_reorders_records(real_cluster: RealClu
             int((read[partition][offset].value or b"").removesuffix(PADDING)) for offset in sorted(read[partition])
         ]
         assert values == list(range(partition, feed.sent, PARTITIONS))
+
+
+def test_leader_that_moved_is_waited_for_though_the_old_one_names_it(real_cluster: RealCluster) -> None:
+    # KIP-951; the back-off of some 10 s holds for Metadata requests too.
+    real_cluster.create_topic("moving")
+    with KafkaProducer(
+        bootstrap_servers=real_cluster.bootstrap_servers,
+        linger_ms=0,
+        retry_backoff_ms=10_000,
+        retry_backoff_max_ms=10_000,
+    ) as producer:
+        assert producer.send("moving", b"first").result(PATIENCE).offset == 0
+        real_cluster.move_leader("moving")
+        with KafkaProducer(bootstrap_servers=real_cluster.bootstrap_servers, linger_ms=0) as other:
+            assert other.send("moving", b"second").result(PATIENCE)  # the new leader knows by now that it is one
+        assert producer.send("moving", b"third").result(7)
