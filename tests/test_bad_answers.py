@@ -18,11 +18,21 @@ from kafkabuf.metadata import Metadata
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.protocol import messages
 from tests.fake_client import Answer, Produced, decode_produce, encode_answer
-from tests.network_support import PATIENCE, FakeBroker, Received, brokers, cluster_of, config_for, rig, topic_of
+from tests.network_support import (
+    ALL_VERSIONS,
+    PATIENCE,
+    FakeBroker,
+    Received,
+    brokers,
+    cluster_of,
+    config_for,
+    rig,
+    topic_of,
+)
 from tests.producer_support import assert_whole
+from tests.test_messages import sample
 
 TOPIC = "t"
-INT32_MAX = 2**31 - 1
 
 # ---- Produce ---------------------------------------------------------------------------------------------------------
 
@@ -78,6 +88,9 @@ class Teller(threading.Thread):
 
     def run(self) -> None:
         while (received := self.broker.requests.get()) is not None:
+            if received.header.api_key == messages.INIT_PRODUCER_ID:
+                received.reply_entity(error_code=0, producer_id=7, producer_epoch=0, throttle_time=0)
+                continue
             produced = decode_produce(len(received.frame).to_bytes(4, "big") + received.frame)
             lying = self.told < self.lies
             self.told += lying
@@ -99,14 +112,13 @@ def framed(body: bytes) -> bytes:
 @contextlib.contextmanager
 def honest_and_liar(lie: str, lies: float, **more: Any) -> Iterator[tuple[KafkaProducer, FakeBroker, FakeBroker]]:
     """A producer of a topic whose partition 0 is led by an honest broker, 1 by one that lies."""
-    with brokers(2) as (honest, liar):
+    with brokers(2, versions={**ALL_VERSIONS, messages.INIT_PRODUCER_ID: (0, 4)}) as (honest, liar):
         tellers = [Teller(honest), Teller(liar, lie, lies)]
         defaults: dict[str, Any] = {
             "linger_ms": 0,
             "retry_backoff_ms": 1,
             "reconnect_backoff_ms": 1,
             "request_timeout_ms": 5_000,
-            "enable_idempotence": False,
         }
         try:
             with KafkaProducer(bootstrap_servers="{}:{}".format(*honest.address), **(defaults | more)) as producer:
@@ -119,10 +131,13 @@ def honest_and_liar(lie: str, lies: float, **more: Any) -> Iterator[tuple[KafkaP
                 teller.stop()
 
 
+@pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("lie", [*LIES, *WHOLE_FRAMES])
-def test_bad_answer_fails_more_than_its_connection_or_less(lie: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_answer_fails_more_than_its_connection_or_less(
+    lie: str, idempotent: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, "kafkabuf.network")
-    with honest_and_liar(lie, 1) as (producer, honest, liar):
+    with honest_and_liar(lie, 1, enable_idempotence=idempotent) as (producer, honest, liar):
         before = len(honest.sockets)
         futures = [producer.send(TOPIC, b"v", partition=partition) for partition in (0, 1, 0, 1, 0, 1)]
         assert [future.result(PATIENCE).offset for future in futures]
@@ -290,3 +305,31 @@ def test_metadata_with_wrong_bytes_raises_something_else(version: int, changes: 
     assert metadata.time_to_update(0.0) < float("inf"), "whatever it said, there will be another request"
     for topic in metadata.snapshot.topics.values():
         assert [info.partition for info in topic.partitions] == list(range(len(topic.partitions)))
+
+
+def versions_of(key: int) -> tuple[int, int]:
+    known = messages.known_versions(key)
+    return known.start, known.stop - 1
+
+
+# Every API whose answers the client reads through kio, in the newest version and the oldest.
+OTHER_APIS = [(key, version) for key in (10, 17, 18, 22, 24, 25, 26, 28, 36) for version in versions_of(key)]
+OTHER_FRAMES = {
+    api: messages.encode_response(*api, 1, sample(messages.response_class(*api), filled=True)) for api in OTHER_APIS
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    api=st.sampled_from(OTHER_APIS),
+    changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),
+    cut=st.integers(0, 60),
+)
+def test_answer_with_wrong_bytes_raises_something_else(
+    api: tuple[int, int], changes: list[tuple[int, int]], cut: int
+) -> None:
+    frame = bytearray(OTHER_FRAMES[api])
+    for place, value in changes:
+        frame[place % len(frame)] = value
+    with contextlib.suppress(CorruptMessageError):
+        messages.decode_response(*api, bytes(frame[: len(frame) - max(cut - 50, 0)]))
