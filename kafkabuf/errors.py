@@ -213,6 +213,10 @@ class InvalidReplicationFactorError(KafkaError, ValueError):
     code = 38
 
 
+class InvalidReplicaAssignmentError(KafkaError, ValueError):
+    code = 39
+
+
 class InvalidConfigError(KafkaError):
     code = 40
 

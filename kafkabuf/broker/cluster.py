@@ -16,14 +16,14 @@ from kafkabuf.broker.batch import Limits
 from kafkabuf.broker.control import Marker
 from kafkabuf.broker.faults import Faults
 from kafkabuf.broker.groups import OFFSETS_TOPIC, Groups
-from kafkabuf.broker.log import PartitionLog
 from kafkabuf.broker.server import Connection, Listener
 from kafkabuf.broker.timer import Timer
-from kafkabuf.broker.topics import NO_LEADER, Partition, Topic, check_name, int_config
+from kafkabuf.broker.topics import NO_LEADER, Topic, check_name, int_config
 from kafkabuf.broker.transactions import Transactions
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
     InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     KafkaError,
@@ -165,7 +165,10 @@ class Cluster:
         check_name(name)
         if name in self.topics:
             raise TopicExistsError(f"topic {name} exists")
-        placed = self._place(name, partitions, replication_factor) if not assignment else self._placed(assignment)
+        if assignment:
+            placed = self._placed([tuple(assignment.get(index, ())) for index in range(len(assignment))])
+        else:
+            placed = self._place(name, partitions, replication_factor)
         topic = self._new_topic(name, placed, dict(configs or {}))
         if not dry_run:
             self.topics[name] = self._by_id[topic.topic_id] = topic
@@ -181,11 +184,10 @@ class Cluster:
             raise InvalidReplicationFactorError(f"replication factor {factor}: {len(alive)} nodes are alive")
         return [tuple(alive[(index + shift + step) % len(alive)] for step in range(factor)) for index in range(count)]
 
-    def _placed(self, assignment: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-        placed = [tuple(assignment.get(index, ())) for index in range(len(assignment))]
+    def _placed(self, placed: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         alive = self.alive()
         if not all(placed) or any(node not in alive for replicas in placed for node in replicas):
-            raise InvalidRequestError(f"{dict(assignment)}: partitions are 0, 1, 2..., nodes are {alive}")
+            raise InvalidRequestError(f"{placed}: partitions are 0, 1, 2..., nodes are {alive}")
         return placed
 
     def _new_topic(self, name: str, placed: list[tuple[int, ...]], configs: dict[str, str]) -> Topic:
@@ -194,8 +196,34 @@ class Cluster:
         if retention == -1:
             retention = None
         limits = Limits(max_message_bytes=int_config(configs, "max.message.bytes", self.config.max_message_bytes))
-        made = [Partition(index, nodes, PartitionLog(retention), nodes[0]) for index, nodes in enumerate(placed)]
-        return Topic(name, made, limits, configs)
+        topic = Topic(name, [], limits, configs, retention)
+        topic.add(placed)
+        return topic
+
+    def add_partitions(
+        self, name: str, count: int, assignment: list[tuple[int, ...]] | None = None, *, dry_run: bool = False
+    ) -> None:
+        """Lets a topic have `count` partitions, more than it has. `assignment`: the replicas of the new ones."""
+        topic = self.topic(name)
+        have = len(topic.partitions)
+        if count <= have:
+            raise InvalidPartitionsError(f"topic {name} has {have} partitions, {count} is no increase")
+        if assignment is None:
+            placed = self._place(name, count, min(len(topic.partitions[0].replicas), len(self.alive())))[have:]
+        elif len(assignment) == count - have:
+            placed = self._placed(assignment)
+        else:
+            raise InvalidReplicaAssignmentError(f"{len(assignment)} assignments for {count - have} new partitions")
+        if not dry_run:
+            topic.add(placed)
+
+    def delete_topic(self, name: str | UUID) -> Topic:
+        """Records and all. Parked requests learn of it."""
+        topic = self.topic(name)
+        del self.topics[topic.name], self._by_id[topic.topic_id]
+        for partition in topic.partitions:
+            partition.log.wake()
+        return topic
 
     def topic(self, name: str | UUID) -> Topic:
         """By name or id. UnknownTopicOrPartitionError or UnknownTopicIdError if there is none."""

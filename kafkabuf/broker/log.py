@@ -15,6 +15,7 @@ from kafkabuf.broker.batch import BatchInfo, stamp
 from kafkabuf.broker.control import Marker, control_batch
 from kafkabuf.broker.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.broker.records import read_records
+from kafkabuf.errors import OffsetOutOfRangeError
 
 # Dropped batches are kept as holes at the head of the list until there are this many: trimming stays O(1) per batch.
 _COMPACT_AT = 1024
@@ -34,7 +35,8 @@ class StoredBatch:
 
 
 class PartitionLog:
-    """`log_start_offset` <= offsets kept < `end_offset`. Trimming drops whole batches, never the last one."""
+    """`log_start_offset` <= offsets kept < `end_offset`. Retention drops whole batches, never the last one; records
+    deleted by request may leave a batch of which only the end counts."""
 
     def __init__(self, retention_bytes: int | None = None) -> None:
         self.retention_bytes = retention_bytes
@@ -104,9 +106,22 @@ class PartitionLog:
             self._first += 1
             self.log_start_offset = following.base_offset
             self.producers.forget_aborted_before(self.log_start_offset)
+        self._compact()
+
+    def _compact(self) -> None:
         if self._first >= _COMPACT_AT:
             del self._batches[: self._first]
             self._first = 0
+
+    def delete_before(self, offset: int) -> None:
+        """DeleteRecords: what lies before `offset` cannot be read any more. OffsetOutOfRangeError beyond the end."""
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRangeError(f"offset {offset}: records before 0 to {self.high_watermark} can be deleted")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._first = self._index(offset)
+            self.producers.forget_aborted_before(offset)
+            self._compact()
 
     def batches(self) -> Sequence[StoredBatch]:
         return self._batches[self._first :]
@@ -148,7 +163,7 @@ class PartitionLog:
         for stored in islice(self._batches, self._first, None):
             if stored.max_timestamp >= timestamp:
                 for record in read_records(stored.data):
-                    if record.timestamp >= timestamp:
+                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
                         return record.offset, record.timestamp, stored.leader_epoch
         return None
 

@@ -73,7 +73,14 @@ class Topic:
     partitions: list[Partition]
     limits: Limits
     configs: dict[str, str] = field(default_factory=dict)
+    retention_bytes: int | None = None
     topic_id: UUID = field(default_factory=uuid4)
+
+    def add(self, placed: list[tuple[int, ...]]) -> None:
+        """Further partitions, by their replicas; the first of these leads."""
+        for nodes in placed:
+            index, log = len(self.partitions), PartitionLog(self.retention_bytes)
+            self.partitions.append(Partition(index, nodes, log, nodes[0]))
 
     def partition(self, index: int) -> Partition:
         if not 0 <= index < len(self.partitions):

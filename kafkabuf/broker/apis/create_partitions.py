@@ -1,0 +1,34 @@
+"""CreatePartitions (key 37), versions 0 to 3, on any node: a topic gets more partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.protocol.messages import CREATE_PARTITIONS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(CREATE_PARTITIONS, 0, 3, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    injected = node.cluster.faults.take_errors(CREATE_PARTITIONS, [topic.name for topic in request.topics])
+    dry_run = request.validate_only
+    return {
+        "results": [
+            _create(node, topic, dry_run, injected.get(topic.name, injected.get(None, 0))) for topic in request.topics
+        ]
+    }
+
+
+def _create(node: Node, asked: Any, dry_run: bool, injected: int) -> dict[str, Any]:
+    placed = None if asked.assignments is None else [tuple(one.broker_ids) for one in asked.assignments]
+    try:
+        if injected:
+            raise error_for_code(injected)
+        node.cluster.add_partitions(asked.name, asked.count, placed, dry_run=dry_run)
+    except KafkaError as error:
+        return {"name": asked.name, "error_code": error.code, "error_message": str(error)}
+    return {"name": asked.name, "error_code": 0}

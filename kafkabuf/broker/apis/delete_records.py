@@ -1,0 +1,46 @@
+"""DeleteRecords (key 21), versions 0 to 2, on the leader: what lies before an offset cannot be read any more; -1 stands
+for the high watermark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.protocol.messages import DELETE_RECORDS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+_ALL = -1
+
+
+@api(DELETE_RECORDS, 0, 2, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    injected = node.cluster.faults.take_errors(DELETE_RECORDS, [topic.name for topic in request.topics])
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _delete(node, topic.name, one, injected.get(topic.name, injected.get(None, 0)))
+                    for one in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _delete(node: Node, name: str, asked: Any, injected: int) -> dict[str, int]:
+    try:
+        if injected:
+            raise error_for_code(injected)
+        partition = node.cluster.topic(name).partition(asked.partition_index)
+        if (refusal := partition.check_leader(node.node_id)) is not None:
+            raise refusal
+        log = partition.log
+        log.delete_before(log.high_watermark if asked.offset == _ALL else asked.offset)
+    except KafkaError as error:
+        return {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": error.code}
+    return {"partition_index": asked.partition_index, "low_watermark": log.log_start_offset}

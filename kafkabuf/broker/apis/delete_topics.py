@@ -1,0 +1,34 @@
+"""DeleteTopics (key 20), versions 1 to 6, on any node; by name, or from version 6 on by id as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.protocol.messages import DELETE_TOPICS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(DELETE_TOPICS, 1, 6, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    wanted: list[tuple[str | None, UUID | None]]
+    if header.version < 6:
+        wanted = [(name, None) for name in request.topic_names]
+    else:
+        wanted = [(one.name, one.topic_id) for one in request.topics]
+    injected = node.cluster.faults.take_errors(DELETE_TOPICS, [name for name, _ in wanted if name is not None])
+    return {"responses": [_delete(node, *one, injected.get(one[0], injected.get(None, 0))) for one in wanted]}
+
+
+def _delete(node: Node, name: str | None, topic_id: UUID | None, injected: int) -> dict[str, Any]:
+    try:
+        if injected:
+            raise error_for_code(injected)
+        topic = node.cluster.delete_topic(name if name is not None else topic_id or UUID(int=0))
+    except KafkaError as error:
+        return {"name": name, "topic_id": topic_id, "error_code": error.code, "error_message": str(error)}
+    return {"name": topic.name, "topic_id": topic.topic_id}
