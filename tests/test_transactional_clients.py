@@ -1,10 +1,11 @@
-"""Transactions of clients we did not write on the embedded broker: confluent-kafka, kafka-python and aiokafka produce,
-confluent-kafka and kafka-python read what was committed."""
+"""Transactions of clients we did not write on the embedded broker: confluent-kafka, kafka-python, aiokafka and Java's
+produce, confluent-kafka and kafka-python read what was committed. Java's alone knows of transactions version 2."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,6 +15,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from kafkabuf.broker import EmbeddedCluster
+from tests.jars import java, resolve_kafka_tools
+from tests.real_kafka import KAFKA_4, logging
+from tests.transaction_script import heads
 
 # kafka-python forgets sockets of connections it gives up.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -187,3 +191,23 @@ def test_offsets_are_committed_without_their_transaction(cluster: EmbeddedCluste
         (found,) = consumer.committed([partition], 20)
         assert found.offset == (10 if commit else confluent_kafka.OFFSET_INVALID)
     consumer.close()
+
+
+def test_java_does_transactions_of_the_other_version(cluster: EmbeddedCluster) -> None:
+    """Kafka's ProducerPerformance ends a transaction every few milliseconds: in version 2 each end raises the epoch."""
+    cluster.create_topic("java")
+    tool = (
+        "org.apache.kafka.tools.ProducerPerformance --topic java --num-records 200 --record-size 20 --throughput 1000"
+    )
+    transactions = "--transactional-id java --transaction-duration-ms 20 --producer-props bootstrap.servers="
+    jvm = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *logging("warn")]
+    command = [java(), *jvm, "-cp", f"{resolve_kafka_tools(KAFKA_4)}/*", *tool.split(), *transactions.split()]
+    command[-1] += cluster.bootstrap_servers
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    batches = [one for data in cluster.records("java", 0) for one in heads(data)]
+    epochs = [epoch for _, attributes, epoch, _, _ in batches if attributes == 0x30]
+    version_2 = bool(cluster._call(lambda c: c.config.transaction_version))
+    assert len(epochs) >= 2
+    assert epochs == (list(range(1, len(epochs) + 1)) if version_2 else [0] * len(epochs))
+    assert sum(delta + 1 for _, attributes, _, _, delta in batches if attributes == 0x10) == 200
