@@ -26,6 +26,7 @@ from tests.network_support import (
     brokers,
     cluster_of,
     config_for,
+    produce,
     rig,
     topic_of,
 )
@@ -271,6 +272,29 @@ def test_bad_answer_to_another_request_is_lost_with_its_connection() -> None:
             with pytest.raises(NetworkError, match=r"broker 0 at .* is not understood: malformed find_coordinator"):
                 completion.decode()
         assert not rigged.client.ready(0)
+
+
+def test_requests_behind_a_bad_answer_fail_when_something_else_happens() -> None:
+    patient: dict[str, Any] = {"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000}
+    with brokers() as (broker,), rig(broker, **patient) as rigged:
+        rigged.connect(0)
+        rigged.metadata.request_update()  # wanted already, so that nobody is woken to ask for it
+        for context in ("bad", "behind it"):
+            rigged.client.send(0, produce(context=context))
+        rigged.client.poll(0)
+        broker.next_request().reply(b"\0")
+        (bad,) = rigged.completions(1)
+        rigged.client.fail_connection(0, CorruptMessageError("one byte"))
+        rescue = threading.Timer(PATIENCE, rigged.client.wakeup)
+        rescue.start()
+        (behind,) = rigged.client.poll(None)
+        assert rescue.is_alive()
+        rescue.cancel()
+        assert (bad.request.context, behind.request.context) == ("bad", "behind it")
+        assert "is not understood: one byte" in str(behind.error)
+        assert not rigged.client.ready(0)
+        rigged.client.fail_connection(0, CorruptMessageError("it is closed already"))
+        rigged.client.fail_connection(77, CorruptMessageError("nobody"))
 
 
 def metadata_frame(version: int) -> bytes:

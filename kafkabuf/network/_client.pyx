@@ -205,6 +205,8 @@ cdef class ClientCore:
         wait = min(wait, self._next_check - now)
         if timeout is not None:
             wait = min(wait, <double>timeout)
+        if self._completions:  # of a connection that was given up since the last poll
+            wait = 0.0
         for connection in self._poller.poll(wait):
             self.on_news(connection)
         now = self._clock.monotonic()
