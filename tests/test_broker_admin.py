@@ -79,6 +79,7 @@ def test_partitions_are_not_added_or_not_used(cluster: EmbeddedCluster, admin: A
     assert cluster.topics() == {"t": 2}
     admin.create_partitions([NewPartitions("t", 4)])["t"].result(10)
     assert cluster.topics() == {"t": 4}
+    assert [cluster.leader("t", index)[0] for index in range(4)] == [1, 2, 3, 1]
     with leader_of(cluster, "t", 3) as client:
         assert client.produce("t", batch([b"x"]), partition=3).error_code == 0
     admin.create_partitions([NewPartitions("t", 6, [[3, 1], [2, 3]])])["t"].result(10)
@@ -121,6 +122,9 @@ def test_dead_node_is_described(cluster: EmbeddedCluster, admin: AdminClient) ->
     nodes = {node: (host, port) for node, (host, port, alive) in cluster.nodes().items() if alive}
     assert {one.id: (one.host, one.port) for one in found.nodes} == nodes
     with leader_of(cluster, "t") as client:
+        # confluent-kafka asked for Metadata.
+        answer = client.ask(messages.DESCRIBE_CLUSTER, 0)
+        assert {one.broker_id: (one.host, one.port) for one in answer.brokers} == nodes
         answer = client.ask(messages.DESCRIBE_CLUSTER, 1, endpoint_type=2)
         assert (answer.error_code, answer.brokers) == (114, ())
 

@@ -37,6 +37,25 @@ def test_lost_answer_of_an_end_is_not_found_again(world: World) -> None:
     assert world.end(producer, True) == (0, producer[0], producer[1] + 1)
 
 
+def transactional_values(api_key: int, producer: tuple[int, int]) -> dict[str, Any]:
+    """What makes topic t, or offsets of group g, part of the transaction."""
+    if api_key == messages.ADD_PARTITIONS_TO_TXN:
+        return {
+            "v3_and_below_transactional_id": "tx",
+            "v3_and_below_producer_id": producer[0],
+            "v3_and_below_producer_epoch": producer[1],
+            "v3_and_below_topics": [{"name": "t", "partitions": [0]}],
+        }
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    return {
+        "transactional_id": "tx",
+        "producer_id": producer[0],
+        "producer_epoch": producer[1],
+        "group_id": "g",
+        "topics": [{"name": "t", "partitions": [partition]}],
+    }
+
+
 @pytest.mark.parametrize(
     ("api_key", "version"),
     [
@@ -51,21 +70,30 @@ def test_lost_answer_of_an_end_is_not_found_again(world: World) -> None:
     ],
 )
 def test_api_takes_no_part_in_faults(world: World, api_key: int, version: int) -> None:
-    topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}]
-    values: dict[str, Any] = {"transactional_id": "tx", "producer_id": 1, "producer_epoch": 0, "group_id": "g"}
-    if api_key == messages.TXN_OFFSET_COMMIT:
-        values["topics"] = topics
-    elif api_key == messages.DESCRIBE_PRODUCERS:
-        values["topics"] = [{"name": "t", "partition_indexes": [0]}]
-    elif api_key == messages.ADD_PARTITIONS_TO_TXN:
-        values = {f"v3_and_below_{name}": value for name, value in values.items() if name != "group_id"}
-        values["v3_and_below_topics"] = [{"name": "t", "partitions": [0]}]
+    values = transactional_values(api_key, (1, 0))
+    if api_key == messages.DESCRIBE_PRODUCERS:
+        values = {"topics": [{"name": "t", "partition_indexes": [0]}]}
     elif api_key == messages.DESCRIBE_TRANSACTIONS:
         values = {"transactional_ids": ["tx"]}
     elif api_key == messages.INIT_PRODUCER_ID:
         values["transaction_timeout"] = 1000
     world.cluster.fail_next(api_key, 29)
     assert "error_code=<ErrorCode.topic_authorization_failed: 29>" in str(world.client.ask(api_key, version, **values))
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(messages.ADD_PARTITIONS_TO_TXN, 3), (messages.TXN_OFFSET_COMMIT, 5)])
+def test_error_after_the_deed_undoes_it(world: World, api_key: int, version: int) -> None:
+    producer = world.start()
+    world.cluster.fail_next(api_key, 7, after=True)
+    assert "request_timed_out: 7" in str(world.client.ask(api_key, version, **transactional_values(api_key, producer)))
+    assert world.cluster._call(lambda c: [len(one.partitions) for one in c.transactions]) == [1]
+    # One request, one error.
+    assert "none: 0" in str(world.client.ask(api_key, version, **transactional_values(api_key, producer)))
+
+
+def test_error_of_its_own_gives_way_to_a_later_one(world: World) -> None:
+    world.cluster.fail_next(messages.PRODUCE, 20, after=True)
+    assert world.client.produce("t", batch([b"x"])[:-1]).error_code == 2
 
 
 def test_error_after_an_append_appends_nothing(world: World) -> None:

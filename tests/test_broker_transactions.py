@@ -299,6 +299,41 @@ def test_commit_outside_the_transaction_is_undone_by_its_end(world: World) -> No
     assert committed() == 6
 
 
+def test_transactions_are_listed_beyond_the_filters(world: World) -> None:
+    def listed(**filters: Any) -> list[str]:
+        return [
+            one.transactional_id
+            for one in world.client.ask(messages.LIST_TRANSACTIONS, 2, **filters).transaction_states
+        ]
+
+    producer = world.start(timeout=900_000)
+    for name in ("ab", "abc"):
+        world.client.ask(messages.INIT_PRODUCER_ID, 5, transactional_id=name, transaction_timeout=1000)
+    world.send(producer, 0)
+    world.advance(5)
+    assert listed() == ["tx", "ab", "abc"]
+    assert listed(transactional_id_pattern="a.") == ["ab"]
+    assert listed(state_filters=["Empty"]) == ["ab", "abc"]
+    assert (listed(duration_filter=4_999), listed(duration_filter=5_000)) == (["tx"], [])
+    assert world.client.ask(messages.LIST_TRANSACTIONS, 2, transactional_id_pattern="(").error_code == 128
+
+
+def test_transactions_of_other_coordinators_are_listed() -> None:
+    world = World(brokers=2)
+    names = [f"tx-{number}" for number in range(8)]
+    found: list[set[str]] = []
+    for host, port, _ in world.cluster.nodes().values():
+        with RawClient(f"{host}:{port}") as client:
+            for name in names:
+                client.ask(messages.INIT_PRODUCER_ID, 5, transactional_id=name, transaction_timeout=1000)
+            found.append({one.transactional_id for one in client.ask(messages.LIST_TRANSACTIONS, 0).transaction_states})
+    assert found[0] | found[1] == set(names)
+    assert not found[0] & found[1]
+    assert found[0]
+    assert found[1]
+    world.close()
+
+
 @pytest.mark.parametrize(("name", "partition"), [("group", 47), ("polygenelubricants", 0), ("", 0), ("grüße", 23)])
 def test_group_is_in_another_partition_than_javas_hash_says(name: str, partition: int) -> None:
     assert offsets_partition(name) == partition

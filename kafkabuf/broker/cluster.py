@@ -168,14 +168,15 @@ class Cluster:
         if assignment:
             placed = self._placed([tuple(assignment.get(index, ())) for index in range(len(assignment))])
         else:
-            placed = self._place(name, partitions, replication_factor)
+            placed = self._place(name, partitions, replication_factor, len(self.topics))
         topic = self._new_topic(name, placed, dict(configs or {}))
         if not dry_run:
             self.topics[name] = self._by_id[topic.topic_id] = topic
         return topic
 
-    def _place(self, name: str, partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
-        alive, shift = self.alive(), len(self.topics)
+    def _place(self, name: str, partitions: int, replication_factor: int, shift: int) -> list[tuple[int, ...]]:
+        """Replicas for each partition, the first of them `shift` nodes on from the first alive."""
+        alive = self.alive()
         count = self.config.default_partitions if partitions == -1 else partitions
         factor = 1 if replication_factor == -1 else replication_factor
         if count < 1:
@@ -209,7 +210,9 @@ class Cluster:
         if count <= have:
             raise InvalidPartitionsError(f"topic {name} has {have} partitions, {count} is no increase")
         if assignment is None:
-            placed = self._place(name, count, min(len(topic.partitions[0].replicas), len(self.alive())))[have:]
+            alive, first = self.alive(), topic.partitions[0].replicas
+            shift = alive.index(first[0]) if first[0] in alive else 0
+            placed = self._place(name, count, min(len(first), len(alive)), shift)[have:]
         elif len(assignment) == count - have:
             placed = self._placed(assignment)
         else:
