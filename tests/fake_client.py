@@ -98,6 +98,7 @@ class Answer:
     message: str | None = None
     record_errors: Sequence[tuple[int, str | None]] = ()
     leader: tuple[int, int] = (-1, -1)  # node id and epoch
+    log_start_offset: int = 0
 
 
 def encode_answer(
@@ -122,7 +123,7 @@ def encode_answer(
                     error_code=answer.error_code,
                     base_offset=answer.base_offset,
                     log_append_time_ms=answer.log_append_time,
-                    log_start_offset=0,
+                    log_start_offset=answer.log_start_offset,
                     record_errors=[
                         error_class(batch_index=number, batch_index_error_message=text)
                         for number, text in answer.record_errors
