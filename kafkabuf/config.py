@@ -100,7 +100,7 @@ class ProducerConfig(BaseModel):
     partitioner_ignore_keys: bool = False
 
     acks: Annotated[Literal[-1, 0, 1], BeforeValidator(_acks)] = -1
-    enable_idempotence: Annotated[bool, BeforeValidator(_flag)] = False
+    enable_idempotence: Annotated[bool, BeforeValidator(_flag)] = True
     retries: Annotated[int, Field(ge=0, le=INT32_MAX)] = INT32_MAX
     retry_backoff_ms: Milliseconds = 100
     retry_backoff_max_ms: Milliseconds = 1000
@@ -129,6 +129,8 @@ class ProducerConfig(BaseModel):
                 f"delivery.timeout.ms ({self.delivery_timeout_ms}) must be at least linger.ms ({self.linger_ms}) "
                 f"+ request.timeout.ms ({self.request_timeout_ms})"
             )
+        if self.enable_idempotence:
+            self._check_idempotence()
         if self.compression_gzip_level == 0:
             raise ConfigError("compression.gzip.level is 1 to 9, or -1 for gzip's own default; found 0")
         if self.compression_type == "zstd" and self.record_magic == 1:
@@ -139,6 +141,20 @@ class ProducerConfig(BaseModel):
                 "raise buffer.memory or lower batch.size"
             )
         return self
+
+    def _check_idempotence(self) -> None:
+        wrong = None
+        if self.acks != -1:
+            wrong = f"acks=all, found {self.acks}"
+        elif self.retries == 0:
+            wrong = "retries above 0"
+        elif self.max_in_flight_requests_per_connection > 5:
+            found = self.max_in_flight_requests_per_connection
+            wrong = f"max.in.flight.requests.per.connection of at most 5, found {found}"
+        elif self.record_magic == 1:
+            wrong = "record.magic 2 (or auto): the older format has no numbers"
+        if wrong is not None:
+            raise ConfigError(f"enable.idempotence needs {wrong}; set it to false to do without")
 
     @property
     def slab_size(self) -> int:
@@ -161,6 +177,8 @@ class ProducerConfig(BaseModel):
         # As Java does: a linger or request time-out raised alone moves the default of the whole.
         if "delivery_timeout_ms" not in values:
             values |= _fitting_delivery_timeout(values)
+        if "enable_idempotence" not in values:
+            values |= _fitting_idempotence(values)
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -170,6 +188,13 @@ class ProducerConfig(BaseModel):
 def dotted(field: str) -> str:
     """Kafka's spelling of a field's name."""
     return field.replace("_", ".")
+
+
+def _fitting_idempotence(values: Mapping[str, Any]) -> dict[str, bool]:
+    """Its default gives way to settings that rule it out, as in Java."""
+    magic, acks, retries = (values.get(name) for name in ("record_magic", "acks", "retries"))
+    possible = _magic(magic) != 1 and _acks(acks) not in (0, 1) and str(retries) != "0"
+    return {} if possible else {"enable_idempotence": False}
 
 
 def _fitting_delivery_timeout(values: Mapping[str, Any]) -> dict[str, int]:
@@ -195,6 +220,4 @@ def _explain(problem: Any) -> str:
     if isinstance(error, ConfigError):
         return str(error)
     name = dotted(str(problem["loc"][0])) if problem["loc"] else "settings"
-    if name == "enable.idempotence":
-        return "enable.idempotence=true is not supported by this version of kafkabuf; leave it out or set it to false"
     return f"{name}: {problem['msg']}, found {problem['input']!r}"

@@ -55,7 +55,7 @@ class KafkaProducer(ProducerCore):
         **settings: Any,
     ) -> None:
         if isinstance(config, ProducerConfig):
-            settings = config.model_dump() | settings
+            settings = config.model_dump(exclude_unset=True) | settings
             config = None
         if config is not None and not isinstance(config, Mapping):
             raise ConfigError(f"settings are a mapping or keywords, found {type(config).__name__}: {config!r}")

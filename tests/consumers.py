@@ -115,7 +115,7 @@ _BATCH = re.compile(
     re.MULTILINE,
 )
 _RECORD = re.compile(
-    r"\| offset: (\d+) (?:CreateTime|LogAppendTime): (-?\d+) keySize: (-?\d+) valueSize: (-?\d+) sequence: -1 "
+    r"\| offset: (\d+) (?:CreateTime|LogAppendTime): (-?\d+) keySize: (-?\d+) valueSize: (-?\d+) sequence: -?\d+ "
     r"headerKeys: \[(.*?)\](?: key: (.*?))?(?: payload: (.*))?",
     re.DOTALL,
 )

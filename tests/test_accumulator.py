@@ -280,7 +280,7 @@ def test_retry_comes_at_once_or_backs_off_without_growth() -> None:
 
 # Kafka: testReadyAndDrainWhenABatchIsBeingRetried
 def test_batch_behind_a_retried_one_overtakes_it() -> None:
-    rig = Rig(leaders=(1, 1), linger_ms=0, retry_backoff_ms=100)
+    rig = Rig(leaders=(1, 1), linger_ms=0, retry_backoff_ms=100, enable_idempotence=False)
     first = rig.send(partition=0)
     (batch,) = drain(rig)
     rig.send(partition=0)
@@ -294,7 +294,7 @@ def test_batch_behind_a_retried_one_overtakes_it() -> None:
 
 
 def test_batches_retried_together_lose_their_order() -> None:
-    rig = Rig(linger_ms=0)
+    rig = Rig(linger_ms=0, enable_idempotence=False)
     futures = rig.fill(batches=5)
     in_flight = [drain(rig)[0] for _ in range(4)]
     for place in (2, 0, 3, 1):

@@ -134,7 +134,7 @@ def test_defaults_are_not_those_of_the_issue() -> None:
         ("record.magic", "1", 1), ("record.magic", 2, 2), ("record.magic", "auto", "auto"),
         ("partitioner.ignore.keys", "true", True), ("partitioner.ignore.keys", False, False),
         ("enable.idempotence", "false", False), ("enable.idempotence", "FALSE", False),
-        ("enable.idempotence", False, False),
+        ("enable.idempotence", False, False), ("enable.idempotence", "True", True),
         ("buffer.memory", "65536", 65536), ("batch.size", 0, 0), ("connections.max.idle.ms", "-1", -1),
     ],
 )  # fmt: skip
@@ -160,6 +160,25 @@ def test_value_out_of_range_is_taken_or_not_named(name: str, bad: Any) -> None:
     text = refused(SERVERS, {name: bad})
     assert text.startswith(f"{name}: ")
     assert f"found {bad!r}" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needs"),
+    [
+        ("acks", 1, "acks=all, found 1"), ("acks", "0", "acks=all, found 0"), ("retries", "0", "retries above 0"),
+        ("record.magic", "1", "record.magic 2"),
+    ],
+)  # fmt: skip
+def test_default_of_idempotence_contradicts_what_was_set(name: str, value: Any, needs: str) -> None:
+    assert config().enable_idempotence
+    assert not config(**{name: value}).enable_idempotence
+    assert f"enable.idempotence needs {needs}" in refused(SERVERS, {name: value, "enable.idempotence": "true"})
+
+
+def test_more_requests_are_in_flight_than_brokers_remember() -> None:
+    settings = {"max.in.flight.requests.per.connection": 6}
+    assert "at most 5, found 6" in refused(SERVERS, settings)
+    assert config(**settings | {"enable.idempotence": False}).max_in_flight_requests_per_connection == 6
 
 
 def test_only_the_first_of_several_mistakes_is_told() -> None:

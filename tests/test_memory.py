@@ -99,7 +99,7 @@ def test_batch_leaves_something_behind(ending: Callable[[Rig, Sent], None], capl
         rig.turn()
         assert future.done()
         assert len(called) == 1
-        for kept in (rig.client.sent, rig.client.waits, called):  # the fake's own memory
+        for kept in (rig.client.sent, rig.client.waits, rig.client.pauses, called):  # the fake's own memory
             kept.clear()
 
     for _ in range(200):

@@ -232,13 +232,19 @@ def test_passing_error_reaches_the_user(cluster: EmbeddedCluster, code: int) -> 
 
 
 def test_lost_answer_loses_the_record(cluster: EmbeddedCluster) -> None:
-    with open_producer(cluster) as producer:
+    with open_producer(cluster, enable_idempotence=False) as producer:
         producer.partitions_for("t")
         cluster.drop_next(PRODUCE, times=1)
-        assert (
-            producer.send("t", b"v", partition=0).result(PATIENCE).offset == 1
-        )  # stored twice, as without idempotence
+        assert producer.send("t", b"v", partition=0).result(PATIENCE).offset == 1
     assert [record.value for record in stored(cluster, "t", 0)] == [b"v", b"v"]
+
+
+def test_lost_answer_doubles_the_record(cluster: EmbeddedCluster) -> None:
+    with open_producer(cluster) as producer:
+        producer.send("t", b"u", partition=0).result(PATIENCE)
+        cluster.drop_next(PRODUCE, times=1)
+        assert producer.send("t", b"v", partition=0).result(PATIENCE).offset == 1
+    assert [record.value for record in stored(cluster, "t", 0)] == [b"u", b"v"]
 
 
 def test_moved_leader_loses_records_or_order(cluster: EmbeddedCluster) -> None:

@@ -450,7 +450,7 @@ def test_batches_change_places_when_a_new_leader_refuses_the_first(refusal: int)
 
 
 def test_batches_overtake_one_that_was_refused_while_others_were_in_flight() -> None:
-    rig = eager(leaders=(1,), max_in_flight_requests_per_connection=5, delivery_timeout_ms=10_000)
+    rig = eager(leaders=(1,), delivery_timeout_ms=10_000, enable_idempotence=False)
     futures = rig.fill(batches=3)
     sent = rig.sent_after_turn()
     assert len(sent) == 3
