@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.protocol import messages
 from tests.raw_client import NOW, RawClient, batch
+from tests.real_kafka import RealKafka
 
 
 @pytest.fixture
@@ -180,3 +182,64 @@ def test_api_takes_no_part_in_faults(
     with leader_of(cluster, "t") as client:
         assert "topic_authorization_failed: 29" in str(client.ask(api_key, version, **values))
     assert cluster.topics() == {"t": 2}
+
+
+# ---- beside real Kafka
+
+
+def administer(bootstrap: str) -> dict[str, Any]:
+    """What a broker of one node says to right and to wrong requests."""
+    topic = f"admin-{uuid.uuid4().hex[:8]}"
+    said: dict[str, Any] = {}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    with RawClient(bootstrap) as client:
+        node = client.ask(messages.METADATA, 12, topics=[]).brokers[0].node_id
+
+        def grow(name: str, count: int, nodes: list[list[int]] | None = None) -> int:
+            assignments = None if nodes is None else [{"broker_ids": one} for one in nodes]
+            asked = {"name": name, "count": count, "assignments": assignments}
+            answer = client.ask(messages.CREATE_PARTITIONS, 3, topics=[asked], timeout=5000, validate_only=True)
+            return int(answer.results[0].error_code)
+
+        said["grow"] = [grow(topic, 3), grow(topic, 2), grow(topic, 1), grow(topic, 0), grow(f"{topic}-no", 3)]
+        placed = [[[node]], [[node], [node]], [[node, node]], [[999]], [[]], []]
+        said["grow to nodes"] = [grow(topic, 3, one) for one in placed]
+
+        def create(replicas: dict[int, list[int]]) -> int:
+            assignments = [{"partition_index": index, "broker_ids": nodes} for index, nodes in replicas.items()]
+            asked = {"name": f"{topic}-2", "num_partitions": -1, "replication_factor": -1, "assignments": assignments}
+            values = {"topics": [{**asked, "configs": []}], "timeout": 5000, "validate_only": True}
+            return int(client.ask(messages.CREATE_TOPICS, 7, **values).topics[0].error_code)
+
+        said["create on nodes"] = [create(one) for one in ({0: [node]}, {0: [999]}, {0: [node, node]}, {1: [node]})]
+        client.produce(topic, batch([b"a", b"b", b"c"]))
+
+        def cut(offset: int, partition: int = 0) -> tuple[int, int]:
+            asked = {"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}
+            one = client.ask(messages.DELETE_RECORDS, 2, topics=[asked], timeout=5000).topics[0].partitions[0]
+            return int(one.error_code), one.low_watermark
+
+        said["cut"] = [cut(2), cut(1), cut(4), cut(-2), cut(0, 1), cut(0, 9), cut(-1), cut(3)]
+        one = client.fetch(topic, 2)
+        said["cut away"] = (int(one.error_code), one.log_start_offset, one.high_watermark)
+
+        def configs(kind: int, name: str) -> int:
+            asked = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+            return int(client.ask(messages.DESCRIBE_CONFIGS, 4, resources=[asked]).results[0].error_code)
+
+        said["configs"] = [configs(2, topic), configs(2, f"{topic}-no"), configs(4, str(node)), configs(4, "999")]
+        said["controllers"] = int(client.ask(messages.DESCRIBE_CLUSTER, 1, endpoint_type=2).error_code)
+
+        def delete(name: str | None, topic_id: uuid.UUID | None = None) -> int:
+            asked = {"name": name, "topic_id": topic_id}
+            return int(client.ask(messages.DELETE_TOPICS, 6, topics=[asked], timeout=5000).responses[0].error_code)
+
+        said["delete"] = [delete(f"{topic}-no"), delete(None, uuid.UUID(int=77)), delete(topic), delete(topic)]
+    return said
+
+
+def test_kafka_4_administers_otherwise(kafka_4: RealKafka) -> None:
+    with EmbeddedCluster() as cluster:
+        ours = administer(cluster.bootstrap_servers)
+    assert ours == administer(kafka_4.bootstrap_servers)

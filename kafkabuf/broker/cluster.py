@@ -25,7 +25,6 @@ from kafkabuf.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
-    InvalidRequestError,
     KafkaError,
     TopicExistsError,
     UnknownTopicIdError,
@@ -186,9 +185,11 @@ class Cluster:
         return [tuple(alive[(index + shift + step) % len(alive)] for step in range(factor)) for index in range(count)]
 
     def _placed(self, placed: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        alive = self.alive()
-        if not all(placed) or any(node not in alive for replicas in placed for node in replicas):
-            raise InvalidRequestError(f"{placed}: partitions are 0, 1, 2..., nodes are {alive}")
+        alive = set(self.alive())
+        if not all(nodes and len(set(nodes)) == len(nodes) and alive.issuperset(nodes) for nodes in placed):
+            raise InvalidReplicaAssignmentError(
+                f"{placed}: partitions are 0, 1, 2..., each on some of the nodes {sorted(alive)}, on none twice"
+            )
         return placed
 
     def _new_topic(self, name: str, placed: list[tuple[int, ...]], configs: dict[str, str]) -> Topic:
