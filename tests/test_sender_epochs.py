@@ -407,6 +407,27 @@ def test_batch_that_was_never_sent_leaves_a_gap() -> None:
     assert numbers(sent_alone(rig)) == (PRODUCER_ID, 0, 0)
 
 
+def test_batch_is_numbered_behind_what_may_be_a_gap() -> None:
+    rig = idempotent(delivery_timeout_ms=15_000)
+    rig.send()
+    rig.turn()
+    rig.clock.advance(10)
+    rig.send()
+    rig.turn()
+    first, second = rig.client.sent
+    rig.clock.advance(6)
+    rig.turn()  # the first expires in flight, where the broker may have taken it
+    rig.send()
+    assert rig.sent_after_turn() == []
+    accept(rig, second)
+    rig.turn()
+    (third,) = rig.client.under_way[1:]
+    assert numbers(third) == (PRODUCER_ID, 0, 2)
+    accept(rig, first)  # late, for nobody
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
 def expired_with_one_behind(code: int) -> tuple[IdempotentRig, Sent]:
     """The first of two batches has expired, perhaps not in vain; a third one waits. The second, sent again."""
     rig = idempotent(delivery_timeout_ms=15_000)
