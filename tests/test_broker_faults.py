@@ -67,12 +67,17 @@ def transactional_values(api_key: int, producer: tuple[int, int]) -> dict[str, A
         (messages.DESCRIBE_TRANSACTIONS, 0),
         (messages.LIST_TRANSACTIONS, 0),
         (messages.DESCRIBE_PRODUCERS, 0),
+        (messages.WRITE_TXN_MARKERS, 1),
     ],
 )
 def test_api_takes_no_part_in_faults(world: World, api_key: int, version: int) -> None:
     values = transactional_values(api_key, (1, 0))
     if api_key == messages.DESCRIBE_PRODUCERS:
         values = {"topics": [{"name": "t", "partition_indexes": [0]}]}
+    elif api_key == messages.WRITE_TXN_MARKERS:
+        topics = [{"name": "t", "partition_indexes": [0]}]
+        marker = {"producer_id": 1, "producer_epoch": 0, "coordinator_epoch": 0, "transaction_result": True}
+        values = {"markers": [{**marker, "topics": topics}]}
     elif api_key == messages.DESCRIBE_TRANSACTIONS:
         values = {"transactional_ids": ["tx"]}
     elif api_key == messages.INIT_PRODUCER_ID:

@@ -201,6 +201,20 @@ class Script:
         found = (int(answer.error_code), int(one.error_code), one.committed_offset, one.metadata)
         self.note(step, found)
 
+    def write_marker(
+        self, step: str, producer: tuple[int, int], coordinator_epoch: int, *, committed: bool, partition: int
+    ) -> None:
+        marker = {
+            "producer_id": producer[0],
+            "producer_epoch": producer[1],
+            "coordinator_epoch": coordinator_epoch,
+            "transaction_result": committed,
+            "topics": [{"name": self.topic, "partition_indexes": [partition]}],
+        }
+        answer = self.client.ask(messages.WRITE_TXN_MARKERS, 1, markers=[marker])
+        (one,) = answer.markers[0].topics[0].partitions
+        self.note(step, (self.id(answer.markers[0].producer_id), one.partition_index, int(one.error_code)))
+
     def stable_offset(self, expected: int, partition: int = 0) -> None:
         """Waits until the markers have been written up to here."""
         self._reached(expected, partition, lambda one: one.last_stable_offset)

@@ -312,6 +312,23 @@ def _producers(script: Script, partition: int) -> list[tuple[Any, ...]]:
     return [(int(one.error_code),), *found]
 
 
+def by_hand(script: Script) -> None:
+    """Markers that an administrator asks for. Partition 12."""
+    t = f"{script.name}-hand"
+    script.init("hand: init", t, version=5)
+    one = script.init("hand: init again", t, version=5)
+    script.produce("hand: send", t, one, 0, partition=12, version=12)
+    script.write_marker("hand: unknown partition", one, 0, committed=False, partition=99)
+    script.write_marker("hand: epoch gone by", (one[0], one[1] - 1), 0, committed=False, partition=12)
+    script.write_marker("hand: abort", one, 3, committed=False, partition=12)
+    script.stable_offset(2, 12)
+    script.fetch("hand: aborted", 0, partition=12)
+    script.write_marker("hand: coordinator epoch gone by", one, 2, committed=True, partition=12)
+    script.write_marker("hand: commit of nothing", one, 3, committed=True, partition=12)
+    script.stable_offset(3, 12)
+    script.produce("hand: its coordinator does not know", t, one, 1, partition=12, version=12)
+
+
 def interleaved(script: Script) -> None:
     """Two transactions at once: the older one holds readers back. Partition 11."""
     one = script.init("mixed: init", f"{script.name}-older", version=5)
@@ -331,5 +348,5 @@ def interleaved(script: Script) -> None:
     script.list_offset("mixed: by time", 1_600_000_000_001, committed=True, partition=11)
 
 
-PARTITIONS = 12
-PARTS = (idempotence, identities, first_version, offsets, second_version, administration, interleaved)
+PARTITIONS = 13
+PARTS = (idempotence, identities, first_version, offsets, second_version, administration, interleaved, by_hand)

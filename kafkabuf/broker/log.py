@@ -75,8 +75,9 @@ class PartitionLog:
         return base
 
     def append_marker(self, marker: Marker, timestamp: int, leader_epoch: int) -> None:
-        """Ends the producer's transaction in this partition. InvalidProducerEpochError if the marker comes too late."""
-        self.producers.check_end(marker.producer_id, marker.producer_epoch)
+        """Ends the producer's transaction in this partition. InvalidProducerEpochError or
+        TransactionCoordinatorFencedError if the marker comes too late."""
+        self.producers.check_end(marker)
         data = control_batch(marker, timestamp)
         stamp(data, self.end_offset, leader_epoch)
         self.producers.end(marker, self.end_offset, timestamp)

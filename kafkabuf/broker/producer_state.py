@@ -20,7 +20,12 @@ from dataclasses import dataclass, field
 
 from kafkabuf.broker.batch import BatchInfo
 from kafkabuf.broker.control import Marker
-from kafkabuf.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceNumberError
+from kafkabuf.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceNumberError,
+    TransactionCoordinatorFencedError,
+)
 
 # Kafka's producer.id.expiration.ms.
 EXPIRATION_MS = 86_400_000
@@ -168,11 +173,19 @@ class ProducerStates:
             if entry.transaction_start is None:
                 entry.transaction_start = self._open[info.producer_id] = base_offset
 
-    def check_end(self, producer_id: int, epoch: int) -> None:
-        """InvalidProducerEpochError for a marker of an epoch gone by."""
-        entry = self._entries.get(producer_id)
-        if entry is not None and epoch < entry.epoch:
-            raise InvalidProducerEpochError(f"a marker of epoch {epoch}, producer {producer_id} is in {entry.epoch}")
+    def check_end(self, marker: Marker) -> None:
+        """InvalidProducerEpochError or TransactionCoordinatorFencedError for a marker of an epoch gone by."""
+        entry = self._entries.get(marker.producer_id)
+        if entry is None:
+            return
+        if marker.producer_epoch < entry.epoch:
+            raise InvalidProducerEpochError(
+                f"a marker of epoch {marker.producer_epoch}, producer {marker.producer_id} is in {entry.epoch}"
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFencedError(
+                f"a marker of coordinator epoch {marker.coordinator_epoch}, one of {entry.coordinator_epoch} was here"
+            )
 
     def end(self, marker: Marker, offset: int, timestamp: int) -> None:
         """A marker that passed `check_end` is in the log at `offset`. A transaction without records leaves no trace

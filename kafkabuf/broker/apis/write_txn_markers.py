@@ -1,0 +1,49 @@
+"""WriteTxnMarkers (key 27), version 1, on the leader: ends a producer's transaction in partitions, whatever its
+coordinator knows. An administrator's means against transactions that hang; the cluster's own coordinator does not need
+it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.control import Marker
+from kafkabuf.broker.dispatch import api
+from kafkabuf.errors import KafkaError
+from kafkabuf.protocol.messages import WRITE_TXN_MARKERS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(WRITE_TXN_MARKERS, 1, 1, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    injected = node.cluster.faults.take_error(WRITE_TXN_MARKERS)
+    return {"markers": [_write_all(node, asked, injected) for asked in request.markers]}
+
+
+def _write_all(node: Node, asked: Any, injected: int) -> dict[str, Any]:
+    marker = Marker(asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, asked.transaction_result)
+    return {
+        "producer_id": asked.producer_id,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": index, "error_code": injected or _write(node, topic.name, index, marker)}
+                    for index in topic.partition_indexes
+                ],
+            }
+            for topic in asked.topics
+        ],
+    }
+
+
+def _write(node: Node, topic: str, index: int, marker: Marker) -> int:
+    try:
+        partition = node.cluster.topic(topic).partition(index)
+        if (refusal := partition.check_leader(node.node_id)) is not None:
+            raise refusal
+        partition.log.append_marker(marker, node.cluster.clock.time_ms(), partition.leader_epoch)
+    except KafkaError as error:
+        return error.code
+    return 0
