@@ -524,3 +524,22 @@ def test_records_without_key_go_where_there_is_no_leader() -> None:
     assert {1, 3} <= used
     first = rig.topic.queues[0].head
     assert first is None or first.count < 10  # before leaders were known
+
+
+# Kafka: testBuiltInPartitionerFractionalBatches
+def test_lingering_scatters_records_over_half_empty_batches() -> None:
+    rig = Rig(leaders=[1] * 4, slabs=64, linger_ms=10)
+    for _ in range(10):
+        for _ in range(SLAB * 2 // 3 // 40):
+            rig.send(b"v" * 32, partition=None)
+        rig.linger_over()
+        (batch,) = drain(rig)
+        assert SLAB / 2 < batch.size < SLAB
+        acknowledge([batch])
+    assert_whole(rig.pool)
+
+
+# Kafka: testStickyBatchSizeMoreThatZero
+def test_batch_size_of_zero_keeps_all_records_in_one_partition() -> None:
+    rig = Rig(batch_size=0, leaders=[1] * 3, slabs=64, linger_ms=1_000)
+    assert {rig.send(partition=None).batch.partition for _ in range(40)} == {0, 1, 2}
