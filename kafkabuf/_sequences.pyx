@@ -88,15 +88,18 @@ cdef class SequenceCore:
         """Whether the partition's numbers belong to an earlier id or epoch (Kafka's hasStaleProducerIdAndEpoch)."""
         return not self.is_current(queue)
 
-    def start_sequences_at_beginning(self, PartitionQueue queue not None):
-        """The partition counts from 0 under the id and epoch of now, and so do its batches without an outcome."""
+    def start_sequences_at_beginning(self, PartitionQueue queue not None, int32_t beginning=0):
+        """The partition counts from 0 under the id and epoch of now, and so do its batches without an outcome.
+
+        Another `beginning` is for tests: no broker takes it.
+        """
         cdef Batch batch
         if queue.producer_id != self.producer_id:
             queue.proven = False
         queue.producer_id = self.producer_id
         queue.producer_epoch = self.producer_epoch
-        queue.next_sequence = 0
-        queue.last_acked = -1
+        queue.next_sequence = beginning
+        queue.last_acked = beginning - 1
         queue.unresolved = False
         for batch in queue.in_sequence:
             batch.producer_id = self.producer_id

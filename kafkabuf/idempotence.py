@@ -186,7 +186,7 @@ class ProducerIdSource:
             messages.INIT_PRODUCER_ID,
             version,
             transactional_id=None,
-            transaction_timeout_ms=NO_TRANSACTION_TIMEOUT,
+            transaction_timeout=NO_TRANSACTION_TIMEOUT,
         )
         self._under_way = True
         self._client.send_entity(node_id, entity, self._answered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -173,11 +174,15 @@ def test_kafka_s_own_tool_prints_another_text(published: Published) -> None:
 def test_log_differs_from_kafka_python_s_encoding(published: Published, partition: int) -> None:
     """Kafka 4 stores what it is given, 3.9 what it makes of magic 1: the same bytes, and so the same CRC."""
     expected = b""
+    stored = log_bytes(published.kafka, published.topic, partition)
+    producer_id, epoch = struct.unpack_from(">qh", stored, 43)
+    assert (producer_id >= 0, epoch) == ((True, 0) if published.magic == 2 else (False, -1))
     for batch, sent in in_batches(published, partition):
-        one = encoded_by_kafka_python(2, sent, base_offset=batch.base_offset)
+        # Nobody else writes here: numbers are offsets.
+        numbers = (producer_id, epoch, batch.base_offset if published.magic == 2 else -1)
+        one = encoded_by_kafka_python(2, sent, numbers, batch.base_offset)
         assert len(one) == batch.size
         assert int.from_bytes(one[17:21], "big") == batch.crc
         expected += one
-    stored = log_bytes(published.kafka, published.topic, partition)
     assert stored[: len(expected)] == expected
     assert not any(stored[len(expected) :])
