@@ -7,6 +7,7 @@ Importing the package loads nothing: names are found when they are first used, s
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from kafkabuf.record_metadata import RecordMetadata as RecordMetadata
 
 __version__ = "0.1.0"
+
+# What we log is for those who set up logging; to others a library is silent.
+logging.getLogger("kafkabuf").addHandler(logging.NullHandler())
 
 _HOMES = {
     "BufferPool": "kafkabuf._pool",

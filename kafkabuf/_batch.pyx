@@ -69,6 +69,11 @@ cdef class Batch:
         return self.outcome != PENDING
 
     @property
+    def waiting(self):
+        """Threads that wait for the end."""
+        return 0 if self.sleepers is None else len(self.sleepers)
+
+    @property
     def succeeded(self):
         return self.outcome == SUCCEEDED
 
@@ -230,11 +235,13 @@ cdef class Batch:
         if part.sleepers is None:
             part.sleepers = fresh
         part.sleepers.append(sleeper)
-        if clock.wait(lock, timeout):
-            return True
-        part = self if future is None else future.part()
-        if part.sleepers is not None and sleeper in part.sleepers:
-            part.sleepers.remove(sleeper)
+        try:
+            if clock.wait(lock, timeout):
+                return True
+        finally:  # served, out of time or interrupted
+            part = self if future is None else future.part()
+            if part.sleepers is not None and sleeper in part.sleepers:
+                part.sleepers.remove(sleeper)
         return bool(part.settled)
 
     cdef int add_callback(self, callback, RecordFuture future) except -1:

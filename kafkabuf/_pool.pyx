@@ -286,6 +286,13 @@ cdef class BufferPool:
         self.closed = True
         self.unlock_and_serve()
 
+    def disown(self):
+        """In a forked child: who held the lock at the fork, and who waited, are not here. Nothing is handed out."""
+        kb_spin_unlock(&self.lock)
+        self.first_waiter = NULL
+        self.waiting = 0
+        self.closed = True
+
     @property
     def free_bytes(self):
         """Bytes in free slabs."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 import re
 import threading
 import weakref
@@ -21,16 +18,13 @@ from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError, ConfigError, InvalidTopicError, KafkaError
+from kafkabuf.lifetime import Running
 from kafkabuf.metadata import Metadata, TopicInfo
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.report import ROWS, BulkReport
 from kafkabuf.sender import Sender
 
-log = logging.getLogger("kafkabuf.producer")
-
 _DISOWNED = "this KafkaProducer was made before a fork and belongs to the parent process: make one in the child"
-# A producer that was never closed gets this long at interpreter exit, or when it is collected, to send what it holds.
-EXIT_TIMEOUT = 5.0
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -68,11 +62,11 @@ class KafkaProducer(ProducerCore):
         accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
         self._open(accumulator, self.config, clock)
-        # The thread knows the Sender, not the producer, so that a producer nobody holds can be collected.
-        self._thread = threading.Thread(target=self._sender.run, name=f"kafkabuf-{self.config.client_id}", daemon=True)
-        self._finalizer = weakref.finalize(self, _abandon, accumulator, self._sender, self._thread)
-        self._thread.start()
-        _living.add(self)
+        self._running = Running(accumulator, self._sender, f"kafkabuf-{self.config.client_id}")
+        self._thread = self._running.thread
+        self._finalizer = weakref.finalize(self, self._running.abandon)
+        self._finalizer.atexit = False  # then all producers end together
+        self._running.start(self)
 
     def _disown(self) -> None:
         """In a forked child: the Sender's thread is not here, and its sockets are the parent's."""
@@ -87,6 +81,7 @@ class KafkaProducer(ProducerCore):
 
     def partitions_for(self, topic: str) -> TopicInfo:
         """The topic's partitions and their leaders, asked for if need be, within `max.block.ms`."""
+        self.check_open()
         if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise InvalidTopicError(
                 f"{topic!r} is no topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are, but for '.' and '..'"
@@ -177,6 +172,7 @@ class KafkaProducer(ProducerCore):
 
     def flush(self, timeout: float | None = None) -> None:
         """Send what is buffered now and wait until all of it has an outcome. Raises TimeoutError after `timeout` s."""
+        _check_timeout(timeout)
         if self._disowned:
             raise ClosedError(_DISOWNED)
         if threading.current_thread() is self._thread:
@@ -184,16 +180,19 @@ class KafkaProducer(ProducerCore):
         self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is buffered and stop. After `timeout` seconds what is left fails with ClosedError."""
+        """Send what is buffered and stop. After `timeout` seconds what is left fails with ClosedError; with 0 at once.
+
+        Called again it waits again. In a callback it returns at once, and the Sender ends when it is done.
+        """
+        _check_timeout(timeout)
         if self._disowned:
             return
         self._begin_close()
         self._finalizer.detach()
         if threading.current_thread() is self._thread:
-            self._accumulator.close()
-            self._sender.close(force=timeout == 0)
+            self._running.finish(force=timeout == 0)
             return
-        _stop(self._accumulator, self._sender, self._thread, timeout)
+        self._running.stop(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -218,32 +217,6 @@ class KafkaProducer(ProducerCore):
         }
 
 
-# Producers whose Sender runs in this process. After a fork none does in the child.
-_living: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for producer in list(_living):
-        producer._disown()
-    _living.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _stop(accumulator: RecordAccumulator, sender: Sender, thread: threading.Thread, timeout: float | None) -> None:
-    accumulator.close()
-    sender.close(force=timeout == 0)
-    thread.join(timeout)
-    if thread.is_alive():
-        sender.close(force=True)
-        thread.join(EXIT_TIMEOUT)
-
-
-def _abandon(accumulator: RecordAccumulator, sender: Sender, thread: threading.Thread) -> None:
-    """A producer was dropped, or the interpreter ends, without close()."""
-    unsent = sum(batch.count for batch in list(accumulator.incomplete))
-    if unsent:
-        log.warning("a KafkaProducer was not closed; trying for %g s to send %d records it holds", EXIT_TIMEOUT, unsent)
-    with contextlib.suppress(RuntimeError):  # collected in the Sender's own thread, which cannot join itself
-        _stop(accumulator, sender, thread, EXIT_TIMEOUT)
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"a timeout is seconds, from 0 on, or None for no limit; found {timeout!r}")

@@ -43,3 +43,79 @@ def test_forked_child_hangs_on_its_parents_producer() -> None:
         )
         assert done.returncode == 0, done.stderr
         assert cluster.end_offset("forked", 0) == 3
+
+
+LOCKED = """
+import os, sys, threading, warnings
+from kafkabuf import KafkaProducer
+from kafkabuf.errors import ClosedError
+
+warnings.simplefilter("ignore", DeprecationWarning)
+producer = KafkaProducer(bootstrap_servers=sys.argv[1])
+slab = producer.pool.allocate(100, 0)
+over = threading.Event()
+
+def hold_the_lock():
+    while not over.is_set():
+        producer.pool._bench_pairs(200_000)  # without the GIL: a fork finds the pool's lock held, more often than not
+
+threading.Thread(target=hold_the_lock).start()
+failed = 0
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        slab.release()
+        try:
+            producer.pool.allocate(100, 0)
+        except ClosedError:
+            os._exit(0)
+        os._exit(1)
+    failed += os.waitpid(child, 0)[1]
+over.set()
+sys.exit(failed != 0)
+"""
+
+
+def test_forked_child_spins_on_a_lock_that_a_thread_of_its_parent_held() -> None:
+    with EmbeddedCluster() as cluster:
+        done = subprocess.run([sys.executable, "-c", LOCKED, cluster.bootstrap_servers], timeout=30, check=False)
+    assert done.returncode == 0
+
+
+IN_A_THREAD = """
+import os, pickle, sys, threading, warnings
+from kafkabuf import KafkaProducer
+from kafkabuf.errors import ClosedError
+
+warnings.simplefilter("ignore", DeprecationWarning)
+producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000)
+producer.send("threads", b"parent's")
+statuses = []
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        try:
+            producer.partitions_for("threads")
+        except ClosedError:
+            with pickle.loads(pickle.dumps(producer)) as own:
+                own.send("threads", b"child's")
+            os._exit(0)
+        os._exit(1)
+    statuses.append(os.waitpid(child, 0)[1])
+
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+producer.close()
+sys.exit(statuses != [0])
+"""
+
+
+def test_fork_in_a_thread_doubles_what_the_parent_holds() -> None:
+    with EmbeddedCluster() as cluster:
+        done = subprocess.run(
+            [sys.executable, "-c", IN_A_THREAD, cluster.bootstrap_servers], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        assert cluster.end_offset("threads", 0) == 2

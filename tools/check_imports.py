@@ -56,7 +56,7 @@ LAYERS = (
         "serialization",
         "interceptors",
     },
-    {"_arrow", "_bulk", "_bulk_arrow", "_bulk_many", "_producer", "producer", "report"},
+    {"_arrow", "_bulk", "_bulk_arrow", "_bulk_many", "_producer", "lifetime", "producer", "report"},
     {""},
     {"spark", "cli", "aio", "testing", "broker", "__main__"},
 )

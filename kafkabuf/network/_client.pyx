@@ -194,6 +194,13 @@ cdef class ClientCore:
                 self._next_check = min(self._next_check, entry.deadline)
         return 0
 
+    def wakeup(self):
+        """Any thread: end the `poll` under way, or the next.
+
+        Here, not in Python, where Ctrl-C could come between a record's being queued and the Sender's being told.
+        """
+        self._poller.wakeup()
+
     def poll(self, timeout=None):
         """Write, wait up to `timeout` seconds (None: for news), read; keep metadata and connections in order.
 

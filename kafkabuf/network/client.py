@@ -138,10 +138,6 @@ class NetworkClient(ClientCore):
         """As `send`, for a kio request entity, whose class says API and version."""
         self._send(self._connected(node_id), self._request(entity, context, timeout))
 
-    def wakeup(self) -> None:
-        """Any thread: end the `poll` under way, or the next."""
-        self._poller.wakeup()
-
     def close(self) -> list[Completion]:
         """Close every connection. Returns what was in flight, completed with ClosedError."""
         error = ClosedError("the producer was closed before the response came")
@@ -276,6 +272,8 @@ class NetworkClient(ClientCore):
         lost = len(node.in_flight)
         harmless = not lost and node.state is State.READY and not isinstance(error, ProtocolError)
         level = logging.INFO if harmless else logging.WARNING
+        if node.failures & (node.failures + 1):  # of failures in a row the 1st, 2nd, 4th, 8th ... are told
+            level = logging.DEBUG
         log.log(level, "%s (%d requests in flight)", error, lost)
         node.disconnected(now, self._reconnect)
         self._fail_in_flight(node, error)
