@@ -37,7 +37,7 @@ CLAIM = Claim(
     ],
     notes=[
         f"Values of 100 bytes in a binary column, {clients.ARROW_ROWS:,} rows a batch; acks=all, linger.ms 5.",
-        "Idempotence is on in confluent-kafka; kafkabuf and the replay have none.",
+        "Idempotence is on in all but the replay.",
         "All but the two fastest cases get half the records: rates and costs are per record.",
     ],
 )

