@@ -49,10 +49,11 @@ class KafkaProducer(ProducerCore):
         **settings: Any,
     ) -> None:
         if isinstance(config, ProducerConfig):
-            settings = config.model_dump(exclude_unset=True) | settings
+            settings = config.given() | settings
             config = None
         if config is not None and not isinstance(config, Mapping):
-            raise ConfigError(f"settings are a mapping or keywords, found {type(config).__name__}: {config!r}")
+            # Not what it says: it may hold a password.
+            raise ConfigError(f"settings are a mapping or keywords, found {type(config).__name__}")
         self.config = ProducerConfig.from_mapping(config or {}, settings)
         self._disowned = False
         self._clock = clock = clock or SystemClock()

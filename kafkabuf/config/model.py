@@ -1,0 +1,85 @@
+"""ProducerConfig: the settings, checked each and together, and how they are read from mappings."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from pydantic import ValidationError, model_validator
+
+from kafkabuf.config import checks, refused
+from kafkabuf.config.settings import ProducerSettings
+from kafkabuf.config.values import dotted
+from kafkabuf.errors import ConfigError
+
+
+class ProducerConfig(ProducerSettings):
+    """All settings of one producer, frozen. Build it with `from_mapping`, which understands both spellings."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        fields = type(self).model_fields
+        missing = refused.not_yet(self.given(), {name: field.default for name, field in fields.items()})
+        if missing is not None:
+            raise ConfigError(missing)
+        # Not "given" thereby: another setting may move it again (see `given`).
+        self.__dict__.update(checks.settled_defaults(self))
+        checks.check(self)
+        if self.slab_size > self.buffer_memory:
+            raise ConfigError(
+                f"buffer.memory ({self.buffer_memory}) is smaller than one batch ({self.slab_size} bytes): "
+                "raise buffer.memory or lower batch.size"
+            )
+        return self
+
+    @property
+    def slab_size(self) -> int:
+        """Bytes of one slab of the arena: `batch.size`, but never too small for a batch header and a short record."""
+        return max(self.batch_size, 512)
+
+    def given(self) -> dict[str, Any]:
+        """The settings that somebody gave, by their fields' names, secrets included: what `from_mapping` takes."""
+        return {field: getattr(self, field) for field in type(self).model_fields if field in self.model_fields_set}
+
+    @classmethod
+    def from_mapping(cls, *mappings: Mapping[str, Any]) -> ProducerConfig:
+        """Settings from one or more mappings, dotted or Python names. Raises ConfigError naming the setting."""
+        values: dict[str, Any] = {}
+        for name, value in (item for mapping in mappings for item in mapping.items()):
+            field = str(name).replace(".", "_")
+            if field in values:
+                raise ConfigError(f"{dotted(field)} is given twice")
+            if field not in cls.model_fields and dotted(field) not in refused.JAVA_ONLY:
+                raise ConfigError(_unknown(str(name), cls.model_fields))
+            values[field] = value
+        problems = [refused.refused(dotted(name), values.pop(name)) for name in values.keys() - cls.model_fields.keys()]
+        if any(problems):
+            raise ConfigError("; ".join(sorted(filter(None, problems))))
+        if "bootstrap_servers" not in values:
+            raise ConfigError("bootstrap.servers is missing: give at least one host:port of the cluster")
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
+
+
+def _unknown(name: str, fields: Iterable[str]) -> str:
+    names = [*map(dotted, fields), *refused.JAVA_ONLY]
+    near = difflib.get_close_matches(dotted(name), names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"there is no producer setting {name!r}{hint}"
+
+
+def _explain(problem: Any) -> str:
+    error = problem.get("ctx", {}).get("error")
+    if isinstance(error, ConfigError):
+        return str(error)
+    name = dotted(str(problem["loc"][0])) if problem["loc"] else "settings"
+    found = "" if _is_secret(name) else f", found {problem['input']!r}"
+    return f"{name}: {problem['msg']}{found}"
+
+
+def _is_secret(name: str) -> bool:
+    field = ProducerConfig.model_fields.get(name.replace(".", "_"))
+    return field is not None and "SecretStr" in str(field.annotation)
