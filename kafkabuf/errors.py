@@ -58,6 +58,10 @@ class ClosedError(KafkaError, RuntimeError):
     """The producer, pool or broker was closed; nothing more can be sent through it."""
 
 
+class IllegalStateError(KafkaError, RuntimeError):
+    """A method was called that has no meaning in the producer's present state; the state is unchanged."""
+
+
 class SerializationError(KafkaError, TypeError):
     """A key, value or header cannot become bytes: give a bytes-like object or configure a serializer."""
 
