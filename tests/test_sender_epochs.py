@@ -121,6 +121,24 @@ def test_fatal_error_leaves_the_other_requests_waiting() -> None:
     assert_whole(rig.pool)
 
 
+# Kafka: testFailIfNotReadyForSendIdempotentProducer{,FatalError}
+def test_record_of_a_producer_that_is_lost_waits_for_its_time_to_end() -> None:
+    rig = without_id()
+    early = rig.send()  # nothing need be ready for it
+    rig.turn()
+    rig.client.give_id(5)
+    rig.ack_all()
+    assert early.result(0)
+    refused = rig.send()
+    refuse(rig, one_sent(rig), UNAUTHORIZED)
+    late = rig.send()
+    rig.turn()
+    assert isinstance(refused.exception(0), ClusterAuthorizationError)
+    assert isinstance(late.exception(0), ClusterAuthorizationError)
+    assert len(rig.client.sent) == 2
+    assert_whole(rig.pool)
+
+
 # ---- several in flight -----------------------------------------------------------------------------------------------
 
 
