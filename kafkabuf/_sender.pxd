@@ -34,6 +34,7 @@ cdef class SenderCore:
     cdef double fresh_until
 
     cdef double send_to(self, object node_id, list queues, double now) except? -1
+    cdef double delay(self, object node_id, list queues) except? -1
     cdef int send(self, object node_id, list batches) except -1
     cdef int keep_fresh(self, list batches, double now) except -1
     cdef int count_in_flight(self, Batch batch, int change) except -1

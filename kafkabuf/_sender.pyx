@@ -9,7 +9,7 @@ from kafkabuf._batch cimport PENDING, Batch
 from kafkabuf._drain cimport DrainCore, Ready
 from kafkabuf.network._frame cimport Frame
 
-from kafkabuf.errors import CorruptMessageError, UnsupportedVersionError, error_for_code
+from kafkabuf.errors import AuthenticationError, CorruptMessageError, UnsupportedVersionError, error_for_code
 from kafkabuf.network._client import Request
 from kafkabuf.protocol._produce import PRODUCE, VERSIONS_BY_MAGIC, build_request, parse_response
 
@@ -83,11 +83,19 @@ cdef class SenderCore:
             elif self.goes_ahead and self._client.takes_ahead(node_id):
                 batches = self._accumulator.drain(queues, now, full=True)
             else:
-                return self._client.connection_delay(node_id)
+                return self.delay(node_id, queues)
             if not batches:
                 return INFINITY
             self.keep_fresh(batches, now)
             self.send(node_id, batches)
+
+    cdef double delay(self, object node_id, list queues) except? -1:
+        """Seconds until the node may take requests; where it never will, its batches fail."""
+        try:
+            return self._client.connection_delay(node_id)
+        except AuthenticationError as error:
+            self._fail_unauthenticated(queues, error)
+            return INFINITY
 
     cdef int keep_fresh(self, list batches, double now) except -1:
         """Tell metadata that the batches' topics are in use."""

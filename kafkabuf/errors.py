@@ -76,6 +76,28 @@ class ProtocolError(NetworkError):
     """A broker's answer was not what the protocol says; the connection it came by was closed."""
 
 
+class AuthenticationError(KafkaError, PermissionError):
+    """One side could not prove to the other who it is; trying again does not help (Kafka's AuthenticationException)."""
+
+
+class SslAuthenticationError(AuthenticationError):
+    """The TLS handshake failed: an untrusted or wrong certificate, or no version or cipher in common."""
+
+
+class SaslAuthenticationError(AuthenticationError):
+    """The broker refused the credentials, or could not prove that it knows them."""
+
+    code = 58
+
+
+class UnsupportedSaslMechanismError(AuthenticationError):
+    code = 33
+
+
+class IllegalSaslStateError(AuthenticationError):
+    code = 34
+
+
 class UnknownServerError(KafkaError):
     code = -1
 

@@ -15,6 +15,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.cluster import Cluster, Node
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import (
+    AuthenticationError,
     ClusterAuthorizationError,
     InvalidRecordError,
     KafkaError,
@@ -115,6 +116,12 @@ class Sender(SenderCore):
     def _fail_everything(self, error: KafkaError) -> None:
         log.error("what is buffered fails: %s", error)
         self._count_failed(self._accumulator.abort(error))
+
+    def _fail_unauthenticated(self, queues: list[PartitionQueue], error: AuthenticationError) -> None:
+        """What waits for a node that will not have us, or that we will not have, would wait in vain."""
+        for queue in queues:
+            for batch in list(queue.batches):
+                self._count_failed(self._accumulator.give_up(batch.whole or batch, error))
 
     def _ask_for_leaders(self, topics: set[str]) -> None:
         for topic in topics:

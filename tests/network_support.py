@@ -93,6 +93,10 @@ class FakeBroker:
                 self._threads.append(threading.Thread(target=self._serve, args=(sock,), daemon=True))
                 self._threads[-1].start()
 
+    def handle(self, request: Received) -> bool:
+        """For brokers that do more than this one: whether the request is answered, or will be."""
+        return False
+
     def _serve(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while (frame := _read_frame(sock)) is not None:
@@ -103,6 +107,8 @@ class FakeBroker:
                     request.reply_entity(error_code=0, api_keys=keys)
                     if not self.reads:
                         return
+                elif self.handle(request):
+                    continue
                 elif request.header.api_key == messages.METADATA and self.cluster is not None:
                     self.metadata_requests.append(request)
                     request.reply_entity(**self.cluster)

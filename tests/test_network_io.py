@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def poller() -> Iterator[Poller]:
 
 
 @contextlib.contextmanager
-def connected(poller: Poller, **options: int) -> Iterator[tuple[Connection, socket.socket]]:
+def connected(poller: Poller, **options: Any) -> Iterator[tuple[Connection, socket.socket]]:
     ours, theirs = socket.socketpair()
     theirs.settimeout(PATIENCE)
     with theirs:

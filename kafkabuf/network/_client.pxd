@@ -41,6 +41,8 @@ cdef class ClientCore:
     cdef public object _updater             # MetadataUpdater
     cdef readonly Poller _poller
     cdef int max_in_flight
+    cdef public int most_ahead              # requests that may wait behind a full in-flight table
+    cdef public object _authenticator       # Authenticator, or None without SASL
     cdef double request_timeout             # seconds
     cdef double max_idle                    # seconds after which an unused connection is closed
     cdef public object on_throttle_time     # callable(ms), told of every answer's throttle time; None

@@ -5,6 +5,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
 from kafkabuf.network._frame import Frame
 from kafkabuf.network._io import Poller
+from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.client import NetworkConfig
 from kafkabuf.network.connection_state import NodeConnection
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
@@ -52,6 +53,8 @@ class ClientCore:
     _metadata: MetadataSource
     _updater: MetadataUpdater
     _poller: Poller
+    most_ahead: int
+    _authenticator: Authenticator | None
     _nodes: dict[int, NodeConnection]
     on_throttle_time: Callable[[int], None] | None
     _completions: list[Completion]

@@ -78,6 +78,7 @@ cdef class ClientCore:
         self.max_in_flight = config.max_in_flight_requests_per_connection
         self.request_timeout = config.request_timeout_ms / 1000
         self.max_idle = config.connections_max_idle_ms / 1000 if config.connections_max_idle_ms >= 0 else INFINITY
+        self.most_ahead = MOST_AHEAD
         self._nodes = {}
         self._completions = []
         self._resolving = set()
@@ -98,7 +99,7 @@ cdef class ClientCore:
         node = self._nodes.get(node_id)
         if node is None or node.state is not READY or self.throttled(node):
             return False
-        return len(node.in_flight) < self.max_in_flight + MOST_AHEAD
+        return len(node.in_flight) < self.max_in_flight + self.most_ahead
 
     def send(self, int node_id, Request request):
         """Queue a request for a node that is `ready` or `takes_ahead`; `poll` writes it when it may be started.
@@ -219,6 +220,8 @@ cdef class ClientCore:
         now = self._clock.monotonic()
         if self._resolving:
             self._take_resolved(now)
+        if self._authenticator is not None and self._authenticator.waiting:
+            self._take_steps(now)
         if now >= self._next_check:
             self._check_time_outs(now)
         return self._take_completions()
@@ -266,7 +269,7 @@ cdef class ClientCore:
     def fail_connection(self, int node_id, error):
         """An answer of the node's makes no sense: what else is in flight there completes with a NetworkError."""
         node = self._nodes.get(node_id)
-        if node is not None and node.state is READY:
+        if node is not None and node.established:
             self._disconnect(node, broken(node, error), self._clock.monotonic())
 
     cdef int on_frame(self, object node, bytes frame) except -1:

@@ -6,20 +6,27 @@ from kafkabuf.network._socket cimport Wire
 
 
 cdef class Connection:
-    """A non-blocking stream socket with its output queue and input buffer. Thread: the Poller's owner."""
-    cdef Wire wire
+    """A non-blocking stream socket with its output queue and input buffer. Thread: the Poller's owner.
+
+    TlsConnection (_tls.pxd) has a second Wire, for the frames in the clear, and puts itself in between.
+    """
+    cdef Wire wire                  # the socket's
+    cdef Wire* frames               # where frames are queued, and cut from: the socket's too, unless it is encrypted
     cdef Poller poller              # None once closed
     cdef object queue               # deque of the Frames behind wire.head, plus written ones not yet dropped
-    cdef list received              # frames cut from wire.data, waiting for take_frames
+    cdef list received              # frames cut from frames.data, waiting for take_frames
     cdef readonly str peer          # "host:port", for messages
     cdef readonly object context    # whatever the owner gave register()
-    cdef readonly object error      # NetworkError, set when the Poller closed the connection
-    cdef readonly bint connected
+    cdef readonly object error      # KafkaError, set when the Poller closed the connection
+    cdef readonly bint connected    # and, if it is encrypted, sure of its peer
 
     cpdef int send(self, Frame frame) except -1
     cpdef list take_back(self)
+    cdef int chain(self, Wire* wire, Frame frame) except -1
+    cdef int on_news(self, int what) except -1
     cdef int forget_written(self) except -1
     cdef int cut_frames(self) except -1
+    cdef str reason(self)
 
 
 cdef class Poller:

@@ -1,6 +1,6 @@
 import socket
 
-from kafkabuf.errors import NetworkError
+from kafkabuf.errors import KafkaError
 from kafkabuf.network._frame import Frame
 
 class Connection:
@@ -15,8 +15,11 @@ class Connection:
     @property
     def closed(self) -> bool: ...
     @property
-    def error(self) -> NetworkError | None:
+    def error(self) -> KafkaError | None:
         """Why the Poller closed the connection; None while open and after `close()`."""
+
+    max_frame: int
+    """Longer announced frames fail the connection."""
 
     @property
     def queued(self) -> int:
@@ -52,8 +55,11 @@ class Poller:
         *,
         max_frame: int = 100_000_000,
         max_in_flight: int = 0x7FFFFFFF,
+        connection: Connection | None = None,
     ) -> Connection:
         """Take over a connecting or connected stream socket: `sock` is detached and of no further use.
+
+        `connection`: a TlsConnection that has no socket yet, to encrypt what goes over it.
 
         `peer` names it in messages; a frame announced as longer than `max_frame` bytes fails the connection. Of the
         frames that are to be answered (without `notify`) `max_in_flight` are started; the others wait, and `poll`

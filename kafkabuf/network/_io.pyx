@@ -23,7 +23,7 @@ from kafkabuf.network._frame cimport Frame
 from kafkabuf.network._socket cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP,
     EPOLLIN, EPOLLOUT, ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, LENGTH_PREFIX, LONGEST_FLOW_US,
-    LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED,
+    LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_BYTES, NEWS_CONNECTED,
     NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Spans, Wire,
     advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, gather, getsockopt,
     kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_wait_for_change, kb_wake_waiters, make_room,
@@ -38,6 +38,7 @@ cdef class Connection:
         memset(&self.wire, 0, sizeof(Wire))
         self.wire.fd = -1
         self.wire.need = LENGTH_PREFIX
+        self.frames = &self.wire
         self.queue = deque()
         self.received = []
 
@@ -57,13 +58,15 @@ cdef class Connection:
         return len(self.queue)
 
     cpdef int send(self, Frame frame) except -1:
-        cdef Wire* wire = &self.wire
         if self.poller is None:
             raise self.error or NetworkError(f"the connection to {self.peer} is closed")
         if frame.queued or frame.spans.count == 0:
             raise ValueError("a frame is sent once, and not empty")
         self.forget_written()
         self.queue.append(frame)
+        return self.chain(self.frames, frame)
+
+    cdef int chain(self, Wire* wire, Frame frame) except -1:
         frame.queued = True
         if wire.head == NULL:
             wire.head = &frame.spans
@@ -78,7 +81,7 @@ cdef class Connection:
         return 0
 
     cpdef list take_back(self):
-        cdef Wire* wire = &self.wire
+        cdef Wire* wire = self.frames
         cdef list taken = []
         cdef Frame frame
         cdef Spans* first = wire.waiting
@@ -106,8 +109,23 @@ cdef class Connection:
         if self.poller is not None:
             self.poller.remove(self)
 
+    @property
+    def max_frame(self):
+        return self.frames.max_frame
+
+    @max_frame.setter
+    def max_frame(self, Py_ssize_t value):
+        self.frames.max_frame = value
+
+    cdef int on_news(self, int what) except -1:
+        if what & NEWS_CONNECTED:
+            self.connected = True
+        if what & NEWS_FRAMES:
+            self.cut_frames()
+        return self.forget_written()
+
     cdef int forget_written(self) except -1:
-        # wire.head never points at a frame that is done, so dropping these leaves no dangling span.
+        # frames.head never points at a frame that is done, so dropping these leaves no dangling span.
         cdef Frame oldest
         while self.queue:
             oldest = <Frame> self.queue[0]
@@ -117,7 +135,7 @@ cdef class Connection:
         return 0
 
     cdef int cut_frames(self) except -1:
-        cdef Wire* wire = &self.wire
+        cdef Wire* wire = self.frames
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t size
         cdef unsigned char* smaller
@@ -143,6 +161,14 @@ cdef class Connection:
                 wire.data = smaller
                 wire.room = FIRST_ROOM
         return 0
+
+    cdef str reason(self):
+        cdef Wire* wire = self.frames
+        if wire.error == ERROR_FRAME_LENGTH:
+            return (f"the peer announced a frame of {<int> kb_big_endian(wire.data)} bytes, allowed are "
+                    f"{SMALLEST_FRAME} to {wire.max_frame}; is this a Kafka listener, and one for this "
+                    "security.protocol?")
+        return "the peer closed it" if self.wire.error == ERROR_END_OF_STREAM else strerror(self.wire.error)
 
 
 cdef class Poller:
@@ -170,18 +196,22 @@ cdef class Poller:
             close(self.epoll_fd)
 
     def register(
-        self, sock, str peer, object context=None, *, Py_ssize_t max_frame=100_000_000, int max_in_flight=0x7FFFFFFF
+        self, sock, str peer, object context=None, *, Py_ssize_t max_frame=100_000_000, int max_in_flight=0x7FFFFFFF,
+        Connection connection=None
     ):
-        cdef Connection connection = Connection.__new__(Connection)
-        cdef Wire* wire = &connection.wire
+        cdef Wire* wire
         cdef epoll_event event
+        connection = Connection.__new__(Connection) if connection is None else connection
+        wire = &connection.wire
+        if wire.fd >= 0:
+            raise ValueError("the connection has a socket already")
         sock.setblocking(False)
         connection.peer = peer
         connection.context = context
         wire.fd = sock.detach()
         wire.connection = <void*> connection
-        wire.max_frame = max_frame
-        wire.credit = max_in_flight
+        connection.frames.max_frame = max_frame
+        connection.frames.credit = max_in_flight
         wire.connecting = True
         wire.armed = True
         event.events = EPOLLIN | EPOLLOUT
@@ -220,13 +250,10 @@ cdef class Poller:
             what = wire.news
             wire.news = 0
             wire = wire.next_news
-            if what & NEWS_CONNECTED:
-                connection.connected = True
-            if what & NEWS_FRAMES:
-                connection.cut_frames()
-            connection.forget_written()
-            if connection.wire.error:
-                connection.error = NetworkError(f"connection to {connection.peer} failed: {reason(&connection.wire)}")
+            connection.on_news(what)
+            if connection.error is None and (connection.wire.error or connection.frames.error):
+                connection.error = NetworkError(f"connection to {connection.peer} failed: {connection.reason()}")
+            if connection.error is not None:
                 self.remove(connection)
             news.append(connection)
         return news
@@ -268,9 +295,8 @@ cdef class Poller:
         self.connections.discard(connection)
         connection.poller = None
         connection.queue.clear()
-        wire.head = NULL
-        wire.tail = NULL
-        wire.waiting = NULL
+        wire.head = wire.tail = wire.waiting = NULL
+        connection.frames.head = connection.frames.tail = connection.frames.waiting = NULL
         while link[0] != NULL:
             if link[0] == wire:
                 link[0] = wire.next_listed
@@ -400,6 +426,9 @@ cdef class Poller:
         got = recv(wire.fd, wire.data + wire.length, wire.room - wire.length, MSG_DONTWAIT)
         if got > 0:
             wire.length += got
+            if wire.raw:
+                self.report(wire, NEWS_BYTES, 0)
+                return
             if worth_cutting(wire):
                 self.report(wire, NEWS_FRAMES, 0)
             count_responses(wire)
@@ -419,12 +448,3 @@ cdef class Poller:
         wire.news |= news
         if wire.error == 0:
             wire.error = error
-
-
-cdef str reason(Wire* wire):
-    if wire.error == ERROR_END_OF_STREAM:
-        return "the peer closed it"
-    if wire.error == ERROR_FRAME_LENGTH:
-        return (f"the peer announced a frame of {<int> kb_big_endian(wire.data)} bytes, allowed are {SMALLEST_FRAME} "
-                f"to {wire.max_frame}; is this a Kafka listener, and not one that speaks TLS or HTTP?")
-    return strerror(wire.error)

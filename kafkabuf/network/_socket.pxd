@@ -104,6 +104,7 @@ cdef enum:
     NEWS_FRAMES = 2
     NEWS_WRITTEN = 4
     NEWS_FAILED = 8
+    NEWS_BYTES = 16             # of a raw connection
 
     # Values of Wire.error beside errno
     ERROR_END_OF_STREAM = -1
@@ -124,6 +125,7 @@ cdef struct Spans:
     bint notify             # no response will tell the end (acks=0): the last byte going out is news of its own
     Judge judge             # of its response; NULL: any will do
     int version
+    bint sealed             # it goes out encrypted, and the last byte of that is not out yet
     Spans* following        # the next frame of the same connection
 
 
@@ -131,6 +133,7 @@ cdef struct Wire:
     # What the poll call needs of one Connection, free of Python objects. Owned by the Poller's thread.
     int fd
     void* connection        # borrowed: the Poller holds a reference to every open Connection
+    bint raw                # what is received is not cut into frames here: the owner decrypts it first
     bint connecting         # connect() has not finished
     bint armed              # epoll watches for room to write: while connecting, or output is left
     bint listed             # in the Poller's chain of connections with fresh output

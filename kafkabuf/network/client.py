@@ -12,11 +12,13 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 from kafkabuf.clock import Clock
-from kafkabuf.errors import ClosedError, KafkaError, NetworkError, ProtocolError, error_for_code
-from kafkabuf.network import resolve
+from kafkabuf.errors import AuthenticationError, ClosedError, KafkaError, NetworkError, ProtocolError, error_for_code
+from kafkabuf.network import resolve, sasl, tls
 from kafkabuf.network._client import ClientCore, Completion, Request
 from kafkabuf.network._frame import Frame
 from kafkabuf.network._io import Poller
+from kafkabuf.network._tls import TlsConnection
+from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.backoff import ExponentialBackoff, uniform
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
@@ -30,12 +32,16 @@ log = logging.getLogger("kafkabuf.network")
 SOFTWARE_NAME = "kafkabuf"
 NEWEST_API_VERSIONS = 3
 UNSUPPORTED_VERSION = 35
-BEING_OPENED = (State.RESOLVING, State.CONNECTING)
+BEING_OPENED = (State.RESOLVING, State.CONNECTING, State.AUTHENTICATING)
+# Before a broker is known to be one, it need not be believed that it has much to say.
+LARGEST_FRAME, LARGEST_EARLY_FRAME = 100_000_000, 512 * 1024
 
 
-class NetworkConfig(Protocol):
+class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
     """The settings that the network needs; times in milliseconds, sizes in bytes."""
 
+    @property
+    def security_protocol(self) -> str: ...
     @property
     def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
     @property
@@ -69,7 +75,8 @@ class NetworkConfig(Protocol):
 class NetworkClient(ClientCore):
     """Requests to brokers by node id. Thread: the Sender's, except `wakeup`.
 
-    Bootstrap servers are nodes -1, -2, ... Raises ConfigError if no bootstrap server resolves. `connector` and
+    Bootstrap servers are nodes -1, -2, ... Raises ConfigError if no bootstrap server resolves, or keys, certificates or
+    credentials are missing or unreadable. `connector` and
     `resolver` replace TCP and DNS in tests. A forked child drops its copy without calling anything.
     """
 
@@ -84,8 +91,15 @@ class NetworkClient(ClientCore):
         resolver: Resolver = resolve.resolve,
         random: Callable[[], float] = uniform,
     ) -> None:
+        over_tls = config.security_protocol in ("SSL", "SASL_SSL")
+        self._tls = tls.client_context(config) if over_tls else None
+        self._authenticator: Authenticator | None = None
+        if config.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+            self._authenticator = Authenticator(sasl.mechanism(config, clock, random), self, clock, random)
         hosts = resolve.bootstrap_hosts(config.bootstrap_servers, config.client_dns_lookup, resolver)
         super().__init__(config, clock, metadata, poller or Poller())
+        if over_tls:
+            self.most_ahead = 0  # what is started without the GIL, while answers come, cannot be encrypted
         self._config = config
         self._resolver = resolver
         self._connector: Connector = connector or partial(
@@ -105,10 +119,15 @@ class NetworkClient(ClientCore):
     # ---- nodes -----------------------------------------------------------------------------------------------------
 
     def connection_delay(self, node_id: int) -> float:
-        """Seconds until `ready` may say otherwise: back-off, throttle; infinite where only news from `poll` may."""
+        """Seconds until `ready` may say otherwise: back-off, throttle; infinite where only news from `poll` may.
+
+        Raises AuthenticationError where that was the end of the newest attempt: more of them will hardly help.
+        """
         node = self._node(node_id)
         now = self._clock.monotonic()
         if node is not None and node.state is State.DISCONNECTED:
+            if node.authentication_error is not None:
+                raise node.authentication_error
             return max(node.not_before - now, 0.0)
         if node is not None and now < node.throttled_until and node.state is State.READY:
             return node.throttled_until - now
@@ -175,6 +194,13 @@ class NetworkClient(ClientCore):
         """Some time-out is due then."""
         self._next_check = min(self._next_check, when)
 
+    def established(self, node: NodeConnection) -> None:
+        """The node is who it should be, and takes requests."""
+        assert node.connection is not None
+        node.connection.max_frame = LARGEST_FRAME
+        node.ready()
+        log.debug("%s is ready", node)
+
     def rebootstrap(self, now: float, why: str) -> None:
         """Leave every broker, and begin again with the bootstrap servers (KIP-899, KIP-1102)."""
         log.warning("%s: beginning again with bootstrap.servers", why)
@@ -212,7 +238,12 @@ class NetworkClient(ClientCore):
             return
         log.debug("connecting to %s, address %s", node, address.sockaddr)
         in_flight = self._config.max_in_flight_requests_per_connection
-        node.connecting(self._poller.register(sock, str(node), node, max_in_flight=in_flight))
+        secured = None if self._tls is None else TlsConnection(self._tls, node.host)
+        node.connecting(
+            self._poller.register(
+                sock, str(node), node, max_frame=LARGEST_EARLY_FRAME, max_in_flight=in_flight, connection=secured
+            )
+        )
 
     def _start(self, node_id: int) -> None:
         """Connect to the node if that is due."""
@@ -264,12 +295,30 @@ class NetworkClient(ClientCore):
             return
         if response.error_code:
             raise error_for_code(int(response.error_code), f"{node} refused the handshake: {response.error_code!r}")
-        node.ready({int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys})
-        log.debug("%s is ready", node)
+        node.speaks({int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys})
+        if self._authenticator is None:
+            self.established(node)
+        else:
+            self._authenticate(self._authenticator, node, self._clock.monotonic())
+
+    def _authenticate(self, authenticator: Authenticator, node: NodeConnection, now: float) -> None:
+        authenticator.begin(node, now + self._config.request_timeout_ms / 1000)
+
+    def _take_steps(self, now: float) -> None:
+        """Go on with authentications of which a part was done in another thread."""
+        assert self._authenticator is not None
+        for node, error in self._authenticator.take_steps():
+            self._disconnect(node, error, now)
 
     def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
         """The connection failed: close it, then tell everyone who waits for it, oldest request first."""
         lost = len(node.in_flight)
+        if isinstance(error, AuthenticationError):
+            if node.established:
+                # It was good enough once. The next connection tells whether that is over.
+                error = NetworkError(f"the session with {node} could not be renewed: {error}")
+            else:
+                node.refused(error)
         harmless = not lost and node.state is State.READY and not isinstance(error, ProtocolError)
         level = logging.INFO if harmless else logging.WARNING
         if node.failures & (node.failures + 1):  # of failures in a row the 1st, 2nd, 4th, 8th ... are told
@@ -299,6 +348,8 @@ class NetworkClient(ClientCore):
                 name = f"request {late.correlation_id} (API {late.request.api_key})"
                 error = NetworkError(f"no response to {name} from {node} within {waited} ms; the connection is closed")
                 self._disconnect(node, error, now)
+            if self._authenticator is not None and node.state is State.READY and now >= node.reauthenticate_at:
+                self._authenticate(self._authenticator, node, now)
             if node.state is State.READY and not node.in_flight and 0 <= idle <= now - node.last_used:
                 log.debug("closing the connection to %s, unused for %d s", node, idle)
                 node.disconnected(now, None)
@@ -309,12 +360,11 @@ class NetworkClient(ClientCore):
 
     def _deadline(self, node: NodeConnection) -> float:
         """When the node needs a look at the latest."""
-        if node.state in BEING_OPENED:
-            return node.setup_deadline
+        due = node.setup_deadline if node.state in BEING_OPENED else node.reauthenticate_at
         if node.in_flight:
-            return min(entry.deadline for entry in node.in_flight)
+            return min(due, *(entry.deadline for entry in node.in_flight))
         idle = self._config.connections_max_idle_ms / 1000
-        return node.last_used + idle if node.state is State.READY and idle >= 0 else float("inf")
+        return min(due, node.last_used + idle) if node.state is State.READY and idle >= 0 else due
 
 
 @cache

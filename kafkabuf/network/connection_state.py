@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kafkabuf.errors import NetworkError, UnsupportedVersionError
+from kafkabuf.errors import AuthenticationError, NetworkError, UnsupportedVersionError
 from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.resolve import Address, Lookup, Resolver
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafkabuf.network._client import InFlight
     from kafkabuf.network._io import Connection
 
+NEVER = float("inf")
 PRODUCE, FETCH = 0, 1
 # KIP-896: Kafka 4 took away Produce before 3 and Fetch before 4, and with them the record formats before magic 2.
 FIRST_PRODUCE_OF_KAFKA_4, FIRST_FETCH_OF_KAFKA_4 = 3, 4
@@ -26,8 +27,9 @@ FIRST_PRODUCE_OF_KAFKA_4, FIRST_FETCH_OF_KAFKA_4 = 3, 4
 class State(Enum):
     DISCONNECTED = "disconnected"
     RESOLVING = "resolving"  # the host's name
-    CONNECTING = "connecting"  # TCP
+    CONNECTING = "connecting"  # TCP, and TLS if there is any
     HANDSHAKING = "handshaking"  # ApiVersions
+    AUTHENTICATING = "authenticating"  # SASL, and that again before a session ends
     READY = "ready"
 
 
@@ -47,6 +49,9 @@ class NodeConnection:
         self.slow_setups = 0  # how many of them ran out of time
         self.not_before = 0.0  # no attempt earlier than this
         self.setup_deadline = 0.0
+        self.established = False  # this connection has been READY
+        self.authentication_error: AuthenticationError | None = None  # what the newest attempt failed with
+        self.reauthenticate_at = NEVER
         self.last_used = 0.0
         self.throttled_until = 0.0  # it asked to be left alone until then (KIP-219)
         self.lookup: Lookup | None = None  # the newest; it may outlast the attempt that it was started for
@@ -87,11 +92,15 @@ class NodeConnection:
     def connecting(self, connection: Connection) -> None:
         self.connection = connection
         self.state = State.CONNECTING
+        self.authentication_error = None
 
-    def ready(self, versions: dict[int, tuple[int, int]]) -> None:
+    def speaks(self, versions: dict[int, tuple[int, int]]) -> None:
         self.versions = _believable(versions)
         self.agreed.clear()
+
+    def ready(self) -> None:
         self.state = State.READY
+        self.established = True
         self.failures = self.slow_setups = 0
         self._untried.clear()
 
@@ -104,10 +113,17 @@ class NodeConnection:
             self.connection.close()
         self.connection = None
         self.state = State.DISCONNECTED
+        self.established = False
+        self.reauthenticate_at = NEVER
         if backoff is None or self._untried:
             return
         self.not_before = now + backoff.delay(self.failures)
         self.failures += 1
+
+    def refused(self, error: AuthenticationError) -> None:
+        """The broker, or its certificate, will not do: nor will it at another address of the same name."""
+        self.authentication_error = error
+        self._untried.clear()
 
     def take_in_flight(self) -> Iterator[InFlight]:
         """Every request under way, oldest first; none is afterwards."""

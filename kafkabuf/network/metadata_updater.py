@@ -132,7 +132,7 @@ class MetadataUpdater:
     def _openable(self, nodes: Iterable[NodeConnection], now: float) -> NodeConnection | None:
         nodes = list(nodes)
         for node in nodes:
-            if node.state in (State.RESOLVING, State.CONNECTING, State.HANDSHAKING):
+            if node.state in (State.RESOLVING, State.CONNECTING, State.HANDSHAKING, State.AUTHENTICATING):
                 return node
         free = [node for node in nodes if node.can_connect(now)]
         return min(free, key=lambda node: (node.failures, self._random())) if free else None

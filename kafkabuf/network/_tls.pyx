@@ -1,0 +1,221 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""TLS: frames become ciphertext before the poll call sees them, and what it received becomes frames afterwards.
+
+All of this holds the GIL but the encryption itself, which ssl does without. (Kafka's SslTransportLayer.)
+"""
+
+from collections import deque
+from ssl import MemoryBIO, SSLEOFError, SSLError, SSLWantReadError, SSLZeroReturnError
+
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.errno cimport ENOMEM, EPROTO
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from kafkabuf.network._frame cimport Frame
+from kafkabuf.network._io cimport Connection
+from kafkabuf.network._socket cimport (
+    ERROR_END_OF_STREAM, LENGTH_PREFIX, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED, NEWS_FAILED, Wire,
+    advance, count_responses, gather, iovec, make_room, sendmsg, msghdr, start_waiting, worth_cutting,
+)
+
+from kafkabuf.network import tls as explanations
+
+cdef enum:
+    RECORD = 16384              # the most that one TLS record holds
+    SMALL_SPAN = 4096           # shorter ones share a record, for which they are copied together
+    STRETCH = 262144            # so many bytes at most are encrypted at a time,
+    MOST_UNSENT = 262144        # and none while so many wait for the socket already
+
+
+cdef class TlsConnection(Connection):
+    """See the .pxd."""
+
+    def __init__(self, context, str host):
+        memset(&self.clear, 0, sizeof(Wire))
+        self.clear.need = LENGTH_PREFIX
+        self.clear.armed = True  # never in the Poller's chain: it has no socket
+        self.frames = &self.clear
+        self.wire.raw = True
+        self.incoming = MemoryBIO()
+        self.outgoing = MemoryBIO()
+        self.tls = explanations.wrap(context, self.incoming, self.outgoing, host)
+        self.shipped = deque()
+
+    def __dealloc__(self):
+        free(self.clear.data)
+
+    @property
+    def queued(self):
+        self.forget_shipped()
+        if self.poller is None:
+            return 0
+        return len(self.queue) + sum([len((<Frame> cipher).owners) - 1 for cipher in self.shipped])
+
+    cpdef int send(self, Frame frame) except -1:
+        Connection.send(self, frame)
+        frame.spans.sealed = True
+        try:
+            self.seal()
+        except SSLError:
+            # The next poll tells the owner: here nobody expects it.
+            self.poller.report(&self.wire, NEWS_FAILED, EPROTO)
+        return 0
+
+    cdef int on_news(self, int what) except -1:
+        self.forget_shipped()
+        try:
+            if what & NEWS_CONNECTED:
+                self.shake_hands()
+            if self.wire.length:
+                self.take_bytes()
+            self.seal()
+        except SSLError as error:
+            self.error = explanations.explain(error, self.peer, not self.heard)
+            self.send_alert()
+        if self.error is None and self.wire.error == ERROR_END_OF_STREAM and not self.connected:
+            self.error = explanations.hung_up(self.peer)
+        return 0
+
+    # ---- from the peer -----------------------------------------------------------------------------------------------
+
+    cdef int take_bytes(self) except -1:
+        view = PyMemoryView_FromMemory(<char*> self.wire.data, self.wire.length, PyBUF_READ)
+        self.incoming.write(view)
+        view.release()
+        self.wire.length = 0
+        if not self.connected:
+            self.shake_hands()
+        return self.decrypt() if self.connected else 0
+
+    cdef int shake_hands(self) except -1:
+        try:
+            self.tls.do_handshake()
+            self.connected = True
+        except SSLWantReadError:
+            pass
+        return self.ship(False)
+
+    cdef int send_alert(self) except -1:
+        """Tell the peer why, if that can be done at once."""
+        cdef bytes data = self.outgoing.read()
+        cdef iovec vector
+        cdef msghdr message
+        memset(&message, 0, sizeof(message))
+        vector.iov_base = PyBytes_AS_STRING(data)
+        vector.iov_len = PyBytes_GET_SIZE(data)
+        message.msg_iov = &vector
+        message.msg_iovlen = 1
+        if self.wire.head == NULL and vector.iov_len:
+            sendmsg(self.wire.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
+        return 0
+
+    cdef int decrypt(self) except -1:
+        cdef Wire* clear = &self.clear
+        cdef Py_ssize_t got
+        while clear.error == 0:
+            if clear.length == clear.room and not make_room(clear):
+                self.wire.error = ENOMEM
+                break
+            view = PyMemoryView_FromMemory(<char*> clear.data + clear.length, clear.room - clear.length, PyBUF_WRITE)
+            try:
+                got = self.tls.read(clear.room - clear.length, view)
+            except SSLWantReadError:
+                break
+            except (SSLZeroReturnError, SSLEOFError):
+                got = 0
+            finally:
+                view.release()
+            if got == 0:
+                self.wire.error = self.wire.error or ERROR_END_OF_STREAM
+                break
+            self.heard = True
+            clear.length += got
+            if worth_cutting(clear):
+                count_responses(clear)
+                clear.held = False  # nothing is queued ahead of the Sender's turn here: see ClientCore.most_ahead
+                self.cut_frames()
+        return self.ship(False)  # TLS answers some messages by itself
+
+    # ---- to the peer -------------------------------------------------------------------------------------------------
+
+    cdef int seal(self) except -1:
+        """Encrypt what may be started, a stretch ahead of the socket."""
+        cdef Wire* clear = &self.clear
+        cdef iovec vector[MOST_SPANS]
+        while self.connected and self.poller is not None and self.unsent < MOST_UNSENT:
+            start_waiting(clear)
+            if clear.head == clear.waiting:
+                break
+            advance(clear, self.encrypt(vector, gather(clear, vector)))
+            self.ship(True)
+        return 0
+
+    cdef Py_ssize_t encrypt(self, const iovec* vector, size_t count) except -1:
+        """The first bytes of the spans, at most a stretch; how many."""
+        cdef unsigned char together[RECORD]
+        cdef Py_ssize_t gathered = 0
+        cdef Py_ssize_t taken = 0
+        cdef Py_ssize_t size
+        cdef size_t i
+        for i in range(count):
+            size = min(<Py_ssize_t> vector[i].iov_len, STRETCH - taken)
+            if gathered and (size >= SMALL_SPAN or gathered + size > RECORD):
+                self.write(together, gathered)
+                gathered = 0
+            if size >= SMALL_SPAN:
+                self.write(vector[i].iov_base, size)
+            else:
+                memcpy(together + gathered, vector[i].iov_base, size)
+                gathered += size
+            taken += size
+            if taken == STRETCH:
+                break
+        if gathered:
+            self.write(together, gathered)
+        return taken
+
+    cdef int write(self, const void* data, Py_ssize_t size) except -1:
+        cdef Py_ssize_t done = 0
+        view = PyMemoryView_FromMemory(<char*> data, size, PyBUF_READ)
+        try:
+            while done < size:
+                done += <Py_ssize_t> self.tls.write(view[done:])
+        finally:
+            view.release()
+        return 0
+
+    cdef int ship(self, bint finished) except -1:
+        """Queue the ciphertext there is; with `finished` frames end in it, those whose spans have all been read."""
+        cdef bytes data = self.outgoing.read()
+        cdef Frame cipher
+        cdef Frame oldest
+        if PyBytes_GET_SIZE(data) == 0 or self.poller is None:
+            return 0
+        cipher = Frame()
+        cipher.add_bytes(data)
+        cipher.notify = True
+        while finished and self.queue:
+            oldest = <Frame> self.queue[0]
+            if oldest.spans.done < oldest.spans.count:
+                break
+            cipher.own(self.queue.popleft())
+        self.unsent += cipher.nbytes
+        self.shipped.append(cipher)
+        return self.chain(&self.wire, cipher)
+
+    cdef int forget_shipped(self) except -1:
+        """What the kernel has taken whole: the frames that ended in it are written."""
+        cdef Frame cipher
+        while self.shipped:
+            cipher = <Frame> self.shipped[0]
+            if not cipher.written:
+                break
+            for owned in cipher.owners:
+                if type(owned) is Frame:
+                    (<Frame> owned).spans.sealed = False
+            self.unsent -= cipher.nbytes
+            self.shipped.popleft()
+        return 0

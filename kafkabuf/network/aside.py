@@ -1,0 +1,40 @@
+"""Calls that take long, made beside the thread that must not wait for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from kafkabuf.errors import KafkaError
+
+T = TypeVar("T")
+
+
+class Aside(Generic[T]):
+    """A call in a thread of its own. `done` is set last, then `on_done` called, both in that thread."""
+
+    def __init__(self, call: Callable[[], T], on_done: Callable[[], None], name: str) -> None:
+        self._call = call
+        self._on_done = on_done
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+        self.done = False
+        # A daemon: the interpreter must not wait for it.
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._result.append(self._call())
+        except BaseException as error:
+            self._error = error
+        self.done = True
+        self._on_done()
+
+    def result(self) -> T:
+        """What the call gave. Raises its KafkaError; any other error as the cause of one."""
+        if self._error is None:
+            return self._result[0]
+        if isinstance(self._error, KafkaError):
+            raise self._error
+        raise KafkaError(f"{type(self._error).__name__}: {self._error}") from self._error

@@ -1,0 +1,201 @@
+"""OAUTHBEARER (RFC 7628, KIP-255): tokens from a callable of the user's, or from an endpoint by client credentials."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import SecretStr
+
+from kafkabuf.clock import Clock
+from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError
+from kafkabuf.network.token_endpoint import TokenEndpoint
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: nothing that could end the header it is put in
+_LONGEST_STATUS = 200
+
+
+class Token(NamedTuple):
+    """A bearer token. `expires_at`: seconds since the epoch; None: what the token itself says, if it is a JWT."""
+
+    value: str
+    expires_at: float | None = None
+
+
+TokenProvider = Callable[[], "Token | tuple[str, float | None] | str"]
+
+
+class OAuthConfig(Protocol):
+    @property
+    def sasl_oauthbearer_token_provider(self) -> TokenProvider | None: ...
+    @property
+    def sasl_oauthbearer_token_endpoint_url(self) -> str | None: ...
+    @property
+    def sasl_oauthbearer_client_credentials_client_id(self) -> str | None: ...
+    @property
+    def sasl_oauthbearer_client_credentials_client_secret(self) -> SecretStr | None: ...
+    @property
+    def sasl_oauthbearer_scope(self) -> str | None: ...
+    @property
+    def sasl_oauthbearer_header_urlencode(self) -> bool: ...
+    @property
+    def sasl_login_connect_timeout_ms(self) -> int | None: ...
+    @property
+    def sasl_login_read_timeout_ms(self) -> int | None: ...
+    @property
+    def sasl_login_retry_backoff_ms(self) -> int: ...
+    @property
+    def sasl_login_retry_backoff_max_ms(self) -> int: ...
+    @property
+    def sasl_login_refresh_window_factor(self) -> float: ...
+    @property
+    def sasl_login_refresh_window_jitter(self) -> float: ...
+    @property
+    def sasl_login_refresh_min_period_seconds(self) -> int: ...
+    @property
+    def sasl_login_refresh_buffer_seconds(self) -> int: ...
+
+
+def mechanism(
+    config: OAuthConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
+) -> OAuthBearer:
+    """From the settings, or the JAAS options clientId, clientSecret, scope, ssl.truststore.location. ConfigError."""
+    provider = config.sasl_oauthbearer_token_provider
+    url = config.sasl_oauthbearer_token_endpoint_url
+    if (provider is None) == (url is None):
+        raise ConfigError(
+            "sasl.mechanism=OAUTHBEARER needs either sasl_oauthbearer_token_provider (a callable that returns a token) "
+            "or sasl.oauthbearer.token.endpoint.url with client credentials"
+        )
+    if unknown := options.keys() - {"clientId", "clientSecret", "scope", "ssl.truststore.location"}:
+        raise ConfigError(f"sasl.jaas.config: options not supported: {', '.join(sorted(unknown))}")
+    if provider is None:
+        secret = config.sasl_oauthbearer_client_credentials_client_secret
+        assert url is not None
+        endpoint = TokenEndpoint(
+            url,
+            config.sasl_oauthbearer_client_credentials_client_id or options.get("clientId"),
+            options.get("clientSecret") if secret is None else secret.get_secret_value(),
+            config.sasl_oauthbearer_scope or options.get("scope"),
+            config,
+            trusted=options.get("ssl.truststore.location"),
+            random=random,
+        )
+        return OAuthBearer(endpoint.fetch, config, clock, random)
+    return OAuthBearer(provider, config, clock, random)
+
+
+class OAuthBearer:
+    """Keeps a token until it is due for renewal, by the rules of sasl.login.refresh.*, and then gets the next one."""
+
+    name = "OAUTHBEARER"
+
+    def __init__(self, provider: TokenProvider, config: OAuthConfig, clock: Clock, random: Callable[[], float]) -> None:
+        self._provider = provider
+        self._config = config
+        self._clock = clock
+        self._random = random
+        self._lock = threading.Lock()  # one connection asks for a token, the others wait for the same one
+        self._token: str | None = None
+        self._stale_at = 0.0
+
+    def begin(self) -> OAuthExchange:
+        return OAuthExchange(self)
+
+    @property
+    def fresh(self) -> bool:
+        return self._token is not None and self._clock.time_ms() / 1000 < self._stale_at
+
+    def token(self) -> str:
+        """Any thread; may take as long as the provider does. Raises SaslAuthenticationError, KafkaError."""
+        with self._lock:
+            if self._token is None or not self.fresh:
+                token = _checked(self._provided())
+                self._stale_at = self._renewal(token)
+                self._token = token.value
+            return self._token
+
+    def _provided(self) -> object:
+        try:
+            return self._provider()
+        except KafkaError:
+            raise
+        except Exception as error:
+            text = f"OAUTHBEARER: the token provider raised {type(error).__name__}: {error}"
+            raise SaslAuthenticationError(text) from error
+
+    def drop(self, token: str) -> None:
+        """The broker refused it: the next connection gets another."""
+        with self._lock:
+            if self._token == token:
+                self._token = None
+
+    def _renewal(self, token: Token) -> float:
+        """When to renew, in seconds since the epoch (Kafka's ExpiringCredentialRefreshingLogin)."""
+        config, now = self._config, self._clock.time_ms() / 1000
+        expires_at = _expiry_in(token.value) if token.expires_at is None else token.expires_at
+        if expires_at is None:
+            return now  # it says nothing of its life: each connection gets a new one
+        if expires_at <= now:
+            raise SaslAuthenticationError("OAUTHBEARER: the token has expired already; check its source and the clocks")
+        window = config.sasl_login_refresh_window_factor + config.sasl_login_refresh_window_jitter * self._random()
+        due = min(now + (expires_at - now) * window, expires_at - config.sasl_login_refresh_buffer_seconds)
+        due = max(due, now + config.sasl_login_refresh_min_period_seconds)
+        # A life too short for both: as Java, the window alone counts.
+        return due if due < expires_at else now + (expires_at - now) * window
+
+
+class OAuthExchange:
+    def __init__(self, bearer: OAuthBearer) -> None:
+        self._bearer = bearer
+        self._token = ""
+        self._status = ""
+
+    @property
+    def slow(self) -> bool:
+        return not self._token and not self._bearer.fresh
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        if not self._token:
+            self._token = self._bearer.token()
+            return f"n,,\x01auth=Bearer {self._token}\x01\x01".encode()
+        if not challenge:
+            return None
+        # A refusal comes as a challenge; the broker says so in its error code only after this answer (RFC 7628, 3.2.3).
+        self._bearer.drop(self._token)
+        if self._status:
+            raise SaslAuthenticationError(f"OAUTHBEARER: the broker refused the token: {self._status}")
+        self._status = _status_in(challenge)
+        return b"\x01"
+
+
+def _checked(found: Any) -> Token:
+    value, expires_at = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    known = isinstance(value, str) and _TOKEN.fullmatch(value) and isinstance(expires_at, int | float | None)
+    if not known:
+        raise SaslAuthenticationError(
+            "OAUTHBEARER: the token provider must return a str of the letters of a bearer token, or a tuple of it and "
+            f"the second since the epoch at which it expires; it returned a {type(found).__name__} that is not that"
+        )
+    return Token(value, expires_at)
+
+
+def _expiry_in(token: str) -> float | None:
+    """The claim `exp` of a JWT, unverified: that is the broker's part. None where there is none."""
+    try:
+        payload = token.split(".")[1]
+        expires_at = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"]
+        return float(expires_at)
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _status_in(challenge: bytes) -> str:
+    try:
+        return str(json.loads(challenge)["status"])[:_LONGEST_STATUS]
+    except (KeyError, TypeError, ValueError):
+        return "no reason given"

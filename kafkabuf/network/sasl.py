@@ -1,0 +1,128 @@
+"""SASL mechanisms: from the sasl.* settings to credentials, and PLAIN. SCRAM and OAUTHBEARER have their own files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from pydantic import SecretStr
+
+from kafkabuf.clock import Clock
+from kafkabuf.errors import ConfigError, SaslAuthenticationError
+from kafkabuf.network import oauth
+from kafkabuf.network.scram import HASHES, Scram
+
+MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER")
+
+
+class Exchange(Protocol):
+    """One authentication on one connection."""
+
+    @property
+    def slow(self) -> bool:
+        """Whether the next `respond` may take long, and must not be called by the thread of the network."""
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """What to send after what the broker sent (first: nothing), None when done. Raises SaslAuthenticationError."""
+
+
+class Mechanism(Protocol):
+    """A mechanism with the credentials for it; they are in no `repr`."""
+
+    @property
+    def name(self) -> str: ...
+    def begin(self) -> Exchange: ...
+
+
+class SaslConfig(oauth.OAuthConfig, Protocol):
+    """The settings that SASL needs, under Kafka's names; user name and password may be in the JAAS text instead."""
+
+    @property
+    def sasl_mechanism(self) -> str: ...
+    @property
+    def sasl_jaas_config(self) -> SecretStr | None: ...
+    @property
+    def sasl_username(self) -> str | None: ...
+    @property
+    def sasl_password(self) -> SecretStr | None: ...
+
+
+def mechanism(config: SaslConfig, clock: Clock, random: Callable[[], float]) -> Mechanism:
+    """The one that `sasl.mechanism` names. Never another, whatever the broker offers. Raises ConfigError."""
+    name = config.sasl_mechanism
+    if name == "GSSAPI":
+        raise ConfigError("sasl.mechanism: GSSAPI (Kerberos) is not supported; use one of " + ", ".join(MECHANISMS))
+    if name not in MECHANISMS:
+        raise ConfigError(f"sasl.mechanism: {name!r} is not known; use one of " + ", ".join(MECHANISMS))
+    options = {} if config.sasl_jaas_config is None else jaas_options(config.sasl_jaas_config.get_secret_value(), name)
+    if name == "OAUTHBEARER":
+        return oauth.mechanism(config, options, clock, random)
+    username, password = _credentials(config, options)
+    return Plain(username, password) if name == "PLAIN" else Scram(name, username, password)
+
+
+def _credentials(config: SaslConfig, options: Mapping[str, str]) -> tuple[str, str]:
+    username = options.get("username") if config.sasl_username is None else config.sasl_username
+    password = options.get("password") if config.sasl_password is None else config.sasl_password.get_secret_value()
+    if not username or not password:
+        raise ConfigError(
+            f"sasl.mechanism={config.sasl_mechanism} needs sasl_username and sasl_password, or a sasl.jaas.config with "
+            "username and password"
+        )
+    if unknown := options.keys() - {"username", "password"}:
+        raise ConfigError(f"sasl.jaas.config: options not supported: {', '.join(sorted(unknown))}")
+    if config.sasl_mechanism == "PLAIN" and "\0" in username + password:
+        raise ConfigError("sasl.mechanism=PLAIN cannot carry a NUL in the user name or password")
+    return username, password
+
+
+class Plain:
+    """User name and password as they are (RFC 4616): over TLS only, unless the network is trusted."""
+
+    name = "PLAIN"
+
+    def __init__(self, username: str, password: str) -> None:
+        self.username = username
+        self._password = password
+
+    def begin(self) -> Exchange:
+        return _PlainExchange(f"\0{self.username}\0{self._password}".encode())
+
+
+class _PlainExchange:
+    slow = False
+
+    def __init__(self, message: bytes) -> None:
+        self._message: bytes | None = message
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        message, self._message = self._message, None
+        if message is None and challenge:
+            raise SaslAuthenticationError("PLAIN: the broker answered with a challenge, which this mechanism has not")
+        return message
+
+
+# ---- JAAS ------------------------------------------------------------------------------------------------------------
+
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    **dict.fromkeys(HASHES, "org.apache.kafka.common.security.scram.ScramLoginModule"),
+}
+_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_OPTION = re.compile(rf'\s+([\w.$-]+)\s*=\s*(?:{_QUOTED}|([^\s;"]+))', re.S)
+_ENTRY = re.compile(rf"\s*([\w.$]+)\s+(?i:required|requisite|sufficient|optional)((?:{_OPTION.pattern})*)\s*;\s*", re.S)
+
+
+def jaas_options(text: str, name: str) -> dict[str, Any]:
+    """The options of `LoginModule required key="value" ... ;`. Raises ConfigError, in which no value appears."""
+    match = _ENTRY.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            'sasl.jaas.config is not of the form: LoginModuleClass required name="value" ... ; (found text withheld)'
+        )
+    if match[1] != _LOGIN_MODULES[name]:
+        raise ConfigError(f"sasl.jaas.config names {match[1]}; sasl.mechanism={name} needs {_LOGIN_MODULES[name]}")
+    found = _OPTION.finditer(match[2])
+    return {option[1]: re.sub(r"\\(.)", r"\1", option[2]) if option[3] is None else option[3] for option in found}

@@ -1,0 +1,202 @@
+"""From the ssl.* settings to an SSLContext, and from what OpenSSL says to what the user should do."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from typing import NoReturn, Protocol
+
+from pydantic import SecretStr
+
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError
+
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+SUITES_OF_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
+
+
+class TlsConfig(Protocol):
+    """The settings that TLS needs, under Kafka's names. Stores are PEM, as files or as text."""
+
+    @property
+    def ssl_truststore_location(self) -> str | None: ...
+    @property
+    def ssl_truststore_certificates(self) -> SecretStr | None: ...
+    @property
+    def ssl_keystore_location(self) -> str | None: ...
+    @property
+    def ssl_keystore_key(self) -> SecretStr | None: ...
+    @property
+    def ssl_keystore_certificate_chain(self) -> SecretStr | None: ...
+    @property
+    def ssl_key_password(self) -> SecretStr | None: ...
+    @property
+    def ssl_enabled_protocols(self) -> tuple[str, ...]: ...
+    @property
+    def ssl_cipher_suites(self) -> tuple[str, ...] | None: ...
+    @property
+    def ssl_endpoint_identification_algorithm(self) -> str: ...
+
+
+def client_context(config: TlsConfig) -> ssl.SSLContext:
+    """A context that checks the broker's certificate and, unless switched off, its name. Raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    wanted = [VERSIONS[name] for name in config.ssl_enabled_protocols]
+    if not wanted:
+        raise ConfigError("ssl.enabled.protocols is empty: give TLSv1.2, TLSv1.3 or both")
+    context.minimum_version, context.maximum_version = min(wanted), max(wanted)
+    trust(context, config.ssl_truststore_location, _secret(config.ssl_truststore_certificates))
+    _load_key(context, config)
+    if config.ssl_cipher_suites:
+        _choose_suites(context, config.ssl_cipher_suites)
+    return context
+
+
+def trust(context: ssl.SSLContext, location: str | None, certificates: str | None) -> None:
+    """Trust the CAs of a PEM file or text; of neither given, the system's. Raises ConfigError."""
+    if location is None and certificates is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return
+    name = "ssl.truststore.certificates" if location is None else f"ssl.truststore.location ({location})"
+    try:
+        context.load_verify_locations(cafile=location, cadata=certificates)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name}: {_not_pem(error, location)}") from None
+    # As in Java: whatever is in the store is trusted, be it the certificate of a CA that another one signed.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def wrap(context: ssl.SSLContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, host: str) -> ssl.SSLObject:
+    # DNS ends names with a dot where it likes; certificates and SNI have none.
+    return context.wrap_bio(incoming, outgoing, server_hostname=host.removesuffix("."))
+
+
+def explain(error: ssl.SSLError, peer: str, beginning: bool) -> KafkaError:
+    """What a failure means for whoever waits. `beginning`: the peer has sent no application data yet."""
+    text = f"TLS with {peer} failed: "
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return SslAuthenticationError(f"{text}{error.verify_message}; {_advice_on_certificate(error)}")
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return hung_up(peer)
+    reason = error.reason or str(error)
+    if not beginning:
+        return NetworkError(f"{text}{reason}")
+    return SslAuthenticationError(f"{text}{reason}; {_advice_on_handshake(reason)}")
+
+
+def hung_up(peer: str) -> NetworkError:
+    """It may be restarting, so this may pass."""
+    return NetworkError(
+        f"{peer} closed the connection during the TLS handshake; does this listener speak TLS, and does it want a "
+        "client certificate (ssl.keystore.location)?"
+    )
+
+
+def _advice_on_certificate(error: ssl.SSLCertVerificationError) -> str:
+    match error.verify_code:
+        case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
+            return (
+                "give the broker a certificate with this name among its subjectAltNames, connect under a name that it "
+                "has, or set ssl.endpoint.identification.algorithm to an empty string to check no name"
+            )
+        case 9 | 10:  # X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED
+            return "renew the certificate of the broker or of its CA, and check this machine's clock"
+        case _:
+            return "name the CA that signed the broker's certificate in ssl.truststore.location (PEM)"
+
+
+def _advice_on_handshake(reason: str) -> str:
+    if "WRONG_VERSION_NUMBER" in reason or "UNEXPECTED_MESSAGE" in reason or "PACKET_LENGTH" in reason:
+        return "this listener seems not to speak TLS: check the port, and security.protocol"
+    if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "ACCESS_DENIED" in reason):
+        return "the broker wants a client certificate that it trusts: see ssl.keystore.location"
+    if "VERSION" in reason or "PROTOCOL" in reason:
+        return "they share no version of TLS: see ssl.enabled.protocols"
+    if "HANDSHAKE_FAILURE" in reason or "CIPHER" in reason:
+        return "they agree on no cipher suite (ssl.cipher.suites), or it wants a certificate (ssl.keystore.location)"
+    return "check security.protocol, the port, and the ssl settings on both sides"
+
+
+def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
+    location, key, chain = config.ssl_keystore_location, config.ssl_keystore_key, config.ssl_keystore_certificate_chain
+    if location is not None:
+        name = f"ssl.keystore.location ({location})"
+        _load_chain(context, name, location, _password(config, name))
+    elif key is not None and chain is not None:
+        # OpenSSL reads keys from files only. This one is in memory: a secret must not touch the disk.
+        handle = os.memfd_create("kafkabuf-keystore")
+        try:
+            os.write(handle, f"{key.get_secret_value()}\n{chain.get_secret_value()}\n".encode())
+            name = "ssl.keystore.key with ssl.keystore.certificate.chain"
+            _load_chain(context, name, f"/proc/self/fd/{handle}", _password(config, name))
+        finally:
+            os.close(handle)
+    elif key is not None or chain is not None:
+        raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain: both are needed, or neither")
+
+
+def _load_chain(context: ssl.SSLContext, name: str, path: str, password: Callable[[], str]) -> None:
+    try:
+        context.load_cert_chain(path, password=password)
+    except (OSError, ValueError) as error:
+        text = f"{name}: {_not_pem(error, path)}; it must hold a private key and its certificates"
+        raise ConfigError(f"{text}, and ssl.key.password be right if the key is encrypted") from None
+
+
+def _password(config: TlsConfig, name: str) -> Callable[[], str]:
+    """Asked for encrypted keys only. Without one OpenSSL would ask at the terminal."""
+
+    def missing() -> NoReturn:
+        raise ConfigError(f"{name}: the private key is encrypted; give its password as ssl.key.password")
+
+    secret = config.ssl_key_password
+    return missing if secret is None else secret.get_secret_value
+
+
+def _not_pem(error: Exception, location: str | None) -> str:
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    if location is None or location.endswith(".pem") or location.startswith("/proc/"):
+        return f"not readable as PEM ({getattr(error, 'reason', None) or error})"
+    return (
+        "not readable as PEM; JKS and PKCS12 stores must be converted: keytool -importkeystore -srckeystore STORE "
+        "-destkeystore store.p12 -deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out store.pem"
+    )
+
+
+def _choose_suites(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
+    of_1_3 = SUITES_OF_1_3.intersection(suites)
+    older = [_openssl_name(suite) for suite in suites if suite not in SUITES_OF_1_3]
+    if of_1_3 and of_1_3 != SUITES_OF_1_3:
+        wanted = ", ".join(sorted(SUITES_OF_1_3))
+        raise ConfigError(f"ssl.cipher.suites: Python's ssl knows the suites of TLS 1.3 only together: {wanted}")
+    if not of_1_3:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if not older:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if context.minimum_version > context.maximum_version:
+        raise ConfigError("ssl.cipher.suites has no suite for the versions of TLS in ssl.enabled.protocols")
+    for suite in older:
+        try:
+            context.set_ciphers(suite)
+        except ssl.SSLError:
+            raise ConfigError(f"ssl.cipher.suites: OpenSSL has no suite {suite}") from None
+    if older:
+        context.set_ciphers(":".join(older))
+
+
+def _openssl_name(suite: str) -> str:
+    """TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, as Java says, is ECDHE-RSA-AES128-GCM-SHA256."""
+    if not suite.startswith("TLS_"):
+        return suite
+    name = suite.removeprefix("TLS_").removesuffix("_POLY1305_SHA256")
+    name += "_POLY1305" if suite.endswith("_POLY1305_SHA256") else ""
+    name = name.removeprefix("RSA_WITH_").replace("_WITH_", "_").replace("_CBC_", "_")
+    return name.replace("AES_", "AES").replace("_", "-")
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return None if value is None else value.get_secret_value()

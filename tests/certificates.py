@@ -1,0 +1,52 @@
+"""Certificates for tests, made by the `openssl` command: a CA, and whatever it is asked to sign."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+CURVE = "EC", "-pkeyopt", "ec_paramgen_curve:P-256"  # quick to make
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Files: a private key, its certificate, and both in one."""
+
+    key: Path
+    certificate: Path
+    store: Path
+
+
+class Authority:
+    """A certificate authority in `folder`."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        self._folder = folder
+        self._name = name
+        self.key, self.certificate = folder / f"{name}.key", folder / f"{name}.pem"
+        _openssl("genpkey", "-algorithm", *CURVE, "-out", self.key)
+        _openssl("req", "-x509", "-key", self.key, "-subj", f"/CN={name}", "-days", "30", "-out", self.certificate)
+
+    def issue(self, name: str, *alternatives: str, expired: bool = False, password: str | None = None) -> Identity:
+        """A certificate for the subjectAltNames given, as `DNS:host` or `IP:address`; its key encrypted on request."""
+        key, request = self._folder / f"{name}.key", self._folder / f"{name}.csr"
+        certificate, extensions = self._folder / f"{name}.pem", self._folder / f"{name}.ext"
+        _openssl("genpkey", "-algorithm", *CURVE, "-out", key)
+        _openssl("req", "-new", "-key", key, "-subj", f"/CN={name}", "-out", request)
+        extensions.write_text(f"subjectAltName={','.join(alternatives)}\n" if alternatives else "")
+        signer = "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial"
+        # A negative number of days is how openssl 3.0 makes a certificate of the past.
+        days = "-days", "-1" if expired else "30"
+        _openssl("x509", "-req", "-in", request, *signer, *days, "-extfile", extensions, "-out", certificate)
+        if password is not None:
+            _openssl("pkey", "-in", key, "-aes256", "-passout", f"pass:{password}", "-out", f"{key}.encrypted")
+            key = Path(f"{key}.encrypted")
+        store = self._folder / f"{name}-store.pem"
+        store.write_text(key.read_text() + certificate.read_text())
+        return Identity(key, certificate, store)
+
+
+def _openssl(*arguments: str | Path) -> None:
+    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
