@@ -113,8 +113,8 @@ class TokenEndpoint:
                 "Accept": "application/json",
             }
             connection.request("POST", self._path, self._body, headers)
-            response = connection.getresponse()
-            body = response.read(LARGEST_BODY + 1)
+            with connection.getresponse() as response:
+                body = response.read(LARGEST_BODY + 1)
         except ssl.SSLCertVerificationError as error:
             raise self._refused(f"is not trusted: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
