@@ -330,3 +330,7 @@ def test_throttled_cluster_is_taken_for_a_lost_one() -> None:
         asked = len(first.metadata_requests)
         rigged.clock.advance(9.5)
         rigged.poll_until(lambda: len(first.metadata_requests) > asked)
+
+
+def test_pause_above_its_maximum_is_waited() -> None:
+    assert {ExponentialBackoff(500, 100).delay(failures) for failures in (0, 1, 9)} == {0.1}

@@ -8,6 +8,7 @@ import click
 
 _COMMANDS = {
     "broker": "kafkabuf.cli.broker",
+    "config": "kafkabuf.cli.config",
     "demo": "kafkabuf.cli.demo",
 }
 

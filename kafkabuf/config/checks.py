@@ -5,11 +5,21 @@ As Java's ProducerConfig does it, where it has the setting.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from kafkabuf.config.settings import ProducerSettings
+from kafkabuf.config.values import dotted
 from kafkabuf.errors import ConfigError
 
+log = logging.getLogger("kafkabuf.config")
+
+_PAUSES = (
+    ("retry_backoff_ms", "retry_backoff_max_ms"),
+    ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+    ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+    ("sasl_login_retry_backoff_ms", "sasl_login_retry_backoff_max_ms"),
+)
 # Of so many batches of a partition brokers remember the numbers.
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 
@@ -33,6 +43,20 @@ def check(settings: ProducerSettings) -> None:
     _check_idempotence(settings)
     _check_transactions(settings)
     _check_delivery(settings)
+    _check_keys(settings)
+    if settings.security_protocol.startswith("SASL_"):
+        _check_sasl(settings)
+
+
+def warn(settings: ProducerSettings) -> None:
+    """Logs what is allowed and hardly meant. Names alone: a value may be a secret."""
+    for name, longest in _PAUSES:
+        if getattr(settings, name) > getattr(settings, longest):
+            log.warning("%s is above %s, which is what holds, without growing", dotted(name), dotted(longest))
+    for prefix, protocols in (("ssl_", ("SSL", "SASL_SSL")), ("sasl_", ("SASL_PLAINTEXT", "SASL_SSL"))):
+        unused = sorted(dotted(name) for name in settings.model_fields_set if name.startswith(prefix))
+        if unused and settings.security_protocol not in protocols:
+            log.warning("security.protocol is %s: %s without effect", settings.security_protocol, ", ".join(unused))
 
 
 def _check_idempotence(settings: ProducerSettings) -> None:
@@ -73,3 +97,36 @@ def _check_delivery(settings: ProducerSettings) -> None:
         raise ConfigError("compression.gzip.level is 1 to 9, or -1 for gzip's own default; found 0")
     if settings.compression_type == "zstd" and settings.record_magic == 1:
         raise ConfigError("compression.type=zstd needs record.magic 2: brokers take no zstd in the older format")
+
+
+def _check_keys(settings: ProducerSettings) -> None:
+    """As Java's DefaultSslEngineFactory."""
+    chain, key = settings.ssl_keystore_certificate_chain, settings.ssl_keystore_key
+    if (chain is None) != (key is None):
+        missing = "ssl.keystore.certificate.chain" if chain is None else "ssl.keystore.key"
+        raise ConfigError(f"a private key and its certificates go together: {missing} is missing")
+    if key is not None and settings.ssl_keystore_location is not None:
+        raise ConfigError("ssl.keystore.location and ssl.keystore.key both give a private key: leave one out")
+    if settings.ssl_truststore_certificates is not None and settings.ssl_truststore_location is not None:
+        raise ConfigError(
+            "ssl.truststore.location and ssl.truststore.certificates both give the trusted CAs: leave one out"
+        )
+
+
+def _check_sasl(settings: ProducerSettings) -> None:
+    named = settings.sasl_username is not None or settings.sasl_password is not None
+    if settings.sasl_mechanism == "GSSAPI":
+        raise ConfigError(
+            "sasl.mechanism is GSSAPI (Kerberos) unless it is given, which is not supported: use PLAIN, SCRAM-SHA-256, "
+            "SCRAM-SHA-512 or OAUTHBEARER"
+        )
+    if settings.sasl_jaas_config is not None and named:
+        raise ConfigError("sasl.jaas.config and sasl.username, sasl.password both give a user: leave one out")
+    if settings.sasl_mechanism == "OAUTHBEARER":
+        if settings.sasl_oauthbearer_token_provider is None and settings.sasl_oauthbearer_token_endpoint_url is None:
+            raise ConfigError(
+                "sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url, or a callable as "
+                "sasl.oauthbearer.token.provider"
+            )
+    elif settings.sasl_jaas_config is None and (settings.sasl_username is None or settings.sasl_password is None):
+        raise ConfigError(f"sasl.mechanism={settings.sasl_mechanism} needs sasl.username and sasl.password")

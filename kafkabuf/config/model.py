@@ -31,6 +31,7 @@ class ProducerConfig(ProducerSettings):
                 f"buffer.memory ({self.buffer_memory}) is smaller than one batch ({self.slab_size} bytes): "
                 "raise buffer.memory or lower batch.size"
             )
+        checks.warn(self)
         return self
 
     @property

@@ -38,7 +38,7 @@ _KERBEROS = "Kerberos (GSSAPI) is not supported: use PLAIN, SCRAM or OAUTHBEARER
 _JAVA_CLASS = "it names a Java class, which cannot run here"
 _LOGIN = f"{_JAVA_CLASS}: give sasl.username and sasl.password, or sasl.oauthbearer.token.provider"
 _SECURITY_API = "it chooses among implementations in Java's security API: here it is always OpenSSL"
-_BROKER_CHECKS = "it is of the check of tokens, which brokers do: a client hands its token on as it is"
+_BROKER_CHECKS = "tokens are checked by brokers; a client hands its own on as it is"
 _PEM_STORE = "stores are PEM, which have no password of their own: ssl.key.password is that of the private key"
 _ASSERTION = (
     "tokens are not asked for with assertions: use sasl.oauthbearer.client.credentials.*, or give a callable as "

@@ -6,12 +6,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from kafkabuf.config.values import Flag, Int32, Milliseconds, Number, Secret, Strings, Text, Upper, callable_only
+from kafkabuf.config.values import (
+    Flag,
+    Int32,
+    Milliseconds,
+    Number,
+    Secret,
+    Strings,
+    Text,
+    Upper,
+    callable_only,
+    name_check,
+    pem_only,
+)
 
 Mechanism = Literal["GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-NameCheck = Annotated[Literal["https", ""], BeforeValidator(lambda value: "" if value is None else value)]
+NameCheck = Annotated[Literal["https", ""], BeforeValidator(name_check)]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
-Store = Annotated[Literal["PEM"], Upper]
+Store = Annotated[Literal["PEM"], BeforeValidator(pem_only)]
 Provider = Annotated[Any, BeforeValidator(callable_only)]
 
 

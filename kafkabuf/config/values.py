@@ -136,6 +136,20 @@ def callable_only(value: object) -> object:
     raise ValueError("give the callable itself: nothing is imported by its name")
 
 
+def name_check(value: object) -> object:
+    """As in Java, null is the empty string: no name is checked."""
+    return "" if value is None else _lower(value)
+
+
+def pem_only(value: object) -> object:
+    if isinstance(value, str) and value.strip().upper() == "PEM":
+        return "PEM"
+    raise ValueError(
+        "Java's key stores (JKS, PKCS12) are not read; make PEM of them: keytool -importkeystore -srckeystore STORE "
+        "-destkeystore store.p12 -deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out store.pem"
+    )
+
+
 def _objects(value: object) -> object:
     found = _list(value) if isinstance(value, str) else value
     if not isinstance(found, list | tuple):

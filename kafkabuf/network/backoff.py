@@ -17,13 +17,13 @@ class ExponentialBackoff:
     """
 
     def __init__(self, initial_ms: int, max_ms: int, random: Callable[[], float] = uniform) -> None:
-        self._initial = initial_ms / 1000
-        # As in Java: a first delay above the maximum is meant, and stays as it is.
-        self._max = max(initial_ms, max_ms) / 1000
+        self._initial, self._max = initial_ms / 1000, max_ms / 1000
         self._random = random
 
     def delay(self, failures: int) -> float:
         """Seconds to wait after `failures` + 1 failures in a row."""
+        if self._initial >= self._max:
+            return self._max  # as in Java: there is nothing to grow, and jitter would only shorten it
         # 2^32 of any unit is past every maximum; the cap keeps the power a number.
         exponential = self._initial * 2.0 ** min(failures, 32)
         return min(exponential * (1 - JITTER + 2 * JITTER * self._random()), self._max)
