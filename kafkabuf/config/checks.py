@@ -103,8 +103,7 @@ def _check_keys(settings: ProducerSettings) -> None:
     """As Java's DefaultSslEngineFactory."""
     chain, key = settings.ssl_keystore_certificate_chain, settings.ssl_keystore_key
     if (chain is None) != (key is None):
-        missing = "ssl.keystore.certificate.chain" if chain is None else "ssl.keystore.key"
-        raise ConfigError(f"a private key and its certificates go together: {missing} is missing")
+        raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain: both are needed, or neither")
     if key is not None and settings.ssl_keystore_location is not None:
         raise ConfigError("ssl.keystore.location and ssl.keystore.key both give a private key: leave one out")
     if settings.ssl_truststore_certificates is not None and settings.ssl_truststore_location is not None:
@@ -125,8 +124,10 @@ def _check_sasl(settings: ProducerSettings) -> None:
     if settings.sasl_mechanism == "OAUTHBEARER":
         if settings.sasl_oauthbearer_token_provider is None and settings.sasl_oauthbearer_token_endpoint_url is None:
             raise ConfigError(
-                "sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url, or a callable as "
-                "sasl.oauthbearer.token.provider"
+                "sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url, or a callable that returns a "
+                "token as sasl_oauthbearer_token_provider"
             )
     elif settings.sasl_jaas_config is None and (settings.sasl_username is None or settings.sasl_password is None):
-        raise ConfigError(f"sasl.mechanism={settings.sasl_mechanism} needs sasl.username and sasl.password")
+        raise ConfigError(
+            f"sasl.mechanism={settings.sasl_mechanism} needs sasl_username and sasl_password, or a sasl.jaas.config"
+        )
