@@ -143,6 +143,7 @@ def test_value_as_spark_options_have_it_is_refused(name: str, given: Any, expect
 @pytest.mark.parametrize(
     ("name", "bad"),
     [
+        ("acks", True), ("linger.ms", True),
         ("acks", 2), ("acks", "two"), ("acks", None), ("record.magic", 0), ("record.magic", 3), ("record.magic", "2.0"),
         ("compression.type", "brotli"), ("security.protocol", "TLS"), ("linger.ms", -1), ("linger.ms", 1.5),
         ("linger.ms", "soon"), ("linger.ms", None), ("linger.ms", 2**63), ("linger.ms", float("nan")),

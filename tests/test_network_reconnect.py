@@ -334,3 +334,4 @@ def test_throttled_cluster_is_taken_for_a_lost_one() -> None:
 
 def test_pause_above_its_maximum_is_waited() -> None:
     assert {ExponentialBackoff(500, 100).delay(failures) for failures in (0, 1, 9)} == {0.1}
+    assert ExponentialBackoff(100, 100, lambda: 0.0).delay(0) == 0.1

@@ -90,7 +90,9 @@ def _flag(value: object) -> object:
 
 def _number(value: object) -> object:
     # Python's bool is an int, and pydantic takes it for 0 or 1.
-    return repr(value) if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        raise ValueError("a number is expected")
+    return value
 
 
 def _list(value: object) -> object:
@@ -109,17 +111,19 @@ def _nothing(value: object) -> object:
     return None if isinstance(value, str) and not value.strip() else value
 
 
-def _by_name(known: dict[str, str], what: str) -> Callable[[object], object]:
+def _by_name(known: dict[str, str], method: str) -> Callable[[object], object]:
     """A callable or an object with `method`, or one of the known names, shortened. No other string: it would have to
     be imported, and a setting must not choose the code that runs (CVE-2023-25194)."""
 
     def check(value: object) -> object:
-        if value is None or callable(value) or hasattr(value, what):
-            return value
         if isinstance(value, str) and value in known:
             return known[value]
+        # Not any object with the method: str and bytes have a partition() of their own.
+        text = isinstance(value, str | bytes | bytearray)
+        if value is None or (not text and (callable(value) or callable(getattr(value, method, None)))):
+            return value
         names = ", ".join(sorted(set(known.values())))
-        raise ValueError(f"give the object itself (a callable, or with a method {what}()), or one of {names}")
+        raise ValueError(f"give the object itself (a callable, or with a method {method}()), or one of {names}")
 
     return check
 

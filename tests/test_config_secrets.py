@@ -1,0 +1,233 @@
+"""Settings of security: what contradicts is refused, and no secret is ever told."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import traceback
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from kafkabuf.config import ProducerConfig, refused
+from kafkabuf.errors import ConfigError
+from kafkabuf.producer import KafkaProducer
+from kafkabuf.spark.options import SinkOptions
+
+SERVERS = {"bootstrap.servers": "localhost:9092"}
+SENTINEL = "s3ntin3l"
+SECRETS = [name for name, field in ProducerConfig.model_fields.items() if "SecretStr" in str(field.annotation)]
+PASSWORDS = [name for name, known in refused.JAVA_ONLY.items() if known.type == "password"]
+SCRAM = {"security.protocol": "sasl_ssl", "sasl.mechanism": "scram-sha-512"}
+USER = {"sasl.username": "me", "sasl.password": SENTINEL}
+
+
+@pytest.fixture(autouse=True)
+def _all_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused, "NOT_YET", ("none",))
+
+
+def config(**settings: Any) -> ProducerConfig:
+    return ProducerConfig.from_mapping(SERVERS, settings)
+
+
+def problem(settings: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as raised:
+        ProducerConfig.from_mapping(SERVERS, settings)
+    return str(raised.value)
+
+
+# ---- secrets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_is_no_secret() -> None:
+    kafkas = {name.replace(".", "_") for name in PASSWORDS} | set(SECRETS)
+    assert {name for name in ProducerConfig.model_fields if "password" in name or "secret" in name} <= kafkas
+    assert len(SECRETS) == 7
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize(
+    "beside", [{}, {"linger.ms": -1}, {"acks": 7}, {"buffer.memory": 1}, {"sasl.pasword": SENTINEL}]
+)
+def test_secret_is_told(name: str, beside: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    told = []
+    try:
+        found = ProducerConfig.from_mapping(SERVERS, {name: SENTINEL}, beside)
+        told += [repr(found), str(found), repr(found.given()), found.model_dump_json(), repr(found.model_fields_set)]
+        assert getattr(found, name).get_secret_value() == SENTINEL
+        assert getattr(pickle.loads(pickle.dumps(found)), name).get_secret_value() == SENTINEL
+    except ConfigError:
+        told.append(traceback.format_exc())
+    assert SENTINEL not in "".join(told) + caplog.text
+
+
+@pytest.mark.parametrize("bad", [b"\xff" + SENTINEL.encode(), [SENTINEL], {"a": SENTINEL}, 5])
+@pytest.mark.parametrize("name", [*SECRETS, *PASSWORDS])
+def test_secret_of_a_wrong_type_is_told(name: str, bad: Any) -> None:
+    text = problem({name: bad})
+    assert text.startswith(name.replace("_", "."))
+    assert SENTINEL not in text
+    assert "found" not in text
+
+
+def test_model_built_without_from_mapping_tells_a_secret() -> None:
+    with pytest.raises(ValidationError) as raised:
+        ProducerConfig.model_validate({"bootstrap_servers": "h:1", "sasl_password": [SENTINEL], "linger_ms": -1})
+    assert SENTINEL not in str(raised.value) + repr(raised.value)
+
+
+def test_producer_given_no_mapping_tells_what_it_was_given() -> None:
+    with pytest.raises(ConfigError, match="found str") as raised:
+        KafkaProducer(f"sasl.password={SENTINEL}")  # type: ignore[arg-type]
+    assert SENTINEL not in str(raised.value)
+
+
+def test_spark_tells_a_secret(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    options = {"kafka.bootstrap.servers": "h:1", "topic": "t", "kafka.sasl.password": SENTINEL}
+    parsed = SinkOptions.parse(options)
+    assert ("sasl.password", SENTINEL) in parsed.producer  # executors need it
+    for wrong in (
+        {"kafka.linger.ms": "-1"},
+        {"kafka.ssl.key.pasword": SENTINEL},
+        {"kafka.ssl.key.password.": SENTINEL},
+    ):
+        with pytest.raises(ConfigError) as raised:
+            SinkOptions.parse(options | wrong)
+        assert SENTINEL not in "".join(traceback.format_exception(raised.value))
+    assert SENTINEL not in repr(parsed) + caplog.text
+
+
+def test_spark_options_do_not_reach_the_model() -> None:
+    options = {"kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "Sasl_Ssl", "kafka.sasl.mechanism": "PLAIN"}
+    with pytest.raises(ConfigError, match=r"'kafka\.\*': sasl\.mechanism=PLAIN needs sasl_username"):
+        SinkOptions.parse(options)
+    SinkOptions.parse(options | {"kafka.sasl.username": "me", "kafka.sasl.password": "x"})
+
+
+# ---- nothing is expanded, nothing is imported ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["${env:HOME}", "${file:/etc/passwd:root}", "$HOME", "%(HOME)s", "~", "{0.__class__}"])
+def test_value_is_expanded(text: str) -> None:
+    found = config(client_id=text, ssl_truststore_location=text, sasl_password=text)
+    assert found.client_id == found.ssl_truststore_location == text
+    assert found.sasl_password is not None
+    assert found.sasl_password.get_secret_value() == text
+
+
+@pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "partitioner.class", "interceptor.classes",
+                                  "metric.reporters", "sasl.oauthbearer.token.provider"])  # fmt: skip
+@pytest.mark.parametrize("text", ["os.system", "builtins.eval", "com.example.Class", "__import__('os')", b"x"])
+def test_object_is_imported_by_its_name(name: str, text: Any) -> None:
+    assert problem({name: text}).startswith(f"{name}: ")
+
+
+def test_javas_reporter_is_refused_or_kept() -> None:
+    assert config(metric_reporters="org.apache.kafka.common.metrics.JmxReporter").metric_reporters == ()
+
+
+# ---- what goes together ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"security.protocol": "SASL_SSL"}, "GSSAPI (Kerberos) unless it is given"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "not supported: use PLAIN"),
+        (SCRAM, "needs sasl_username and sasl_password"),
+        (SCRAM | {"sasl.username": "me"}, "needs sasl_username and sasl_password"),
+        (SCRAM | {"sasl.password": "x"}, "needs sasl_username and sasl_password"),
+        (SCRAM | {"sasl.username": " ", "sasl.password": "x"}, "needs sasl_username and sasl_password"),
+        (SCRAM | USER | {"sasl.jaas.config": "x"}, "both give a user"),
+        (SCRAM | {"sasl.mechanism": "OAUTHBEARER"}, "token.endpoint.url"),
+        ({"sasl.mechanism": "CRAM-MD5"}, "sasl.mechanism: "),
+        ({"ssl.keystore.key": "x"}, "both are needed"),
+        ({"ssl.keystore.certificate.chain": "x"}, "both are needed"),
+        ({"ssl.keystore.key": "x", "ssl.keystore.certificate.chain": "y", "ssl.keystore.location": "z"}, "leave one"),
+        ({"ssl.truststore.certificates": "x", "ssl.truststore.location": "y"}, "leave one out"),
+        ({"ssl.keystore.type": "JKS"}, "openssl pkcs12"),
+        ({"ssl.truststore.type": "pkcs12"}, "openssl pkcs12"),
+        ({"ssl.enabled.protocols": "TLSv1.2,SSLv3"}, "ssl.enabled.protocols: "),
+        ({"enable.metrics.push": "true"}, "producer.metrics()"),
+        ({"transactional.id": ""}, "transactional.id: "),
+        ({"transactional.id": "t", "enable.idempotence": "false"}, "transactional.id needs idempotence"),
+        ({"transactional.id": "t", "acks": "1"}, "transactional.id needs idempotence"),
+        ({"transactional.id": "t", "retries": "0"}, "transactional.id needs idempotence"),
+        ({"transaction.two.phase.commit.enable": "TRUE", "transaction.timeout.ms": 5}, "never expire"),
+    ],
+)  # fmt: skip
+def test_contradiction_is_taken(settings: dict[str, Any], message: str) -> None:
+    text = problem(settings)
+    assert message in text
+    assert SENTINEL not in text
+
+
+def test_what_fits_is_refused() -> None:
+    assert config(**SCRAM, **USER).sasl_mechanism == "SCRAM-SHA-512"
+    assert config(security_protocol="ssl", ssl_endpoint_identification_algorithm="HTTPS").security_protocol == "SSL"
+    assert config(ssl_endpoint_identification_algorithm=None).ssl_endpoint_identification_algorithm == ""
+    assert config(ssl_cipher_suites=" a , b,").ssl_cipher_suites == ("a", "b")
+    assert config(transactional_id="t", transaction_two_phase_commit_enable=True).enable_idempotence
+
+
+def test_reconnect_pause_given_alone_grows() -> None:
+    """As in Java: given without its maximum it is meant as it is."""
+    assert config(reconnect_backoff_ms=200).reconnect_backoff_max_ms == 200
+    assert config(reconnect_backoff_ms=200, reconnect_backoff_max_ms=900).reconnect_backoff_max_ms == 900
+    assert config(retry_backoff_ms=200).retry_backoff_max_ms == 1000
+
+
+def test_derived_default_counts_as_given() -> None:
+    """Else a producer made from another's settings and one more would find a contradiction that nobody wrote."""
+    first = config(linger_ms=100_000, acks=1)
+    again = ProducerConfig.from_mapping(first.given() | {"acks": "all", "request_timeout_ms": 60_000})
+    assert (first.delivery_timeout_ms, again.delivery_timeout_ms) == (130_000, 160_000)
+    assert (first.enable_idempotence, again.enable_idempotence) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        ({"retry.backoff.ms": 5000}, "retry.backoff.ms is above retry.backoff.max.ms"),
+        ({"socket.connection.setup.timeout.ms": 50_000}, "above socket.connection.setup.timeout.max.ms"),
+        (
+            {"ssl.truststore.location": SENTINEL},
+            "is PLAINTEXT: ssl.truststore.location without effect",
+        ),
+        ({"security.protocol": "SSL"} | USER, "security.protocol is SSL: sasl.password, sasl.username without effect"),
+    ],
+)
+def test_setting_without_effect_goes_unnoticed(
+    settings: dict[str, Any], warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ProducerConfig.from_mapping(SERVERS, settings)
+    assert warning in caplog.text
+    assert SENTINEL not in caplog.text
+
+
+def test_ordinary_settings_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    config(**SCRAM, **USER, reconnect_backoff_ms=5000)
+    assert caplog.text == ""
+
+
+# ---- whatever is given -----------------------------------------------------------------------------------------------
+
+NAMES = sorted([*ProducerConfig.model_fields, *refused.JAVA_ONLY])
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.lists(st.text(max_size=3)),
+    st.binary(max_size=3), st.sampled_from(["true", "12", "none", "all", "SSL", "SASL_SSL", "PLAIN", "bytes", ""]),
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6))
+def test_strange_value_ends_in_another_error_or_does_not_come_back(settings: dict[str, Any]) -> None:
+    with contextlib.suppress(ConfigError):
+        found = ProducerConfig.from_mapping({"bootstrap_servers": "h:1"} | settings)
+        assert ProducerConfig.from_mapping(found.given()) == found
