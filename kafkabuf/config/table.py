@@ -28,7 +28,7 @@ INTRODUCTION = """\
 
 Made by `kafkabuf config --format markdown`. A setting is given under its dotted name in a mapping, or as a keyword
 with underscores: `KafkaProducer({"linger.ms": 20})`, `KafkaProducer(linger_ms=20)`. Values may be strings: lists are
-separated by commas, `true` and `false` and the names of choices are read in any case. Nothing in a value is expanded
+separated by commas, `true`, `false` and most names of choices are read in any case. Nothing in a value is expanded
 (`${env:HOME}` stays as it is), and nothing is imported by its name: objects are given themselves. Passwords appear in
 no `repr`, log or error; a pickled configuration holds them. `.ms` is milliseconds, `.bytes` bytes.
 
