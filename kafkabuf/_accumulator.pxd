@@ -59,8 +59,10 @@ cdef class AccumulatorCore:
     cdef readonly object active         # OrderedDict of PartitionQueue that hold a batch; least recently drained first
     cdef readonly object incomplete     # OrderedDict of Batch without an outcome, oldest first
     cdef readonly bint closed
+    cdef public object barred           # callable: the error for which no batch may be opened now; None: one may
     cdef int64_t opened                 # batches opened so far
 
+    cdef int require_open(self) except -1
     # The batch that has room for `r`: the open one, or a new one. Raises BufferExhaustedError at `deadline`. The caller
     # appends before anything that could let another thread run, then wakes the Sender.
     cdef Batch open_batch(self, PartitionQueue queue, Record* r, object deadline)

@@ -6,6 +6,7 @@ from kafkabuf._batch import Batch
 from kafkabuf._pool import BufferPool
 from kafkabuf.clock import Clock
 from kafkabuf.compression import Codec
+from kafkabuf.errors import KafkaError
 
 @final
 class PartitionQueue:
@@ -49,6 +50,8 @@ class AccumulatorCore:
     active: OrderedDict[PartitionQueue, None]
     incomplete: OrderedDict[Batch, None]
     closed: bool
+    barred: Callable[[], KafkaError] | None
+    def seal_all(self) -> None: ...
     def __init__(
         self,
         pool: BufferPool,

@@ -117,8 +117,7 @@ cdef class AccumulatorCore:
             if has_room(&queue.open.builder, r):
                 return queue.open
             queue.seal()
-        if self.closed:
-            raise ClosedError("the producer is closed")
+        self.require_open()
         if n_slabs > self.pool.slab_count - self.scratch_slabs:
             raise RecordTooLargeError(f"the record needs up to {size_upper_bound(self.magic, r)} bytes, more than "
                                       f"buffer.memory ({self.pool.total}) holds")
@@ -133,6 +132,19 @@ cdef class AccumulatorCore:
                 queue.seal()
         return self.new_batch(queue, slab, n_slabs)
 
+    cdef int require_open(self) except -1:
+        if self.closed:
+            raise ClosedError("the producer is closed")
+        if self.barred is not None:
+            raise self.barred()
+        return 0
+
+    def seal_all(self):
+        """No open batch takes a further record."""
+        cdef PartitionQueue queue
+        for queue in list(self.active):
+            queue.seal()
+
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs):
         # Asking the clock may run another thread, and so may making the object, by way of the garbage collector;
         # nothing after that does. A batch that came after `closed` might find no Sender left to end it.
@@ -140,8 +152,7 @@ cdef class AccumulatorCore:
         try:
             batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, n_slabs,
                                   self.batch_size, self.magic, self.incomplete)
-            if self.closed:
-                raise ClosedError("the producer was closed while a record waited for its batch")
+            self.require_open()
         except BaseException:
             self.pool.release(slab, n_slabs)
             raise

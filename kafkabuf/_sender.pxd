@@ -22,14 +22,15 @@ cdef class SenderCore:
     cdef readonly DrainCore _accumulator
     cdef readonly object _metadata, _client, _clock
     cdef readonly SequenceCore _producer_state      # None: idempotence is off
+    cdef public object _transactions        # a TransactionManager, or None
     cdef bytes client_id
     cdef readonly bytes transactional_id    # or None
     cdef int acks
     cdef int request_timeout_ms
     cdef bint goes_ahead                # full batches queue up behind a full in-flight table
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
-    cdef tuple produce_versions         # what batches of our magic may travel in
     # ---- thread: Sender
+    cdef public tuple produce_versions  # what batches of our magic may travel in
     cdef set fresh_topics               # metadata has been told in this second that they are in use
     cdef double fresh_until
 

@@ -6,6 +6,7 @@ from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata import Metadata
 from kafkabuf.network._frame import Frame
 from kafkabuf.network.client import Completion, NetworkClient
+from kafkabuf.transactions import TransactionManager
 
 class ProduceRequest:
     version: int
@@ -19,6 +20,8 @@ class SenderCore:
     _client: NetworkClient
     _clock: Clock
     _producer_state: SequenceCore | None
+    _transactions: TransactionManager | None
+    produce_versions: tuple[int, int]
     def __init__(
         self,
         config: ProducerConfig,

@@ -47,6 +47,8 @@ cdef class SenderCore:
         self._clock = clock
         self._producer_state = accumulator.producer_state
         self.client_id = config.client_id.encode()
+        if config.transactional_id is not None:
+            self.transactional_id = config.transactional_id.encode()
         self.acks = config.acks
         self.request_timeout_ms = config.request_timeout_ms
         # No answer starts a request after one of acks=0; and a Sender that compresses has better things to do than to
@@ -68,6 +70,8 @@ cdef class SenderCore:
         ready = self._accumulator.ready(now)
         if ready.leaderless_topics:
             self._ask_for_leaders(ready.leaderless_topics)
+        if self._transactions is not None:
+            max_wait = min(max_wait, self._run_transactions(now))
         wait = min(max_wait, ready.next_check, self._accumulator.time_to_expiry(now))
         for node_id, queues in ready.queues_by_node.items():
             wait = min(wait, self.send_to(node_id, queues, now))

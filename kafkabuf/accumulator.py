@@ -14,7 +14,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.compression import codec
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
-from kafkabuf.idempotence import ProducerState
+from kafkabuf.idempotence import ProducerState, TransactionalState
 from kafkabuf.network.backoff import ExponentialBackoff
 
 
@@ -35,7 +35,7 @@ class RecordAccumulator(DrainCore):
             linger=config.linger_ms / 1000,
             delivery_timeout=config.delivery_timeout_ms / 1000,
             max_request_size=config.max_request_size,
-            producer_state=ProducerState() if config.enable_idempotence else None,
+            producer_state=_producer_state(config),
         )
         found = codec(
             config.compression_type,
@@ -107,6 +107,11 @@ class RecordAccumulator(DrainCore):
             failed += self.give_up(batch, error or closed)
         return failed
 
+    def drop_unsent(self, error: KafkaError) -> list[Batch]:
+        """Fail the batches that no broker can have seen; what failed."""
+        waiting = [batch for queue in list(self.active) for batch in list(queue.batches)]
+        return [failed for batch in waiting if batch.base_sequence < 0 for failed in self.give_up(batch, error)]
+
     def give_up(self, batch: Batch, error: KafkaError) -> list[Batch]:
         """Fail a batch wherever it is, or what is left of one that was split; what failed."""
         failed = []
@@ -115,3 +120,9 @@ class RecordAccumulator(DrainCore):
             if part.fail(error):
                 failed.append(part)
         return failed
+
+
+def _producer_state(config: ProducerConfig) -> ProducerState | None:
+    if config.transactional_id is not None:
+        return TransactionalState()
+    return ProducerState() if config.enable_idempotence else None

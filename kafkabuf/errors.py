@@ -62,6 +62,22 @@ class IllegalStateError(KafkaError, RuntimeError):
     """A method was called that has no meaning in the producer's present state; the state is unchanged."""
 
 
+class AbortableTransactionError(KafkaError):
+    """The transaction cannot be committed: call abort_transaction(), and the producer can begin the next one."""
+
+
+class FatalTransactionError(KafkaError):
+    """Nothing more can be done with this producer: close it."""
+
+
+class TransactionAbortedError(KafkaError):
+    """The record was never sent: its transaction was aborted first."""
+
+
+class CommitFailedError(KafkaError):
+    """The offsets cannot be committed: the consumer that read them has lost its place in the group."""
+
+
 class SerializationError(KafkaError, TypeError):
     """A key, value or header cannot become bytes: give a bytes-like object or configure a serializer."""
 
@@ -303,7 +319,7 @@ class TransactionCoordinatorFencedError(KafkaError):
     code = 52
 
 
-class TransactionalIdAuthorizationError(KafkaError, PermissionError):
+class TransactionalIdAuthorizationError(FatalTransactionError, PermissionError):
     code = 53
 
 
@@ -337,7 +353,9 @@ class ThrottlingQuotaExceededError(RetriableError):
     code = 89
 
 
-class ProducerFencedError(KafkaError):
+class ProducerFencedError(FatalTransactionError):
+    """Another producer with the same transactional id was started since."""
+
     code = 90
 
 
@@ -367,7 +385,7 @@ class TransactionalIdNotFoundError(KafkaError):
     code = 105
 
 
-class TransactionAbortableError(KafkaError):
+class TransactionAbortableError(AbortableTransactionError):
     """The transaction must be aborted; the producer can go on with the next one (KIP-890)."""
 
     code = 120

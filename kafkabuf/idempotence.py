@@ -136,6 +136,47 @@ class ProducerState(SequenceCore):
         return f"ProducerState(id {self.producer_id}, epoch {self.producer_epoch})"
 
 
+class TransactionalState(ProducerState):
+    """The same for a producer with transactions.
+
+    A partition whose numbers are in doubt fails the transaction; a new epoch, which TransactionManager gets from the
+    coordinator, begins every partition anew.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(transactional=True)
+        self.settled = True
+        self.on_failure: OnFailure | None = None  # the TransactionManager's
+
+    def set_producer_id_and_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        super().set_producer_id_and_epoch(producer_id, producer_epoch)
+        for queue in self._unresolved:
+            self.start_sequences_at_beginning(queue)
+        self._unresolved.clear()
+        self.settled = True
+
+    def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
+        if isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
+            forgotten = isinstance(error, UnknownProducerIdError)
+            return not self.is_next(queue, batch) or (forgotten and log_start_offset < 0)
+        return error.retriable
+
+    def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
+        numbers_lost = self.failed(queue, batch)
+        if numbers_lost:
+            self._unresolved.add(queue)
+        assert self.on_failure is not None
+        assert batch.error is not None
+        self.on_failure(batch.error, numbers_lost=numbers_lost)
+
+    def fail(self, error: KafkaError) -> None:
+        """The batch that fails of it tells the TransactionManager."""
+
+
+class OnFailure(Protocol):
+    def __call__(self, error: KafkaError, *, numbers_lost: bool) -> None: ...
+
+
 class Client(Protocol):
     """What asking for a producer id needs of the NetworkClient."""
 

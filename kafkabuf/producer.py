@@ -17,12 +17,14 @@ from kafkabuf._producer import ProducerCore
 from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import ClosedError, ConfigError, InvalidTopicError, KafkaError
+from kafkabuf.errors import ClosedError, ConfigError, IllegalStateError, InvalidTopicError, KafkaError
 from kafkabuf.lifetime import Running
 from kafkabuf.metadata import Metadata, TopicInfo
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.report import ROWS, BulkReport
 from kafkabuf.sender import Sender
+from kafkabuf.transaction_requests import GroupMetadata, Offsets, group_of, offsets_of
+from kafkabuf.transactions import TransactionManager
 
 _DISOWNED = "this KafkaProducer was made before a fork and belongs to the parent process: make one in the child"
 
@@ -168,6 +170,55 @@ class KafkaProducer(ProducerCore):
         pending = BulkReport(self._clock, report)
         append_many(self, pending, topic, values, keys, headers, partitions, timestamps_ms)
         return pending
+
+    # ---- transactions ------------------------------------------------------------------------------------------------
+
+    def init_transactions(self) -> None:
+        """Once, before the first transaction: fences producers of the same `transactional.id` that came before, and
+        ends what they left open. Waits up to `max.block.ms`; after a TimeoutError it may be called again.
+
+        Raises:
+            IllegalStateError: no `transactional.id`, or called before.
+            FatalTransactionError: nothing can be done with this producer but close() (also TransactionalId-
+                AuthorizationError, ProducerFencedError).
+        """
+        self._transaction_manager().init()
+
+    def begin_transaction(self) -> None:
+        """What is sent from here on belongs to one transaction, until it is committed or aborted."""
+        self._transaction_manager().begin()
+
+    def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata | str | Any) -> None:
+        """Commit a consumer's offsets with the transaction, if that is committed (KIP-447).
+
+        Args:
+            offsets: by (topic, partition) or an object with these attributes, the offset of the next record to read:
+                a number, or an object with `offset` and perhaps `metadata` and `leader_epoch`.
+            group_metadata: a GroupMetadata or an object with its attributes, as kafka-python's; a group id alone does
+                not fence a consumer that has been replaced.
+        """
+        self._transaction_manager().send_offsets(offsets_of(offsets), group_of(group_metadata))
+
+    def commit_transaction(self) -> None:
+        """Send what is buffered and make the transaction visible. Waits up to `max.block.ms`; after a TimeoutError
+        the commit goes on, and only it can be called again.
+
+        Raises AbortableTransactionError where a record could not be delivered: call abort_transaction() then.
+        """
+        self._transaction_manager().commit()
+
+    def abort_transaction(self) -> None:
+        """Drop what is buffered, and the transaction with all it wrote. Waits as commit_transaction()."""
+        self._transaction_manager().abort()
+
+    def _transaction_manager(self) -> TransactionManager:
+        self.check_open()
+        if threading.current_thread() is self._thread:
+            raise KafkaError("a callback cannot wait for a transaction, of which it is part: call it in another thread")
+        transactions = self._sender._transactions
+        if transactions is None:
+            raise IllegalStateError("this producer has no transactions: set transactional.id")
+        return transactions
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from kafkabuf.cluster import Cluster, Node
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import (
     AuthenticationError,
+    ClosedError,
     ClusterAuthorizationError,
     InvalidRecordError,
     KafkaError,
@@ -26,7 +27,9 @@ from kafkabuf.idempotence import ProducerIdSource, ProducerState
 from kafkabuf.metadata import Metadata
 from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.protocol._produce import PartitionAnswer, ProduceAnswer
+from kafkabuf.protocol._produce import VERSIONS_BY_MAGIC, PartitionAnswer, ProduceAnswer
+from kafkabuf.transaction_state import State
+from kafkabuf.transactions import TransactionManager
 
 log = logging.getLogger("kafkabuf.producer")
 
@@ -52,10 +55,13 @@ class Sender(SenderCore):
         self._config = config
         self._closing = False
         self._forced = False
+        self._patient_until = float("inf")
         self.record_errors = 0
         self.record_retries = 0
         self.batch_splits = 0
-        if self._producer_state is not None:
+        if config.transactional_id is not None:
+            self._transactions = TransactionManager(config, accumulator, client, clock)
+        elif self._producer_state is not None:
             backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
             self._producer_ids = ProducerIdSource(self._producer_state, client, clock, backoff, self._fail_everything)
         metadata.listeners.append(self._on_cluster)
@@ -65,10 +71,19 @@ class Sender(SenderCore):
     def run(self) -> None:
         """Until closed; then until everything has an outcome, or a forced close fails what is left."""
         try:
-            while not self._closing or (not self._forced and self._accumulator.incomplete):
+            while not self._closing or (not self._forced and self._has_unfinished_work()):
                 self._turn_or_log()
         finally:
             self._end()
+
+    def _has_unfinished_work(self) -> bool:
+        """While closing: batches without an outcome, and then a transaction that must be ended."""
+        if self._accumulator.incomplete:
+            return True
+        if self._transactions is None or self._clock.monotonic() > self._patient_until:
+            return False
+        self._transactions.abort_on_close()
+        return self._transactions.has_ongoing_transaction
 
     def _turn_or_log(self) -> None:
         try:
@@ -86,10 +101,15 @@ class Sender(SenderCore):
         self._accumulator.abort()
         for completion in self._client.close():
             self.on_completion(completion)
+        if self._transactions is not None:
+            self._transactions.close(ClosedError("the producer was closed"))
         self._accumulator.release_scratch()
 
     def close(self, *, force: bool = False) -> None:
         """Finish what is queued, or with `force` fail it; `run` returns after that."""
+        if not self._closing:
+            # A coordinator that cannot be reached must not keep a close() for ever.
+            self._patient_until = self._clock.monotonic() + self._config.delivery_timeout_ms / 1000
         self._closing = True
         self._forced = self._forced or force
         self._client.wakeup()
@@ -112,6 +132,18 @@ class Sender(SenderCore):
         if state.has_producer_id or state.fatal_error is not None:
             return float("inf")
         return self._producer_ids.run(now, urgent=bool(self._accumulator.incomplete))
+
+    def _run_transactions(self, now: float) -> float:
+        """In every turn of a transactional producer; seconds until the next is due for its sake."""
+        transactions = self._transactions
+        assert transactions is not None
+        if transactions.must_drop_unsent and self._accumulator.active:
+            self._count_failed(self._accumulator.drop_unsent(transactions.reason_to_drop()))
+        elif transactions.state is State.FATAL_ERROR and self._accumulator.incomplete:
+            self._fail_everything(transactions.failure())
+        lowest, highest = VERSIONS_BY_MAGIC[2]
+        self.produce_versions = (lowest, min(highest, transactions.newest_produce_version))
+        return transactions.run(now, has_incomplete=bool(self._accumulator.incomplete))
 
     def _fail_everything(self, error: KafkaError) -> None:
         log.error("what is buffered fails: %s", error)

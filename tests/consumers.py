@@ -26,9 +26,13 @@ class Server(Protocol):
 Partition = dict[int, SampleRecord]
 
 
-def read_with_kafka_python(server: Server, topic: str, partitions: int = 1) -> list[Partition]:
+def read_with_kafka_python(
+    server: Server, topic: str, partitions: int = 1, *, isolation_level: str = "read_uncommitted"
+) -> list[Partition]:
     """All records of a topic, by partition."""
-    consumer = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap_servers, enable_auto_commit=False)
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=server.bootstrap_servers, enable_auto_commit=False, isolation_level=isolation_level
+    )
     try:
         wanted = [kafka.TopicPartition(topic, partition) for partition in range(partitions)]
         consumer.assign(wanted)

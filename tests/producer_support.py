@@ -144,6 +144,7 @@ class Rig:
         *,
         slabs: int = 32,
         clock: ManualClock | None = None,
+        client: FakeClient | None = None,
         wakeup: Callable[[], object] = lambda: None,
         **settings: Any,
     ) -> None:
@@ -153,12 +154,13 @@ class Rig:
         self.clock = clock or ManualClock(auto_advance=True)
         # Poison: whoever sends a slab that was given back sends 0xDD, and kafka-python refuses it.
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=self.clock, poison=True)
-        self.client = FakeClient(limit=self.config.max_in_flight_requests_per_connection)
+        self.client = client or FakeClient()
+        self.client.limit = self.config.max_in_flight_requests_per_connection
         self.metadata = Metadata(self.config, self.clock)
         self.wakeup = wakeup
         self.accumulator = RecordAccumulator(self.config, self.pool, self.clock, self._woken)
-        client = cast(NetworkClient, self.client)
-        self.sender = Sender(self.config, self.accumulator, self.metadata, client, self.clock)
+        network = cast(NetworkClient, self.client)
+        self.sender = Sender(self.config, self.accumulator, self.metadata, network, self.clock)
         self.producer = Appender(self.accumulator, self.config, self.clock)
         self.topic = self.accumulator.topic_queues(TOPIC, list(leaders))
         # As after a first batch; what comes before that has tests of its own.

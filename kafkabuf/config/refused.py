@@ -19,9 +19,7 @@ NOT_YET = (
     "partitioner_adaptive_partitioning_enable",
     "partitioner_availability_timeout_ms",
     "partitioner_class",
-    "transaction_timeout_ms",
     "transaction_two_phase_commit_enable",
-    "transactional_id",
     "value_serializer",
 )
 

@@ -113,6 +113,8 @@ class NetworkClient(ClientCore):
         self._nodes.update((node.node_id, node) for node in self._bootstrap)
         recovers = config.metadata_recovery_strategy == "rebootstrap"
         trigger = config.metadata_recovery_rebootstrap_trigger_ms / 1000 if recovers else None
+        self.finalized_features: dict[str, int] = {}  # name: level
+        self._features_epoch = -1
         self._updater = MetadataUpdater(metadata, self, trigger, random)
         metadata.on_update_requested = self.wakeup
 
@@ -296,6 +298,7 @@ class NetworkClient(ClientCore):
         if response.error_code:
             raise error_for_code(int(response.error_code), f"{node} refused the handshake: {response.error_code!r}")
         node.speaks({int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys})
+        self._learn_features(response)
         if self._authenticator is None:
             self.established(node)
         else:
@@ -309,6 +312,14 @@ class NetworkClient(ClientCore):
         assert self._authenticator is not None
         for node, error in self._authenticator.take_steps():
             self._disconnect(node, error, now)
+
+    def _learn_features(self, response: Any) -> None:
+        """What the cluster as a whole has agreed on (KIP-584); older brokers and answers tell nothing of it."""
+        epoch = getattr(response, "finalized_features_epoch", -1)
+        if epoch >= self._features_epoch:
+            self._features_epoch = epoch
+            features = getattr(response, "finalized_features", ())
+            self.finalized_features = {str(found.name): int(found.max_version_level) for found in features}
 
     def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
         """The connection failed: close it, then tell everyone who waits for it, oldest request first."""

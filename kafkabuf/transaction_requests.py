@@ -1,0 +1,391 @@
+"""The requests of a transactional producer, a class each: whom it asks, what, and what the answer means.
+
+Kafka's TxnRequestHandlers. Thread: the Sender's, but for making them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.errors import (
+    CommitFailedError,
+    ConcurrentTransactionsError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    IllegalGenerationError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    KafkaError,
+    NotCoordinatorError,
+    OperationNotAttemptedError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    UnknownMemberIdError,
+    UnknownProducerIdError,
+    error_for_code,
+)
+from kafkabuf.protocol import messages
+from kafkabuf.transaction_state import Result
+
+if TYPE_CHECKING:
+    from kafkabuf.transactions import TransactionManager
+
+TopicPartition = tuple[str, int]
+
+# The first AddPartitionsToTxn of a transaction comes while the markers of the one before are still being written.
+CONCURRENT_TRANSACTIONS_BACKOFF = 0.02
+
+
+class Priority(IntEnum):
+    """Which of several goes first. None overtakes another while that one backs off."""
+
+    FIND_COORDINATOR = 0
+    INIT_PRODUCER_ID = 1
+    ADD_PARTITIONS_OR_OFFSETS = 2
+    END_TXN = 3
+    EPOCH_BUMP = 4
+
+
+class Coordinator(Enum):
+    """The broker to ask; the values are FindCoordinator's key types."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@dataclass(frozen=True)
+class OffsetAndMetadata:
+    """The offset of the next record that a group is to read. `leader_epoch` is -1 where unknown."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True)
+class GroupMetadata:
+    """The consumer that read what a transaction is made from (KIP-447): its group alone fences nobody."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+Offsets = Mapping[Any, Any]
+
+
+def offsets_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What send_offsets_to_transaction() takes, in one shape. Raises TypeError, ValueError."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"offsets are a mapping from (topic, partition) to offsets, found {type(given).__name__}")
+    return {_where(key): _offset(value) for key, value in given.items()}
+
+
+def _where(key: Any) -> TopicPartition:
+    plain = isinstance(key, tuple) and len(key) == 2
+    topic, partition = key if plain else (getattr(key, "topic", None), getattr(key, "partition", None))
+    if not isinstance(topic, str) or not isinstance(partition, int) or partition < 0:
+        raise TypeError(f"offsets are given by (topic, partition), found {key!r}")
+    return topic, partition
+
+
+def _offset(value: Any) -> OffsetAndMetadata:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = OffsetAndMetadata(value)
+    offset = getattr(value, "offset", None)
+    if not isinstance(offset, int) or offset < 0:
+        raise ValueError(f"an offset is a whole number from 0 on, or an object with one as `offset`; found {value!r}")
+    leader_epoch = getattr(value, "leader_epoch", None)
+    return OffsetAndMetadata(offset, getattr(value, "metadata", "") or "", -1 if leader_epoch is None else leader_epoch)
+
+
+def group_of(given: Any) -> GroupMetadata:
+    """A GroupMetadata out of what send_offsets_to_transaction() takes. Raises TypeError."""
+    if isinstance(given, GroupMetadata):
+        return given
+    if isinstance(given, str) and given:
+        return GroupMetadata(given)
+    names = ("group_id", "generation_id", "member_id", "group_instance_id")
+    if not all(hasattr(given, name) for name in names):
+        raise TypeError(f"group_metadata is a GroupMetadata, a group id, or has {', '.join(names)}; found {given!r}")
+    return GroupMetadata(*(getattr(given, name) for name in names))
+
+
+class TransactionalRequest:
+    """Base: `result`, if there is one, ends when the request has."""
+
+    api_key: int
+    versions: range
+    priority: Priority
+    coordinator: Coordinator | None = Coordinator.TRANSACTION
+    # Beside what every one of them retries, aborts or fails for.
+    abortable: tuple[type[KafkaError], ...] = ()
+    fatal: tuple[type[KafkaError], ...] = ()
+
+    def __init__(self, manager: TransactionManager, result: Result | None = None) -> None:
+        self.manager = manager
+        self.result = result
+        self.attempts = 0
+        self.not_before = 0.0
+
+    def newest_version(self) -> int:
+        """The highest of `versions` that may be used now."""
+        return self.versions.stop - 1
+
+    def values(self) -> dict[str, Any]:
+        """The request's fields, whatever its version."""
+        raise NotImplementedError
+
+    def codes(self, response: Any) -> Iterable[int]:
+        """Every error code of the answer."""
+        return [int(response.error_code)]
+
+    def succeeded(self, response: Any) -> None:
+        raise NotImplementedError
+
+    def answered(self, response: Any) -> None:
+        """The broker's answer: done, or one of `refused`."""
+        codes = [code for code in self.codes(response) if code]
+        # That nothing was tried with a partition says nothing of why.
+        telling = [code for code in codes if code != OperationNotAttemptedError.code] or codes
+        if telling:
+            self.refused(error_for_code(telling[0], getattr(response, "error_message", None)))
+        else:
+            self.succeeded(response)
+
+    def refused(self, error: KafkaError) -> None:
+        manager = self.manager
+        if isinstance(error, InvalidProducerEpochError | ProducerFencedError):
+            manager.fail(ProducerFencedError(f"a newer producer has the transactional id: {error}"), self)
+        elif isinstance(error, self.fatal):
+            manager.fail(error, self)
+        elif self._asked_the_wrong_one(error):
+            manager.queue.look_up(self.coordinator)
+            manager.queue.retry(self)
+        elif error.retriable:
+            manager.queue.retry(self, self.patience_for(error))
+        elif isinstance(error, (TransactionAbortableError, *self.abortable)):
+            manager.abort_with(error, self)
+        else:
+            manager.fail(error, self)
+
+    def patience_for(self, error: KafkaError) -> float | None:
+        """Seconds until the next attempt; None: the usual back-off."""
+        return None
+
+    def _asked_the_wrong_one(self, error: KafkaError) -> bool:
+        return self.coordinator is not None and isinstance(error, CoordinatorNotAvailableError | NotCoordinatorError)
+
+    def _producer(self) -> dict[str, Any]:
+        state = self.manager.producer_state
+        return {
+            "transactional_id": self.manager.transactional_id,
+            "producer_id": state.producer_id,
+            "producer_epoch": state.producer_epoch,
+        }
+
+
+class FindCoordinator(TransactionalRequest):
+    """Which broker coordinates the transactional id, or a consumer group. Any broker knows."""
+
+    api_key = messages.FIND_COORDINATOR
+    versions = range(1, 7)
+    priority = Priority.FIND_COORDINATOR
+    coordinator = None
+    abortable = (GroupAuthorizationError,)
+
+    def __init__(self, manager: TransactionManager, kind: Coordinator, key: str) -> None:
+        super().__init__(manager)
+        self.kind = kind
+        self.key = key
+
+    def values(self) -> dict[str, Any]:
+        return {"key": self.key, "key_type": self.kind.value, "coordinator_keys": [self.key]}
+
+    def codes(self, response: Any) -> Iterable[int]:
+        return [int(self._found(response).error_code)]
+
+    def succeeded(self, response: Any) -> None:
+        self.manager.queue.found_coordinator(self.kind, int(self._found(response).node_id))
+
+    @staticmethod
+    def _found(response: Any) -> Any:
+        return response.coordinators[0] if hasattr(response, "coordinators") else response
+
+
+class InitProducerId(TransactionalRequest):
+    """A producer id, the first time; the next epoch of the one there is, after an error (KIP-360)."""
+
+    api_key = messages.INIT_PRODUCER_ID
+    versions = range(6)
+    priority = Priority.INIT_PRODUCER_ID
+
+    def __init__(self, manager: TransactionManager, result: Result, *, bump: bool = False) -> None:
+        super().__init__(manager, result)
+        self.bump = bump
+        if bump:
+            self.priority = Priority.EPOCH_BUMP
+            self.versions = range(3, 6)
+
+    def values(self) -> dict[str, Any]:
+        first = {} if self.bump else {"producer_id": -1, "producer_epoch": -1}
+        return {**self._producer(), **first, "transaction_timeout": self.manager.transaction_timeout_ms}
+
+    def succeeded(self, response: Any) -> None:
+        self.manager.initialized(int(response.producer_id), int(response.producer_epoch), self)
+
+
+class AddPartitions(TransactionalRequest):
+    """Tells the coordinator of partitions before anything is sent to them (transactions of version 1)."""
+
+    api_key = messages.ADD_PARTITIONS_TO_TXN
+    versions = range(4)
+    priority = Priority.ADD_PARTITIONS_OR_OFFSETS
+    abortable = (
+        TopicAuthorizationError,
+        OperationNotAttemptedError,
+        UnknownProducerIdError,
+        InvalidProducerIdMappingError,
+    )
+
+    def __init__(self, manager: TransactionManager, partitions: Collection[TopicPartition]) -> None:
+        super().__init__(manager)
+        self.partitions = frozenset(partitions)
+
+    def values(self) -> dict[str, Any]:
+        topics = [{"name": name, "partitions": numbers} for name, numbers in by_topic(self.partitions).items()]
+        named = {f"v3_and_below_{name}": value for name, value in self._producer().items()}
+        return {**named, "v3_and_below_topics": topics}
+
+    def codes(self, response: Any) -> Iterable[int]:
+        for topic in response.results_by_topic_v3_and_below:
+            for found in topic.results_by_partition:
+                yield int(found.partition_error_code)
+
+    def succeeded(self, response: Any) -> None:
+        self.manager.added(self.partitions)
+
+    def patience_for(self, error: KafkaError) -> float | None:
+        first = isinstance(error, ConcurrentTransactionsError) and not self.manager.partitions
+        return CONCURRENT_TRANSACTIONS_BACKOFF if first else None
+
+
+class AddOffsets(TransactionalRequest):
+    """Tells the coordinator of the group whose offsets are to be committed (transactions of version 1)."""
+
+    api_key = messages.ADD_OFFSETS_TO_TXN
+    versions = range(5)
+    priority = Priority.ADD_PARTITIONS_OR_OFFSETS
+    abortable = (GroupAuthorizationError, UnknownProducerIdError, InvalidProducerIdMappingError)
+
+    def __init__(self, manager: TransactionManager, result: Result, commit: TxnOffsetCommit) -> None:
+        super().__init__(manager, result)
+        self.commit = commit
+
+    def values(self) -> dict[str, Any]:
+        return {**self._producer(), "group_id": self.commit.group.group_id}
+
+    def succeeded(self, response: Any) -> None:
+        self.manager.offsets_added(self.commit)
+
+
+class TxnOffsetCommit(TransactionalRequest):
+    """The offsets themselves, to the group's coordinator, which keeps them until the transaction ends."""
+
+    api_key = messages.TXN_OFFSET_COMMIT
+    versions = range(6)
+    priority = Priority.ADD_PARTITIONS_OR_OFFSETS
+    coordinator = Coordinator.GROUP
+    abortable = (GroupAuthorizationError, FencedInstanceIdError, CommitFailedError, TopicAuthorizationError)
+
+    def __init__(
+        self,
+        manager: TransactionManager,
+        result: Result,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+    ) -> None:
+        super().__init__(manager, result)
+        self.offsets = dict(offsets)
+        self.group = group
+        if (group.generation_id, group.member_id, group.group_instance_id) != (-1, "", None):
+            self.versions = range(3, 6)  # older ones cannot say who commits, and would fence nobody
+
+    def newest_version(self) -> int:
+        return 5 if self.manager.is_v2 else 4
+
+    def values(self) -> dict[str, Any]:
+        topics = [
+            {"name": name, "partitions": [self._partition(name, number) for number in numbers]}
+            for name, numbers in by_topic(self.offsets).items()
+        ]
+        return {**self._producer(), **vars(self.group), "topics": topics}
+
+    def _partition(self, topic: str, number: int) -> dict[str, Any]:
+        found = self.offsets[topic, number]
+        return {
+            "partition_index": number,
+            "committed_offset": found.offset,
+            "committed_leader_epoch": found.leader_epoch,
+            "committed_metadata": found.metadata,
+        }
+
+    def codes(self, response: Any) -> Iterable[int]:
+        for topic in response.topics:
+            for partition in topic.partitions:
+                yield int(partition.error_code)
+
+    def refused(self, error: KafkaError) -> None:
+        if isinstance(error, UnknownMemberIdError | IllegalGenerationError):
+            error = CommitFailedError(
+                f"the consumer is no longer a member of group {self.group.group_id!r}, whose offsets were to be "
+                f"committed: {error}"
+            )
+        super().refused(error)
+
+    def _asked_the_wrong_one(self, error: KafkaError) -> bool:
+        return isinstance(error, RequestTimedOutError) or super()._asked_the_wrong_one(error)
+
+    def succeeded(self, response: Any) -> None:
+        assert self.result is not None
+        self.result.end()
+
+
+class EndTxn(TransactionalRequest):
+    """Commits or aborts; in transactions of version 2 the answer brings the next transaction's epoch."""
+
+    api_key = messages.END_TXN
+    versions = range(6)
+    priority = Priority.END_TXN
+    abortable = (UnknownProducerIdError, InvalidProducerIdMappingError)
+
+    def __init__(self, manager: TransactionManager, result: Result, *, committed: bool) -> None:
+        super().__init__(manager, result)
+        self.committed = committed
+
+    def newest_version(self) -> int:
+        return 5 if self.manager.is_v2 else 4
+
+    def values(self) -> dict[str, Any]:
+        return {**self._producer(), "committed": self.committed}
+
+    def succeeded(self, response: Any) -> None:
+        if getattr(response, "producer_id", -1) >= 0:
+            state = self.manager.producer_state
+            state.set_producer_id_and_epoch(int(response.producer_id), int(response.producer_epoch))
+        self.manager.ended(self)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers by topic."""
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found
