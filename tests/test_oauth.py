@@ -57,11 +57,20 @@ def test_refused_token_is_not_said_to_be_refused() -> None:
             request.reply_entity(error_code=code, error_message="no such token", auth_bytes=challenge)
 
     broker = Refusing(exchanges={"OAUTHBEARER": lambda: accepting})
-    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=lambda: TOKEN) as (rigged, _):
+    asked: list[int] = []
+
+    def provider() -> tuple[str, float]:
+        asked.append(1)
+        return TOKEN, 4e9
+
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=provider) as (rigged, _):
         error = failure(rigged)
         assert isinstance(error, SaslAuthenticationError)
         assert TOKEN not in str(error)
         assert broker.tokens[1] == b"\x01"
+        rigged.clock.advance(5.0)
+        rigged.poll_until(lambda: len(broker.tokens) == 4)
+        assert len(asked) == 2, "the refused token was shown again"
 
 
 @pytest.mark.parametrize("answer", [None, 7, "", "two words", "x\x01auth=y", ("t", "soon"), ("t", 1.0, 2), b"bytes"])
@@ -96,7 +105,11 @@ def test_slow_provider_holds_up_the_network() -> None:
         start = time.monotonic()
         rigged.settle()
         assert time.monotonic() - start < PATIENCE / 2
+        rigged.clock.advance(30.001)
+        assert "not established in time" in str(failure(rigged))
         release.set()
+        del rigged.metadata.on_failure
+        rigged.clock.advance(1.0)
         rigged.connect(0)
 
 

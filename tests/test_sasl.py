@@ -324,20 +324,17 @@ def test_requests_go_out_while_a_session_is_renewed() -> None:
         assert len(broker.greetings) == 2
 
 
-def test_refused_renewal_fails_requests_for_good() -> None:
+def test_refused_renewal_is_final_before_a_new_connection_was_tried() -> None:
     broker = SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)}, session_ms=60_000)
     with secured(broker, **ALICE) as (rigged, _):
         rigged.connect(0)
-        rigged.client.send(0, produce(b"on its way"))
-        rigged.poll_until(lambda: broker.requests.qsize())
         assert broker.exchanges is not None
         broker.exchanges["PLAIN"] = plain("alice", "changed")
         node = rigged.client._nodes[0]
         node.reauthenticate_at = rigged.clock.monotonic()
         rigged.client.check_by(0.0)
-        (done,) = rigged.completions(1)
-        assert isinstance(done.error, NetworkError)
-        assert done.error.retriable
+        rigged.poll_until(lambda: node.connection is None)
+        assert rigged.client.connection_delay(0) == pytest.approx(0.05)
         rigged.clock.advance(5.0)
         rigged.poll_until(lambda: rigged.client.ready(0) or node.authentication_error)
         with pytest.raises(SaslAuthenticationError):

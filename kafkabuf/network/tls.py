@@ -60,6 +60,8 @@ def trust(context: ssl.SSLContext, location: str | None, certificates: str | Non
     if location is None and certificates is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         return
+    if location is not None and certificates is not None:
+        raise ConfigError("ssl.truststore.location: certificates are given as text too; leave one of them out")
     name = "ssl.truststore.certificates" if location is None else f"ssl.truststore.location ({location})"
     try:
         context.load_verify_locations(cafile=location, cadata=certificates)
@@ -122,6 +124,8 @@ def _advice_on_handshake(reason: str) -> str:
 
 def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
     location, key, chain = config.ssl_keystore_location, config.ssl_keystore_key, config.ssl_keystore_certificate_chain
+    if location is not None and (key is not None or chain is not None):
+        raise ConfigError("ssl.keystore.location: the key is given as text too; leave one of them out")
     if location is not None:
         name = f"ssl.keystore.location ({location})"
         _load_chain(context, name, location, _password(config, name))
