@@ -142,7 +142,7 @@ def test_client_certificate_is_not_shown(certificates: Certificates) -> None:
         ({"ssl_truststore_certificates": "nonsense"}, "ssl.truststore.certificates"),
         ({"ssl_keystore_location": __file__}, "keytool"),
         ({"ssl_keystore_key": "nonsense"}, "both are needed"),
-        ({"ssl_keystore_key": "nonsense", "ssl_keystore_location": __file__}, "leave one"),
+        ({"ssl_keystore_key": "nonsense", "ssl_keystore_location": __file__}, "leave one|both are needed"),
         ({"ssl_truststore_certificates": "nonsense", "ssl_truststore_location": __file__}, "leave one"),
         ({"ssl_enabled_protocols": "TLSv1.1,TLSv1.2"}, "'TLSv1.2' or 'TLSv1.3'"),
         ({"ssl_enabled_protocols": ""}, "both"),
