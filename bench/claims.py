@@ -6,7 +6,19 @@ import importlib
 
 from bench.claim import Claim
 
-NAMES = ("send", "arrow", "latency", "compression", "encode", "pool", "threads", "memory", "batches", "partitions")
+NAMES = (
+    "send",
+    "arrow",
+    "transactions",
+    "latency",
+    "compression",
+    "encode",
+    "pool",
+    "threads",
+    "memory",
+    "batches",
+    "partitions",
+)
 
 
 def load(name: str) -> Claim:
