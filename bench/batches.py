@@ -47,7 +47,7 @@ def _publish(producer: Any, records: int) -> int:
     for number in range(1, records):
         last = producer.send(TOPIC, VALUE, partition=number % PARTITIONS)
     producer.flush()
-    if failed := producer.metrics()["record-error-total"]:
+    if failed := producer.metrics()["producer-metrics"]["record-error-total"]:
         raise RuntimeError(f"{failed:.0f} records were not delivered")
     return int(last.batch.number - first.batch.number) + 1
 

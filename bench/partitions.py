@@ -34,7 +34,7 @@ def _ours(partitions: int, job: Job) -> Measurement:
         used, started = cpu_seconds(), time.perf_counter()
         publish(job.amount)
         wall, used = time.perf_counter() - started, cpu_seconds() - used
-        if failed := producer.metrics()["record-error-total"]:
+        if failed := producer.metrics()["producer-metrics"]["record-error-total"]:
             raise RuntimeError(f"{failed:.0f} records were not delivered")
     return {RATE.name: job.amount / wall, CPU.name: used / job.amount * 1e6}
 

@@ -35,6 +35,7 @@ cdef class Batch:
     # ---- the records: the appending threads while open, the Sender once closed
     cdef RecordsBuilder builder
     cdef readonly bint closed               # takes no further record
+    cdef double compression                 # bytes compressed to bytes plain; 1 where it went plain
     cdef readonly bint claimed              # a bulk append writes here without the GIL: nobody else may
 
     # ---- thread: Sender

@@ -47,6 +47,7 @@ cdef class Batch:
         self.base_offset = self.log_append_time = -1
         self.producer_id = self.producer_epoch = self.base_sequence = self.leader_epoch = -1
         self.incomplete = incomplete
+        self.compression = 1.0
         builder_init(&self.builder, pool.address(slab), n_slabs * pool.slab_size, write_limit, magic)
 
     @property
@@ -109,6 +110,7 @@ cdef class Batch:
             return 0
         if <size_t>size + wrap_overhead(b) < plain:
             wrap(b, scratch, <size_t>size, codec.id)
+            self.compression = <double>b.position / <double>(begin + plain)
         return 0
 
     cdef int start_read(self) except -1:

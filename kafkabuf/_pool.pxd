@@ -37,8 +37,7 @@ cdef class BufferPool:
     cdef unsigned char[::1] arena           # keeps the NumPy array alive
     cdef unsigned char* base                # its first byte
     cdef object clock
-    cdef object on_wait
-    cdef public object on_exhausted         # set later at will: the Sender comes after the pool
+    cdef public object on_wait, on_exhausted    # set later at will: the Sender comes after the pool
 
     # ---- guarded by `lock`
     cdef kb_spin lock                       # free while zero, as every object of Python begins

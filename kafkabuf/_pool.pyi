@@ -21,6 +21,7 @@ class BufferPool:
         on_exhausted: Callable[[], None] | None = None,
     ) -> None: ...
 
+    on_wait: Callable[[float], None] | None
     on_exhausted: Callable[[], None] | None
     @property
     def total(self) -> int: ...

@@ -4,6 +4,7 @@
 from kafkabuf._accumulator cimport PartitionQueue
 from kafkabuf._batch cimport Batch
 from kafkabuf._drain cimport DrainCore
+from kafkabuf._metrics cimport ProducerStats
 from kafkabuf._sequences cimport SequenceCore
 from kafkabuf.network._frame cimport Frame
 
@@ -23,6 +24,7 @@ cdef class SenderCore:
     cdef readonly object _metadata, _client, _clock
     cdef readonly SequenceCore _producer_state      # None: idempotence is off
     cdef public object _transactions        # a TransactionManager, or None
+    cdef readonly ProducerStats stats
     cdef bytes client_id
     cdef readonly bytes transactional_id    # or None
     cdef int acks

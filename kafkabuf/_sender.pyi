@@ -1,5 +1,6 @@
 from kafkabuf._batch import Batch
 from kafkabuf._drain import DrainCore
+from kafkabuf._metrics import ProducerStats
 from kafkabuf._sequences import SequenceCore
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
@@ -19,6 +20,7 @@ class SenderCore:
     _metadata: Metadata
     _client: NetworkClient
     _clock: Clock
+    stats: ProducerStats
     _producer_state: SequenceCore | None
     _transactions: TransactionManager | None
     produce_versions: tuple[int, int]

@@ -7,6 +7,7 @@ from libc.math cimport INFINITY
 from kafkabuf._accumulator cimport PartitionQueue
 from kafkabuf._batch cimport PENDING, Batch
 from kafkabuf._drain cimport DrainCore, Ready
+from kafkabuf._metrics cimport ProducerStats
 from kafkabuf.network._frame cimport Frame
 
 from kafkabuf.errors import AuthenticationError, CorruptMessageError, UnsupportedVersionError, error_for_code
@@ -46,6 +47,7 @@ cdef class SenderCore:
         self._client = client
         self._clock = clock
         self._producer_state = accumulator.producer_state
+        self.stats = ProducerStats(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
         self.client_id = config.client_id.encode()
         if config.transactional_id is not None:
             self.transactional_id = config.transactional_id.encode()
@@ -91,6 +93,7 @@ cdef class SenderCore:
             if not batches:
                 return INFINITY
             self.keep_fresh(batches, now)
+            self.stats.sent(batches, now)
             self.send(node_id, batches)
 
     cdef double delay(self, object node_id, list queues) except? -1:
@@ -201,6 +204,7 @@ cdef class SenderCore:
             self._retry_or_fail_all(request.batches, error)
             return False
         self._client.throttle(completion.node_id, completion.request, answers.throttle_ms)
+        self.stats.answered(completion.node_id, completion.latency, self._clock.monotonic())
         for batch in request.batches:
             answer = answers.partitions.get((batch.topic, batch.partition))
             if answer is None:

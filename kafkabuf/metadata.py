@@ -63,6 +63,11 @@ class Metadata:
     def snapshot(self) -> Cluster:
         return self._cluster
 
+    @property
+    def updated_at(self) -> float:
+        """Clock.monotonic() of the newest answer; minus infinity before the first."""
+        return self._last_success
+
     # ---- interest ------------------------------------------------------------------------------------------------
 
     def add_topic(self, name: str) -> None:

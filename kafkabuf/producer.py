@@ -20,6 +20,7 @@ from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError, ConfigError, IllegalStateError, InvalidTopicError, KafkaError
 from kafkabuf.lifetime import Running
 from kafkabuf.metadata import Metadata, TopicInfo
+from kafkabuf.metrics import Metrics
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.report import ROWS, BulkReport
 from kafkabuf.sender import Sender
@@ -65,6 +66,7 @@ class KafkaProducer(ProducerCore):
         accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
         self._open(accumulator, self.config, clock)
+        self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
         self._running = Running(accumulator, self._sender, f"kafkabuf-{self.config.client_id}")
         self._thread = self._running.thread
         self._finalizer = weakref.finalize(self, self._running.abandon)
@@ -89,7 +91,8 @@ class KafkaProducer(ProducerCore):
             raise InvalidTopicError(
                 f"{topic!r} is no topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are, but for '.' and '..'"
             )
-        return self._metadata.await_topic(topic, self.config.max_block_ms / 1000)
+        with self._metrics.timed("metadata-wait"):
+            return self._metadata.await_topic(topic, self.config.max_block_ms / 1000)
 
     def _await_topic(self, name: str) -> TopicQueues:
         """For send(): the queues of a topic not used before."""
@@ -229,7 +232,8 @@ class KafkaProducer(ProducerCore):
             raise ClosedError(_DISOWNED)
         if threading.current_thread() is self._thread:
             raise KafkaError("flush() in a callback would wait for itself: call it in another thread")
-        self._accumulator.flush(timeout)
+        with self._metrics.timed("flush"):
+            self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered and stop. After `timeout` seconds what is left fails with ClosedError; with 0 at once.
@@ -245,6 +249,7 @@ class KafkaProducer(ProducerCore):
             self._running.finish(force=timeout == 0)
             return
         self._running.stop(timeout)
+        self._metrics.close()
 
     def __enter__(self) -> Self:
         return self
@@ -254,19 +259,9 @@ class KafkaProducer(ProducerCore):
     ) -> None:
         self.close()
 
-    def metrics(self) -> dict[str, float]:
-        """Counters under Java's names (group producer-metrics); bytes, records, nanoseconds as the names say."""
-        pool = self.pool
-        return {
-            "buffer-total-bytes": pool.total,
-            "buffer-available-bytes": pool.free_bytes,
-            "waiting-threads": pool.waiting,
-            "bufferpool-wait-time-ns-total": pool.wait_time_total * 1e9,
-            "record-send-total": self.records_sent,
-            "record-error-total": self._sender.record_errors,
-            "record-retry-total": self._sender.record_retries,
-            "batch-split-total": self._sender.batch_splits,
-        }
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """{group: {name: value}} under Java's names, as of now: see metrics.py. Costs nothing until it is asked."""
+        return self._metrics.snapshot()
 
 
 def _check_timeout(timeout: float | None) -> None:

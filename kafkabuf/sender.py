@@ -56,9 +56,6 @@ class Sender(SenderCore):
         self._closing = False
         self._forced = False
         self._patient_until = float("inf")
-        self.record_errors = 0
-        self.record_retries = 0
-        self.batch_splits = 0
         if config.transactional_id is not None:
             self._transactions = TransactionManager(config, accumulator, client, clock)
         elif self._producer_state is not None:
@@ -113,6 +110,18 @@ class Sender(SenderCore):
         self._closing = True
         self._forced = self._forced or force
         self._client.wakeup()
+
+    @property
+    def record_errors(self) -> int:
+        return int(self.stats.errors.total)
+
+    @property
+    def record_retries(self) -> int:
+        return int(self.stats.retries.total)
+
+    @property
+    def batch_splits(self) -> int:
+        return int(self.stats.splits.total)
 
     # ---- what a turn finds amiss -------------------------------------------------------------------------------------
 
@@ -190,7 +199,7 @@ class Sender(SenderCore):
         if batch.attempts >= self._config.retries or self._forced:
             self._fail(batch, error, answer)
             return
-        self.record_retries += batch.count
+        self.stats.retried(batch, self._clock.monotonic())
         log.debug("%r is sent again: %s", batch, error)
         self._accumulator.requeue(batch, self._clock.monotonic())
 
@@ -207,7 +216,7 @@ class Sender(SenderCore):
         try:
             log.debug("%r is split: %s", batch, error)
             split(self._accumulator, batch)
-            self.batch_splits += 1
+            self.stats.splits.add(1, self._clock.monotonic())
         except Exception:
             log.exception("%r could not be split; its records fail", batch)
             self._count_failed(self._accumulator.give_up(batch.whole or batch, error))
@@ -221,8 +230,9 @@ class Sender(SenderCore):
             self._count_failed([batch], refused=refused)
 
     def _count_failed(self, batches: list[Batch], *, refused: bool = False) -> None:
+        now = self._clock.monotonic()
         for batch in batches:
-            self.record_errors += batch.count
+            self.stats.failed(batch, now)
             if self._producer_state is not None:
                 queue = self._accumulator.queue_of(batch)
                 self._producer_state.handle_failed_batch(queue, batch, refused=refused)

@@ -102,7 +102,7 @@ def test_setting_loses_records(cluster: EmbeddedCluster, settings: dict[str, Any
         for n in range(300):
             producer.send("t", b"%d" % n)
         producer.flush(PATIENCE)
-        assert producer.metrics()["record-send-total"] == 300
+        assert producer.metrics()["producer-metrics"]["record-send-total"] == 300
     if settings != {"acks": 0}:
         assert sorted(map(int, all_values(cluster, "t"))) == list(range(300))
     assert_whole(producer.pool)
@@ -215,7 +215,7 @@ def test_future_waits_past_its_timeout_or_hides_the_error(cluster: EmbeddedClust
         assert type(failed.exception(0)).__name__ == "InvalidRecordError"
         with pytest.raises(KafkaError):
             failed.result(0)
-        assert producer.metrics()["record-error-total"] == 1
+        assert producer.metrics()["producer-metrics"]["record-error-total"] == 1
 
 
 # ---- trouble ---------------------------------------------------------------------------------------------------------
@@ -227,8 +227,8 @@ def test_passing_error_reaches_the_user(cluster: EmbeddedCluster, code: int) -> 
         producer.partitions_for("t")
         cluster.fail_next(PRODUCE, code, times=2)
         assert producer.send("t", b"v").result(PATIENCE).offset == 0
-        assert producer.metrics()["record-retry-total"] == 2
-        assert producer.metrics()["record-error-total"] == 0
+        assert producer.metrics()["producer-metrics"]["record-retry-total"] == 2
+        assert producer.metrics()["producer-metrics"]["record-error-total"] == 0
 
 
 def test_lost_answer_loses_the_record(cluster: EmbeddedCluster) -> None:

@@ -88,7 +88,9 @@ def test_callback_and_future_tell_different_stories(kafka: RealKafka, make_produ
         futures.append(producer.send("callbacks", b"v" * (n % 50), key, partition=n % 4, callback=callback))
     producer.flush(PATIENCE)
     results = [future.result(0) for future in futures]
-    assert producer.metrics()["record-retry-total"] == 0, "what is sent again may come behind what was sent after it"
+    assert producer.metrics()["producer-metrics"]["record-retry-total"] == 0, (
+        "what is sent again may come behind what was sent after it"
+    )
     assert all(error is None for _, error in told)
     assert sorted(metadata for metadata, _ in told) == sorted(results), "flush() returns after the callbacks"
     for partition in range(4):
@@ -279,7 +281,7 @@ def test_oversize_record_takes_others_with_it(kafka: RealKafka, make_producer: M
         oversize.result(PATIENCE)
     assert [future.result(PATIENCE).offset for future in futures] == list(range(300))
     assert values(read_with_confluent(kafka, "small-messages")[0]) == sent
-    assert producer.metrics()["record-error-total"] == 1
+    assert producer.metrics()["producer-metrics"]["record-error-total"] == 1
 
 
 def test_small_buffer_stops_for_ever(kafka: RealKafka, make_producer: MakeProducer) -> None:

@@ -60,8 +60,8 @@ def send_and_read(server: Any, topic: str, **settings: Any) -> KafkaProducer:
     assert [read[offset].key for offset in range(2000)] == [b"%d" % n for n in delivered]
     assert [read[offset].timestamp for offset in range(2000)] == [1_600_000_000_000 + n for n in delivered]
     assert {read[offset].headers for offset in range(2000)} == {tuple(headers or ())}
-    assert producer.metrics()["record-error-total"] == 1
-    assert producer.metrics()["batch-split-total"] > 10
+    assert producer.metrics()["producer-metrics"]["record-error-total"] == 1
+    assert producer.metrics()["producer-metrics"]["batch-split-total"] > 10
     producer.close(PATIENCE)
     assert_whole(producer.pool)
     return producer
@@ -94,7 +94,7 @@ def test_table_is_not_reported_as_kafka_has_it(kafka_4: RealKafka) -> None:
     assert [read[n % 3][offset].value for n, offset in enumerate(result.offset.tolist())] == sent
     assert result.offset.tolist() == [n // 3 for n in range(3000)]
     assert [(one.first_offset, one.last_offset, one.rows) for one in report.ranges()] == [(0, 999, 1000)] * 3
-    assert producer.metrics()["batch-split-total"] > 0
+    assert producer.metrics()["producer-metrics"]["batch-split-total"] > 0
     assert_whole(producer.pool)
 
 
@@ -129,7 +129,7 @@ def test_refusals_at_any_time_lose_records_or_memory(cluster: EmbeddedCluster) -
     producer.flush(PATIENCE)
     producer.close(PATIENCE)
     assert_whole(producer.pool)
-    metrics = producer.metrics()
+    metrics = producer.metrics()["producer-metrics"]
     assert metrics["batch-split-total"] > 5
     server: Any = cluster
     read = read_with_confluent(server, "moody", 3, wait_for=3200 - int(metrics["record-error-total"]))

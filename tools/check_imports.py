@@ -26,7 +26,6 @@ LAYERS = (
         "errors",
         "clock",
         "config",
-        "metrics",
         "offset_range",
         "record_metadata",
         "version",
@@ -37,6 +36,7 @@ LAYERS = (
         "_records",
         "_held",
         "_batch",
+        "_metrics",
         "_accumulator",
         "_sequences",
         "_drain",
@@ -59,9 +59,19 @@ LAYERS = (
         "serialization",
         "interceptors",
     },
-    {"_arrow", "_bulk", "_bulk_arrow", "_bulk_many", "_producer", "lifetime", "producer", "report"},
+    {"_arrow", "_bulk", "_bulk_arrow", "_bulk_many", "_producer", "lifetime", "metrics", "producer", "report"},
     {""},
-    {"spark", "cli", "aio", "testing", "broker", "__main__"},
+    {
+        "spark",
+        "cli",
+        "aio",
+        "testing",
+        "metric_names",
+        "prometheus",
+        "opentelemetry",
+        "broker",
+        "__main__",
+    },
 )
 # The broker checks the client's encoder instead of agreeing with it.
 BROKER_MAY_USE = {"broker", "protocol", "errors", "clock"}

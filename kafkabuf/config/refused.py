@@ -14,8 +14,6 @@ from kafkabuf.config.values import dotted
 NOT_YET = (
     "interceptor_classes",
     "key_serializer",
-    "metric_reporters",
-    "metrics_",
     "partitioner_adaptive_partitioning_enable",
     "partitioner_availability_timeout_ms",
     "partitioner_class",

@@ -5,6 +5,7 @@ Request, Completion and InFlight are what is asked of a broker, what comes back,
 """
 
 from kafkabuf.network._frame cimport Frame
+from kafkabuf._metrics cimport ProducerStats
 from kafkabuf.network._io cimport Connection, Poller
 
 
@@ -45,6 +46,7 @@ cdef class ClientCore:
     cdef public object _authenticator       # Authenticator, or None without SASL
     cdef double request_timeout             # seconds
     cdef double max_idle                    # seconds after which an unused connection is closed
+    cdef public ProducerStats stats         # what is counted of requests, or None
     cdef public object on_throttle_time     # callable(ms), told of every answer's throttle time; None
     # ---- thread: Sender
     cdef readonly dict _nodes               # node id -> NodeConnection

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Any, final
 
+from kafkabuf._metrics import ProducerStats
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
 from kafkabuf.network._frame import Frame
@@ -56,6 +57,7 @@ class ClientCore:
     most_ahead: int
     _authenticator: Authenticator | None
     _nodes: dict[int, NodeConnection]
+    stats: ProducerStats | None
     on_throttle_time: Callable[[int], None] | None
     _completions: list[Completion]
     _resolving: set[NodeConnection]

@@ -179,6 +179,8 @@ cdef class ClientCore:
         self.unanswered += not request.expects_response
         node.last_used = now
         node.in_flight.append(entry)
+        if self.stats is not None:
+            self.stats.request(node.node_id, entry.frame.nbytes, now)
         self.note_started(node, now)
 
     cdef int note_started(self, object node, double now) except -1:
@@ -250,6 +252,8 @@ cdef class ClientCore:
         node = connection.context
         try:
             if node.state is CONNECTING and connection.connected:
+                if self.stats is not None:
+                    self.stats.opened.record(1, now)
                 self._greet(node)
             if self.unanswered:
                 for entry in node.take_written():
@@ -298,6 +302,8 @@ cdef class ClientCore:
         cdef Completion completion = Completion(entry.request, node.node_id, response, error, now - entry.sent_at)
         completion.entity = entity
         self.unanswered -= not entry.request.expects_response
+        if response is not None and self.stats is not None:
+            self.stats.response(node.node_id, len(response) + 4, now)
         if error is None:
             node.last_used = now
             self._next_check = min(self._next_check, now + self.max_idle)

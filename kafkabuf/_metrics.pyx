@@ -1,0 +1,158 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Counting what metrics.py tells: sums and maxima over windows of time, in C, once for each batch or request."""
+
+from libc.stdlib cimport calloc, free
+
+from kafkabuf._batch cimport Batch
+
+
+cdef class Stat:
+    def __cinit__(self, int kept, double window):
+        self.kept = kept
+        self.window = max(window, 0.001)
+        self.samples = <Sample*> calloc(kept, sizeof(Sample))
+        if self.samples == NULL:
+            raise MemoryError(f"no memory for {kept} samples: lower metrics.num.samples")
+        self.samples[0].started = -1.0
+
+    def __dealloc__(self):
+        free(self.samples)
+
+    cdef void record(self, double value, double now) noexcept:
+        cdef Sample* sample = &self.samples[self.current]
+        if sample.started < 0:
+            sample.started = now
+        elif now - sample.started >= self.window:
+            self.current = (self.current + 1) % self.kept
+            sample = &self.samples[self.current]
+            sample.started = now
+            sample.sum = sample.count = 0
+        if sample.count == 0 or value > sample.max:
+            sample.max = value
+        sample.sum += value
+        sample.count += 1
+        self.total += value
+        self.count += 1
+
+    cdef void forget_old(self, double now) noexcept:
+        cdef int i
+        cdef Sample* sample
+        for i in range(self.kept):
+            sample = &self.samples[i]
+            if sample.count and now - sample.started >= self.kept * self.window:
+                sample.sum = sample.count = 0
+                sample.started = now
+
+    def add(self, double value, double now):
+        self.record(value, now)
+
+    def recent(self, double now):
+        """(count, sum, max, seconds): of the values in the last windows, and how long these have lasted.
+
+        As in Kafka's Rate, at least all windows but the one under way count as over: the first values of a producer's
+        life do not make an enormous rate.
+        """
+        cdef int64_t count = 0
+        cdef double sum = 0, largest = 0, oldest = now, lasted
+        cdef int i, whole
+        cdef Sample* sample
+        self.forget_old(now)
+        for i in range(self.kept):
+            sample = &self.samples[i]
+            if sample.count == 0:
+                continue
+            largest = sample.max if count == 0 else max(largest, sample.max)
+            count += sample.count
+            sum += sample.sum
+            oldest = min(oldest, sample.started)
+        lasted = now - oldest
+        whole = <int>(lasted / self.window)
+        lasted += max(self.kept - 1 - whole, 0) * self.window
+        return count, sum, largest, max(lasted, self.window)
+
+
+cdef class TopicStats:
+    def __cinit__(self, ProducerStats stats):
+        self.records = stats.new()
+        self.bytes = stats.new()
+        self.compression = stats.new()
+        self.retries = stats.new()
+        self.errors = stats.new()
+
+
+cdef class NodeStats:
+    def __cinit__(self, ProducerStats stats):
+        self.requests = stats.new()
+        self.responses = stats.new()
+        self.latency = stats.new()
+
+
+cdef class ProducerStats:
+    def __cinit__(self, int kept=2, double window=30.0):
+        self.kept = kept
+        self.window = window
+        self.batch_size, self.compression, self.queue_time = self.new(), self.new(), self.new()
+        self.record_size, self.records = self.new(), self.new()
+        self.retries, self.errors, self.splits = self.new(), self.new(), self.new()
+        self.latency, self.throttle = self.new(), self.new()
+        self.requests, self.responses = self.new(), self.new()
+        self.opened, self.waits = self.new(), self.new()
+        self.topics = {}
+        self.nodes = {}
+
+    def new(self):
+        return Stat(self.kept, self.window)
+
+    cdef TopicStats topic(self, str name):
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = TopicStats(self)
+        return <TopicStats>found
+
+    cdef NodeStats node(self, int node_id):
+        found = self.nodes.get(node_id)
+        if found is None:
+            found = self.nodes[node_id] = NodeStats(self)
+        return <NodeStats>found
+
+    cdef int sent(self, list batches, double now) except -1:
+        cdef Batch batch
+        cdef TopicStats topic
+        cdef int64_t records = 0
+        cdef double size
+        for batch in batches:
+            size = <double>batch.builder.position
+            records += batch.builder.count
+            self.batch_size.record(size, now)
+            self.compression.record(batch.compression, now)
+            self.queue_time.record((now - batch.created) * 1000.0, now)
+            self.record_size.record(size / batch.builder.count, now)
+            topic = self.topic(batch.topic)
+            topic.records.record(batch.builder.count, now)
+            topic.bytes.record(size, now)
+            topic.compression.record(batch.compression, now)
+        self.records.record(<double>records, now)
+        return 0
+
+    cdef int answered(self, int node_id, double latency, double now) except -1:
+        self.latency.record(latency * 1000.0, now)
+        self.node(node_id).latency.record(latency * 1000.0, now)
+        return 0
+
+    def retried(self, Batch batch, double now):
+        self.retries.record(batch.builder.count, now)
+        self.topic(batch.topic).retries.record(batch.builder.count, now)
+
+    def failed(self, Batch batch, double now):
+        self.errors.record(batch.builder.count, now)
+        self.topic(batch.topic).errors.record(batch.builder.count, now)
+
+    cpdef int request(self, int node_id, Py_ssize_t nbytes, double now) except -1:
+        self.requests.record(<double>nbytes, now)
+        self.node(node_id).requests.record(<double>nbytes, now)
+        return 0
+
+    cpdef int response(self, int node_id, Py_ssize_t nbytes, double now) except -1:
+        self.responses.record(<double>nbytes, now)
+        self.node(node_id).responses.record(<double>nbytes, now)
+        return 0

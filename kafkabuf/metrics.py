@@ -1,0 +1,171 @@
+"""producer.metrics(): what was counted, under Java's names. Rates, averages and maxima are of the last few windows.
+
+Groups, as in Java and kafka-python: `producer-metrics`, `producer-topic-metrics.TOPIC`, `producer-node-metrics.node-N`.
+Units as Java's: bytes, records, ms; ns where the name says so. metadata-age in seconds. An average of nothing is NaN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+from kafkabuf._metrics import NodeStats, ProducerStats, Stat, TopicStats
+from kafkabuf._pool import BufferPool
+from kafkabuf.clock import Clock
+from kafkabuf.config import ProducerConfig
+from kafkabuf.metadata import Metadata
+from kafkabuf.network.client import NetworkClient
+
+log = logging.getLogger("kafkabuf.producer")
+
+NAN = float("nan")
+Values = dict[str, float]
+Snapshot = dict[str, Values]
+
+
+class Metrics:
+    """What is known of one producer. Knows not the producer: a reporter may outlive it. Any thread."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        clock: Clock,
+        pool: BufferPool,
+        stats: ProducerStats,
+        client: NetworkClient,
+        metadata: Metadata,
+    ) -> None:
+        self._clock = clock
+        self._pool = pool
+        self._stats = stats
+        self._client = client
+        self._metadata = metadata
+        self._times: Counter[str] = Counter()  # seconds
+        self._started = clock.monotonic()
+        self._reporters = list(config.metric_reporters)
+        pool.on_wait = lambda seconds: stats.waits.add(seconds, clock.monotonic())
+        client.stats = stats
+        client.on_throttle_time = lambda ms: stats.throttle.add(ms, clock.monotonic())
+        for reporter in self._reporters:
+            getattr(reporter, "init", reporter)(self.snapshot)
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the block's time to `name`-time-ns-total."""
+        started = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._times[name] += self._clock.monotonic() - started  # type: ignore[assignment]
+
+    def close(self) -> None:
+        """The producer is closed: so are its reporters, each once."""
+        reporters, self._reporters = self._reporters, []
+        for reporter in reporters:
+            try:
+                getattr(reporter, "close", lambda: None)()
+            except Exception:
+                log.exception("a metric reporter raised in close()")
+
+    def snapshot(self) -> Snapshot:
+        """{group: {name: value}}, as of now."""
+        now = self._clock.monotonic()
+        found = {"producer-metrics": self._of_producer(now)}
+        for topic, stats in list(self._stats.topics.items()):
+            found[f"producer-topic-metrics.{topic}"] = _of_topic(stats, now)
+        for node_id, node in list(self._stats.nodes.items()):
+            found[f"producer-node-metrics.node-{node_id}"] = _of_node(node, now)
+        return found
+
+    def _of_producer(self, now: float) -> Values:
+        stats = self._stats
+        return {
+            **_average_and_maximum("batch-size", stats.batch_size, now),
+            **_average("compression-rate", stats.compression, now),
+            **_average_and_maximum("record-queue-time", stats.queue_time, now),
+            **_average("record-size", stats.record_size, now),
+            **_average("records-per-request", stats.records, now),
+            **_rate("record-send", stats.records, now),
+            **_rate("record-retry", stats.retries, now),
+            **_rate("record-error", stats.errors, now),
+            **_rate("batch-split", stats.splits, now),
+            **_average_and_maximum("request-latency", stats.latency, now),
+            **_average_and_maximum("produce-throttle-time", stats.throttle, now),
+            **_of_network(stats.requests, stats.responses, now),
+            **_rate("network-io", stats.requests, now, stats.responses, counted=True),
+            **self._of_connections(now),
+            **self._of_memory(now),
+            "metadata-age": now - max(self._metadata.updated_at, self._started),
+            **{f"{name}-time-ns-total": seconds * 1e9 for name, seconds in list(self._times.items())},
+        }
+
+    def _of_connections(self, now: float) -> Values:
+        nodes = list(self._client._nodes.values())
+        count = sum(node.connection is not None and node.connection.connected for node in nodes)
+        opened = self._stats.opened
+        return {
+            "requests-in-flight": sum(len(node.in_flight) for node in nodes),
+            "connection-count": count,
+            **_rate("connection-creation", opened, now),
+            "connection-close-total": max(opened.total - count, 0),
+        }
+
+    def _of_memory(self, now: float) -> Values:
+        pool = self._pool
+        _, waited, _, seconds = self._stats.waits.recent(now)
+        return {
+            "buffer-total-bytes": pool.total,
+            "buffer-available-bytes": pool.free_bytes,
+            "waiting-threads": pool.waiting,
+            "bufferpool-wait-ratio": waited / seconds,
+            "bufferpool-wait-time-ns-total": pool.wait_time_total * 1e9,
+        }
+
+
+def _of_topic(stats: TopicStats, now: float) -> Values:
+    return {
+        **_rate("record-send", stats.records, now),
+        **_rate("byte", stats.bytes, now),
+        **_average("compression-rate", stats.compression, now),
+        **_rate("record-retry", stats.retries, now),
+        **_rate("record-error", stats.errors, now),
+    }
+
+
+def _of_node(stats: NodeStats, now: float) -> Values:
+    return {
+        **_of_network(stats.requests, stats.responses, now),
+        **_average_and_maximum("request-latency", stats.latency, now),
+    }
+
+
+def _of_network(requests: Stat, responses: Stat, now: float) -> Values:
+    return {
+        **_rate("request", requests, now, counted=True),
+        **_average_and_maximum("request-size", requests, now),
+        **_rate("outgoing-byte", requests, now),
+        **_rate("response", responses, now, counted=True),
+        **_rate("incoming-byte", responses, now),
+    }
+
+
+def _average(name: str, stat: Stat, now: float) -> Values:
+    count, total, _, _ = stat.recent(now)
+    return {f"{name}-avg": total / count if count else NAN}
+
+
+def _average_and_maximum(name: str, stat: Stat, now: float) -> Values:
+    count, _, largest, _ = stat.recent(now)
+    return _average(name, stat, now) | {f"{name}-max": largest if count else NAN}
+
+
+def _rate(name: str, stat: Stat, now: float, *more: Stat, counted: bool = False) -> Values:
+    """Of the values' sum, or with `counted` of how many there were."""
+    per_second = total = 0.0
+    for one in (stat, *more):
+        count, recent, _, seconds = one.recent(now)
+        per_second += (count if counted else recent) / seconds
+        total += one.count if counted else one.total
+    return {f"{name}-rate": per_second, f"{name}-total": total}

@@ -1,0 +1,30 @@
+"""Metrics for OpenTelemetry: `observe(producer, meter)`. Needs opentelemetry-api."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from kafkabuf.metric_names import labelled
+from kafkabuf.producer import KafkaProducer
+
+
+def observe(producer: KafkaProducer, meter: Meter) -> None:
+    """Observable gauges and counters for every metric that the producer has now; call it after the first records.
+
+    Topics and nodes are attributes; those that come later are observed too.
+    """
+    for name in sorted({name for name, _, _ in labelled(producer)}):
+        make: Callable[..., Any] = (
+            meter.create_observable_counter if name.endswith("_total") else meter.create_observable_gauge
+        )
+        make(name.removesuffix("_total"), callbacks=[partial(_observations, producer, name)])
+
+
+def _observations(producer: KafkaProducer, wanted: str, _: CallbackOptions) -> Iterable[Observation]:
+    for name, labels, value in labelled(producer):
+        if name == wanted and value == value:  # not NaN
+            yield Observation(value, labels)

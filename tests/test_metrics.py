@@ -1,0 +1,206 @@
+"""producer.metrics(): what is counted, over which time, and what it is called."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkabuf import KafkaProducer
+from kafkabuf._metrics import Stat
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.metric_names import labelled
+from kafkabuf.protocol.messages import PRODUCE
+from tests.producer_support import PATIENCE, eager, one_sent
+
+# Names that dashboards made for Java's producer look for.
+EXPECTED = """
+batch-size-avg batch-size-max compression-rate-avg record-queue-time-avg record-queue-time-max record-size-avg
+records-per-request-avg record-send-rate record-send-total record-retry-rate record-retry-total record-error-rate
+record-error-total batch-split-rate batch-split-total request-latency-avg request-latency-max produce-throttle-time-avg
+produce-throttle-time-max request-rate request-total request-size-avg request-size-max outgoing-byte-rate
+outgoing-byte-total incoming-byte-rate incoming-byte-total response-rate response-total network-io-rate
+network-io-total requests-in-flight connection-count connection-creation-rate connection-creation-total
+connection-close-total buffer-total-bytes buffer-available-bytes waiting-threads bufferpool-wait-ratio
+bufferpool-wait-time-ns-total metadata-age flush-time-ns-total metadata-wait-time-ns-total
+""".split()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=1000, client_id="me") as opened:
+        yield opened
+
+
+def test_a_name_of_javas_is_missing_or_a_count_is_wrong(producer: KafkaProducer) -> None:
+    for _ in range(10):
+        producer.send("counted", bytes(100))
+    producer.flush(PATIENCE)
+    found = producer.metrics()
+    metrics = found["producer-metrics"]
+    assert not set(EXPECTED) - set(metrics)
+    assert metrics["record-send-total"] == found["producer-topic-metrics.counted"]["record-send-total"] == 10
+    assert metrics["records-per-request-avg"] == 10
+    assert 1000 < metrics["batch-size-max"] == found["producer-topic-metrics.counted"]["byte-total"] < 1300
+    assert 0 < metrics["request-latency-avg"] <= metrics["request-latency-max"]
+    assert metrics["compression-rate-avg"] == 1
+    assert metrics["connection-count"] >= 1
+    assert metrics["requests-in-flight"] == metrics["waiting-threads"] == metrics["record-error-total"] == 0
+    assert metrics["outgoing-byte-total"] > metrics["batch-size-max"]
+    assert metrics["incoming-byte-total"] > 0
+    assert metrics["flush-time-ns-total"] > 0
+    node = found["producer-node-metrics.node-1"]
+    assert 1 <= node["request-total"] == node["response-total"] <= metrics["request-total"]
+
+
+def test_failed_and_repeated_records_are_not_counted_by_topic(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=1000, retry_backoff_ms=1) as producer:
+        producer.partitions_for("trouble")
+        cluster.fail_next(PRODUCE, 7, topic="trouble")  # REQUEST_TIMED_OUT: it may go again
+        cluster.fail_next(PRODUCE, 29, topic="trouble")  # TOPIC_AUTHORIZATION_FAILED: it may not
+        for _ in range(3):
+            producer.send("trouble", b"v")
+        producer.flush(PATIENCE)
+    for group in ("producer-metrics", "producer-topic-metrics.trouble"):
+        values = producer.metrics()[group]
+        assert (values["record-retry-total"], values["record-error-total"]) == (3, 3), group
+
+
+def test_compression_rate_is_of_what_went_plain(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type="gzip") as producer:
+        producer.send("small", bytes(5000)).result(PATIENCE)
+        assert 0 < producer.metrics()["producer-metrics"]["compression-rate-avg"] < 0.2
+
+
+def test_time_in_the_queue_is_not_that_of_the_batch() -> None:
+    rig = eager(linger_ms=50)
+    rig.send()
+    rig.clock.advance(0.05)
+    one_sent(rig)
+    assert rig.sender.stats.queue_time.recent(rig.clock.monotonic())[2] == pytest.approx(50)
+
+
+def test_old_values_stay_or_new_ones_are_forgotten() -> None:
+    stat = Stat(2, 30.0)
+    assert stat.recent(1000.0)[:3] == (0, 0, 0)
+    stat.add(5, 1000.0)
+    stat.add(1, 1029.0)
+    assert stat.recent(1029.0) == (2, 6, 5, 59.0)  # the window before counts as over
+    stat.add(3, 1031.0)  # a new window
+    assert stat.recent(1031.0) == (3, 9, 5, 31.0 + 0.0)
+    assert stat.recent(1060.0)[:3] == (1, 3, 3)  # the first is two windows old
+    stat.add(2, 1100.0)
+    assert stat.recent(1100.0)[:3] == (1, 2, 2)
+    assert stat.recent(2000.0)[:3] == (0, 0, 0)
+    assert (stat.total, stat.count) == (11, 4)
+
+
+def test_average_of_nothing_is_a_number(producer: KafkaProducer) -> None:
+    values = producer.metrics()["producer-metrics"]
+    assert math.isnan(values["batch-size-avg"])
+    assert values["record-send-rate"] == 0
+
+
+class Reporter:
+    closed = 0
+
+    def init(self, metrics: Callable[[], Any]) -> None:
+        self.metrics = metrics
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_reporter_keeps_its_producer_alive_or_is_not_closed(cluster: EmbeddedCluster) -> None:
+    reporter = Reporter()
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, metric_reporters=[reporter])
+    producer.send("reported", b"v").result(PATIENCE)
+    assert reporter.metrics()["producer-metrics"]["record-send-total"] == 1
+    producer.close()
+    producer.close()
+    assert reporter.closed == 1
+    gone = weakref.ref(producer)
+    del producer
+    gc.collect()
+    assert gone() is None
+
+
+class Family:
+    """Of prometheus-client's metric families, what the collector uses."""
+
+    def __init__(self, name: str, text: str, labels: list[str]) -> None:
+        self.name, self.labels, self.samples = name, labels, list[tuple[list[str], float]]()
+
+    def add_metric(self, labels: list[str], value: float) -> None:
+        self.samples.append((labels, value))
+
+
+def test_prometheus_gets_names_it_refuses_or_no_labels(
+    producer: KafkaProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = types.ModuleType("prometheus_client.core")
+    core.CounterMetricFamily = core.GaugeMetricFamily = core.Metric = Family  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "prometheus_client", types.ModuleType("prometheus_client"))
+    monkeypatch.setitem(sys.modules, "prometheus_client.core", core)
+    monkeypatch.delitem(sys.modules, "kafkabuf.prometheus", raising=False)
+    from kafkabuf.prometheus import ProducerCollector
+
+    producer.send("shown", b"v")
+    producer.flush(PATIENCE)
+    families: Any = {family.name: family for family in ProducerCollector(producer).collect()}
+    assert all(name.isidentifier() for name in families)
+    sent = families["kafka_producer_topic_record_send_total"]
+    assert (sent.labels, sent.samples) == (["client_id", "topic"], [(["me", "shown"], 1)])
+
+
+def test_opentelemetry_observes_nan_or_misses_later_topics(
+    producer: KafkaProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = types.ModuleType("opentelemetry.metrics")
+    api.Observation = lambda value, attributes: (value, attributes)  # type: ignore[attr-defined]
+    api.Meter = api.CallbackOptions = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "opentelemetry", types.ModuleType("opentelemetry"))
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", api)
+    monkeypatch.delitem(sys.modules, "kafkabuf.opentelemetry", raising=False)
+    from kafkabuf.opentelemetry import observe
+
+    made: dict[str, Any] = {}
+
+    class Meter:
+        def create_observable_counter(self, name: str, callbacks: Any) -> None:
+            made[name] = callbacks[0]
+
+        create_observable_gauge = create_observable_counter
+
+    assert not list(made)
+    producer.send("one", b"v")
+    producer.flush(PATIENCE)
+    observe(producer, Meter())
+    producer.send("two", b"v")
+    producer.flush(PATIENCE)
+    topics = {attributes["topic"] for _, attributes in made["kafka_producer_topic_record_send"](None)}
+    assert topics == {"one", "two"}
+    assert all(value == value for observe in made.values() for value, _ in observe(None))
+
+
+def test_labels_are_the_groups(producer: KafkaProducer) -> None:
+    producer.send("a.b-c", b"v")
+    producer.flush(PATIENCE)
+    found = {tuple(labels.items()) for _, labels, _ in labelled(producer)}
+    assert {
+        (("client_id", "me"),),
+        (("client_id", "me"), ("topic", "a.b-c")),
+        (("client_id", "me"), ("node", "node-1")),
+    } <= found
