@@ -46,7 +46,7 @@ def test_forked_child_hangs_on_its_parents_producer() -> None:
 
 
 LOCKED = """
-import os, sys, threading, warnings
+import os, signal, sys, threading, warnings
 from kafkabuf import KafkaProducer
 from kafkabuf.errors import ClosedError
 
@@ -64,6 +64,7 @@ failed = 0
 for _ in range(20):
     child = os.fork()
     if child == 0:
+        signal.alarm(20)  # one that spins for ever must not outlive the test
         slab.release()
         try:
             producer.pool.allocate(100, 0)

@@ -60,6 +60,7 @@ def test_auto_complete_leaves_records_pending() -> None:
     assert [future.result(0).offset for future in futures] == [0, 1, 2]
     assert [(type(metadata), error) for metadata, error in seen] == [(RecordMetadata, None)] * 3
     assert producer.flushed
+    assert not producer.accumulator.active, "a batch that has its outcome still stands in a queue"
     assert_whole(producer.pool)
 
 
