@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-# The first AddPartitionsToTxn of a transaction comes while the markers of the one before are still being written.
-CONCURRENT_TRANSACTIONS_BACKOFF = 0.02
+# The first AddPartitionsToTxn of a transaction comes while the markers of the one before are still being written, which
+# takes some milliseconds: first and longest back-off. Java waits for the longest at once.
+CONCURRENT_TRANSACTIONS_BACKOFF = 0.002
+CONCURRENT_TRANSACTIONS_BACKOFF_MAX = 0.02
 
 
 class Priority(IntEnum):
@@ -273,8 +275,9 @@ class AddPartitions(TransactionalRequest):
         self.manager.added(self.partitions)
 
     def patience_for(self, error: KafkaError) -> float | None:
-        first = isinstance(error, ConcurrentTransactionsError) and not self.manager.partitions
-        return CONCURRENT_TRANSACTIONS_BACKOFF if first else None
+        if not isinstance(error, ConcurrentTransactionsError) or self.manager.partitions:
+            return None
+        return min(CONCURRENT_TRANSACTIONS_BACKOFF * 2.0**self.attempts, CONCURRENT_TRANSACTIONS_BACKOFF_MAX)
 
 
 class AddOffsets(TransactionalRequest):

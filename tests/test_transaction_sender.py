@@ -9,7 +9,7 @@ import pytest
 
 from kafkabuf.errors import AbortableTransactionError, NetworkError, TimeoutError
 from kafkabuf.protocol.messages import PRODUCE
-from kafkabuf.transactions import State
+from kafkabuf.transaction_state import State
 from tests.idempotence_support import numbers
 from tests.producer_support import assert_whole
 from tests.transaction_rig import GIVEN_ID, TransactionalRig
