@@ -33,7 +33,7 @@ from kafkabuf.transaction_state import Result, State
 from tests.fake_client import Sent
 from tests.idempotence_support import numbers
 from tests.producer_support import TOPIC, assert_whole
-from tests.transaction_rig import GIVEN_ID, GROUP, TransactionalRig
+from tests.transaction_rig import GIVEN_ID, GROUP, STEP, TransactionalRig
 
 OFFSETS = {
     ("in", 0): OffsetAndMetadata(5, "why", 7),
