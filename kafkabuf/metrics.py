@@ -21,6 +21,8 @@ from kafkabuf.network.client import NetworkClient
 log = logging.getLogger("kafkabuf.producer")
 
 NAN = float("nan")
+# What KafkaProducer times, as `name`-time-ns-total.
+TIMED = ("metadata-wait", "flush", "txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
 Values = dict[str, float]
 Snapshot = dict[str, Values]
 
@@ -42,7 +44,7 @@ class Metrics:
         self._stats = stats
         self._client = client
         self._metadata = metadata
-        self._times: Counter[str] = Counter()  # seconds
+        self._times: Counter[str] = Counter(dict.fromkeys(TIMED, 0))  # seconds
         self._started = clock.monotonic()
         self._reporters = list(config.metric_reporters)
         pool.on_wait = lambda seconds: stats.waits.add(seconds, clock.monotonic())
@@ -53,7 +55,7 @@ class Metrics:
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add the block's time to `name`-time-ns-total."""
+        """Add the block's time to that of `name`, one of TIMED."""
         started = self._clock.monotonic()
         try:
             yield

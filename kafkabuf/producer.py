@@ -185,11 +185,13 @@ class KafkaProducer(ProducerCore):
             FatalTransactionError: nothing can be done with this producer but close() (also TransactionalId-
                 AuthorizationError, ProducerFencedError).
         """
-        self._transaction_manager().init()
+        with self._metrics.timed("txn-init"):
+            self._transaction_manager().init()
 
     def begin_transaction(self) -> None:
         """What is sent from here on belongs to one transaction, until it is committed or aborted."""
-        self._transaction_manager().begin()
+        with self._metrics.timed("txn-begin"):
+            self._transaction_manager().begin()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata | str | Any) -> None:
         """Commit a consumer's offsets with the transaction, if that is committed (KIP-447).
@@ -200,7 +202,8 @@ class KafkaProducer(ProducerCore):
             group_metadata: a GroupMetadata or an object with its attributes, as kafka-python's; a group id alone does
                 not fence a consumer that has been replaced.
         """
-        self._transaction_manager().send_offsets(offsets_of(offsets), group_of(group_metadata))
+        with self._metrics.timed("txn-send-offsets"):
+            self._transaction_manager().send_offsets(offsets_of(offsets), group_of(group_metadata))
 
     def commit_transaction(self) -> None:
         """Send what is buffered and make the transaction visible. Waits up to `max.block.ms`; after a TimeoutError
@@ -208,11 +211,13 @@ class KafkaProducer(ProducerCore):
 
         Raises AbortableTransactionError where a record could not be delivered: call abort_transaction() then.
         """
-        self._transaction_manager().commit()
+        with self._metrics.timed("txn-commit"):
+            self._transaction_manager().commit()
 
     def abort_transaction(self) -> None:
         """Drop what is buffered, and the transaction with all it wrote. Waits as commit_transaction()."""
-        self._transaction_manager().abort()
+        with self._metrics.timed("txn-abort"):
+            self._transaction_manager().abort()
 
     def _transaction_manager(self) -> TransactionManager:
         self.check_open()

@@ -204,3 +204,21 @@ def test_labels_are_the_groups(producer: KafkaProducer) -> None:
         (("client_id", "me"), ("topic", "a.b-c")),
         (("client_id", "me"), ("node", "node-1")),
     } <= found
+
+
+def test_time_spent_in_transactions_is_counted_nowhere() -> None:
+    with (
+        EmbeddedCluster() as cluster,
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="timed") as producer,
+    ):
+        cluster.create_topic("timed")
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({("timed", 0): 1}, "group")
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.abort_transaction()
+        found = producer.metrics()["producer-metrics"]
+    for call in ("init", "begin", "send-offsets", "commit", "abort"):
+        assert 0 < found[f"txn-{call}-time-ns-total"] < 60e9
+    assert found["flush-time-ns-total"] == 0
