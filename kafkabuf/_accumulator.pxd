@@ -17,6 +17,7 @@ cdef class PartitionQueue:
     cdef readonly int32_t partition
     cdef Batch open                     # takes the next record; always the last of `batches`; None where none has room
     cdef readonly object batches        # deque of Batch, oldest first, not yet handed to the Sender
+    cdef readonly int64_t filled        # bytes of all batches so far that take no further record
     # ---- thread: Sender
     cdef readonly int32_t leader        # node id, or -1 where unknown
     cdef readonly int32_t leader_epoch  # -1 where unknown
@@ -38,10 +39,20 @@ cdef class TopicQueues:
     cdef readonly str name
     cdef readonly list queues           # PartitionQueue by partition number
     cdef int32_t partitions             # len(queues)
-    cdef PartitionQueue sticky          # where records without key and partition go until its batch is full
+    cdef PartitionQueue sticky          # where records without key and partition go until it was given batch_size bytes
+    cdef int64_t sticky_from            # its `filled` when it became so
     cdef uint64_t random                # xorshift state
+    # ---- fixed at construction
+    cdef int64_t batch_size
+    cdef bint adaptive                  # partitioner.adaptive.partitioning.enable
+    cdef set slow_nodes                 # the accumulator's
 
+    # A record of `size` bytes finds no open batch with room in `queue`: the sticky partition changes, if it is that one
+    # and has had its share. Only here, between two batches, so that none is left half full.
+    cdef int leave(self, PartitionQueue queue, int64_t size) except -1
     cdef int next_sticky(self) except -1
+    cdef list able(self)
+    cdef uint64_t weight(self, PartitionQueue queue, Py_ssize_t longest) except 0
 
 
 cdef class AccumulatorCore:
@@ -54,7 +65,11 @@ cdef class AccumulatorCore:
     cdef readonly object codec          # compression.Codec, or None
     cdef Py_ssize_t scratch             # first of the slabs that the codec writes to, for as long as we are open
     cdef Py_ssize_t scratch_slabs       # 0: none
+    cdef readonly double availability_timeout   # seconds after which a node that takes nothing is slow; 0: never
+    cdef public object sender_thread    # ident of the thread that must never wait for memory; None: there is none
     # ---- guarded by the GIL
+    cdef readonly set slow_nodes        # where no record without key and partition goes (KIP-794)
+    cdef readonly dict waits_since      # node id -> when it first did not take what was ready for it
     cdef readonly dict topics           # name -> TopicQueues
     cdef readonly object active         # OrderedDict of PartitionQueue that hold a batch; least recently drained first
     cdef readonly object incomplete     # OrderedDict of Batch without an outcome, oldest first

@@ -13,6 +13,7 @@ class PartitionQueue:
     topic: str
     partition: int
     batches: deque[Batch]
+    filled: int
     leader: int
     leader_epoch: int
     in_flight: int
@@ -35,7 +36,15 @@ class PartitionQueue:
 class TopicQueues:
     name: str
     queues: list[PartitionQueue]
-    def __new__(cls, name: str, partitions: int, seed: int = ...) -> TopicQueues: ...
+    def __new__(
+        cls,
+        name: str,
+        partitions: int,
+        seed: int = ...,
+        batch_size: int = ...,
+        adaptive: bool = ...,
+        slow_nodes: set[int] | None = ...,
+    ) -> TopicQueues: ...
     def grow(self, partitions: int) -> None: ...
     @property
     def sticky_partition(self) -> int: ...
@@ -46,6 +55,10 @@ class AccumulatorCore:
     wakeup: Callable[[], None]
     magic: int
     batch_size: int
+    availability_timeout: float
+    sender_thread: int | None
+    slow_nodes: set[int]
+    waits_since: dict[int, float]
     topics: dict[str, TopicQueues]
     active: OrderedDict[PartitionQueue, None]
     incomplete: OrderedDict[Batch, None]

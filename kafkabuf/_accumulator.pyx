@@ -2,16 +2,17 @@
 """Opening, sealing and compressing of batches, and their places in the queues."""
 
 cimport cython
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from collections import OrderedDict, deque
+from threading import get_ident
 
 from kafkabuf._batch cimport PENDING, Batch
 from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport Record, has_room, size_upper_bound
 
 from kafkabuf.compression import scratch_size
-from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
+from kafkabuf.errors import BufferExhaustedError, ClosedError, ConfigError, RecordTooLargeError
 
 
 @cython.final
@@ -35,6 +36,7 @@ cdef class PartitionQueue:
     cdef int seal(self) except -1:
         """The open batch takes no further record."""
         if self.open is not None:
+            self.filled += <int64_t>self.open.builder.position
             self.open.close()
             self.open = None
         return 0
@@ -61,10 +63,14 @@ cdef bint comes_before(Batch one, Batch other) noexcept:
 cdef class TopicQueues:
     """The partitions of one topic, and which of them is sticky now (KIP-480, KIP-794)."""
 
-    def __cinit__(self, str name, int partitions, uint64_t seed=0x9E3779B97F4A7C15):
+    def __cinit__(self, str name, int partitions, uint64_t seed=0x9E3779B97F4A7C15, int64_t batch_size=16384,
+                  bint adaptive=True, set slow_nodes=None):
         self.name = name
         self.queues = []
         self.random = seed | 1
+        self.batch_size = batch_size
+        self.adaptive = adaptive
+        self.slow_nodes = slow_nodes if slow_nodes is not None else set()
         self.grow(partitions)
 
     def grow(self, int partitions):
@@ -83,30 +89,63 @@ cdef class TopicQueues:
     def sticky_partition(self):
         return self.sticky.partition
 
+    cdef int leave(self, PartitionQueue queue, int64_t size) except -1:
+        cdef int64_t given = queue.filled - self.sticky_from
+        if queue is self.sticky and given > 0 and given + size >= self.batch_size:
+            self.next_sticky()
+        return 0
+
     cdef int next_sticky(self) except -1:
-        """Move on to a partition drawn at random among those that have a leader (any, where none has)."""
-        cdef list able = [queue for queue in self.queues if (<PartitionQueue>queue).leader >= 0] or self.queues
+        """Draw a partition: the fewer batches wait for it, the likelier, among those whose leader takes requests."""
+        cdef PartitionQueue queue
+        cdef Py_ssize_t longest = 0
+        cdef uint64_t total = 0, drawn
+        cdef list able = self.able()
+        # No object is made from here on, so that no other thread changes a queue between adding up and drawing.
+        if self.adaptive:
+            for queue in able:
+                longest = max(longest, len(queue.batches))
+        for queue in able:
+            total += self.weight(queue, longest)
         self.random ^= self.random << 13
         self.random ^= self.random >> 7
         self.random ^= self.random << 17
-        cdef Py_ssize_t place = <Py_ssize_t>(self.random % <uint64_t>len(able))
-        if able[place] is self.sticky:
-            place = (place + 1) % len(able)
-        self.sticky = able[place]
+        drawn = self.random % total
+        for queue in able:
+            if drawn < self.weight(queue, longest):
+                break
+            drawn -= self.weight(queue, longest)
+        self.sticky = queue
+        self.sticky_from = queue.filled
         return 0
+
+    cdef list able(self):
+        """Those with a leader that takes requests; or with any leader; or all, where none has one."""
+        cdef list led = [queue for queue in self.queues if (<PartitionQueue>queue).leader >= 0]
+        if self.adaptive and self.slow_nodes:
+            quick = [queue for queue in led if (<PartitionQueue>queue).leader not in self.slow_nodes]
+            return quick or led or self.queues
+        return led or self.queues
+
+    cdef uint64_t weight(self, PartitionQueue queue, Py_ssize_t longest) except 0:
+        return <uint64_t>(longest + 1 - len(queue.batches)) if self.adaptive else 1
 
 
 cdef class AccumulatorCore:
     """State and the steps taken with every batch. `RecordAccumulator` adds the Sender's questions."""
 
-    def __init__(self, BufferPool pool, clock, *, magic=2, batch_size=16384, wakeup=lambda: None):
+    def __init__(self, BufferPool pool, clock, *, magic=2, batch_size=16384, wakeup=lambda: None,
+                 availability_timeout=0.0):
         self.pool = pool
         pool.on_exhausted = wakeup
         self.clock = clock
         self.wakeup = wakeup
         self.magic = magic
         self.batch_size = batch_size
+        self.availability_timeout = availability_timeout
         self.topics = {}
+        self.waits_since = {}
+        self.slow_nodes = set()
         self.active = OrderedDict()
         self.incomplete = OrderedDict()
 
@@ -123,6 +162,10 @@ cdef class AccumulatorCore:
                                       f"buffer.memory ({self.pool.total}) holds")
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
+            if get_ident() == self.sender_thread:
+                raise BufferExhaustedError(
+                    f"buffer.memory ({self.pool.total} bytes) is full, and a callback's send() cannot wait: memory is "
+                    "freed by the thread that runs the callbacks. Send from another thread, or raise buffer.memory")
             slab = self.pool.wait_allocate(n_slabs, deadline)
             # The GIL was free meanwhile. Whoever opened a batch here in that time has room for this record too, or not.
             if queue.open is not None:
@@ -212,7 +255,7 @@ cdef class AccumulatorCore:
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1:
         """Take a batch out of the queue, wherever it stands in it."""
         if batch is queue.open:
-            queue.open = None
+            queue.seal()
         if batch in queue.batches:
             queue.batches.remove(batch)
             if not queue.batches:
@@ -230,6 +273,7 @@ cdef class AccumulatorCore:
             if queue.batches[len(queue.batches) - 1] is batch:
                 queue.open = batch
             else:
+                queue.filled += <int64_t>batch.builder.position
                 batch.close()
         return 0
 

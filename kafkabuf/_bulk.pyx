@@ -150,9 +150,10 @@ cdef class Walker:
             self.give_back(self.claimed.pop(self.partition))
             queue.seal()
             self.accumulator.wakeup()
-            if self.partition == self.sticky:
+        if self.partition == self.sticky and queue.open is None:
+            self.topic.leave(queue, size_upper_bound(self.magic, &self.record))
+            if queue is not self.topic.sticky:
                 # Read the row again: one without key now goes elsewhere.
-                self.topic.next_sticky()
                 self.sticky = self.topic.sticky.partition
                 return 0
         self.producer.check_open()

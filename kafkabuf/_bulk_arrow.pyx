@@ -149,6 +149,7 @@ def append_arrow(ProducerCore producer, report, data, topic):
     cdef ArrowWalker walker
     try:
         producer.check_open()
+        producer.check_takes_columns()
         walker = ArrowWalker(producer, None if topic is None else producer.topic_of(topic), report)
         if hasattr(data, "__arrow_c_array__"):
             schema, array = data.__arrow_c_array__()

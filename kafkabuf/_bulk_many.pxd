@@ -14,4 +14,4 @@ cdef class SequenceWalker(Walker):
     cdef int append_one(self) except -1
     cdef int append_held(self, int32_t wanted) except -1
     # The number asked for, known to exist; -1 for None.
-    cdef int32_t wanted_partition(self) except -2
+    cdef int32_t wanted_partition(self, object given) except -2

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Set
 
 from kafkabuf._bulk cimport END, RAISED, Stop, Walker, append_record, choose_partition
 from kafkabuf._held cimport Held, hold_nothing, release_held
-from kafkabuf._producer cimport ProducerCore, checked_timestamp, serialized, whole_number
+from kafkabuf._producer cimport ProducerCore, checked_timestamp, whole_number
 from kafkabuf._records cimport Record, hold_record
 
 from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, KafkaError, SerializationError
@@ -33,18 +33,19 @@ cdef class SequenceWalker(Walker):
         cdef int32_t wanted = -1
         value = self.values[self.row]
         key = self.keys[self.row] if self.keys is not None else None
-        if self.producer.key_serializer is not None:
-            key = serialized(self.producer.key_serializer, key, "key")
-        if self.producer.value_serializer is not None:
-            value = serialized(self.producer.value_serializer, value, "value")
+        headers = self.headers[self.row] if self.headers is not None else None
+        given = self.wanted_partitions[self.row] if self.wanted_partitions is not None else None
+        if self.producer.detour:
+            self.producer.check_open()
+            key, value, headers, given = self.producer.prepared(self.topic, key, value, headers, given)
         r.timestamp = self.now
         if self.timestamps is not None and self.timestamps[self.row] is not None:
             r.timestamp = checked_timestamp(self.timestamps[self.row])
-        if self.wanted_partitions is not None:
-            wanted = self.wanted_partition()
+        if given is not None:
+            wanted = self.wanted_partition(given)
         hold_nothing(&held)
         try:
-            hold_record(&held, r, key, value, self.headers[self.row] if self.headers is not None else None)
+            hold_record(&held, r, key, value, headers)
             self.append_held(wanted)
         finally:
             release_held(&held)
@@ -62,11 +63,8 @@ cdef class SequenceWalker(Walker):
                 self.serve(stop)
         return 0
 
-    cdef int32_t wanted_partition(self) except -2:
+    cdef int32_t wanted_partition(self, object given) except -2:
         cdef int64_t number = -1
-        given = self.wanted_partitions[self.row]
-        if given is None:
-            return -1
         try:
             number = whole_number(given)
         except (TypeError, OverflowError):
@@ -102,6 +100,7 @@ def append_many(ProducerCore producer, report, topic, values, keys, headers, par
     ]
     try:
         producer.check_open()
+        producer.check_no_interceptors("send_many")
         walker = SequenceWalker(producer, producer.topic_of(topic), report)
         walker.values = taken
         walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = others

@@ -34,4 +34,8 @@ cdef class DrainCore(AccumulatorCore):
     cpdef list drain(self, list queues, double now, bint full=*)
     cpdef double time_to_expiry(self, double now)
     cpdef PartitionQueue queue_of(self, Batch batch)
+    # Of partitioner.availability.timeout.ms, and only where that is set: whether a node that batches are ready for has
+    # taken any in this turn; and that those not named have none to take.
+    cdef int note_taken(self, object node_id, bint taken, double now) except -1
+    cdef int forget_idle(self, dict queues_by_node) except -1
     cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1

@@ -99,7 +99,7 @@ cdef class DrainCore(AccumulatorCore):
             return None
         batch = queue.batches.popleft()
         if batch is queue.open:
-            queue.open = None
+            queue.seal()
         if queue.batches:
             self.active.move_to_end(queue)
         else:
@@ -115,6 +115,20 @@ cdef class DrainCore(AccumulatorCore):
             finish(&batch.builder, batch.producer_id, batch.producer_epoch, batch.base_sequence,
                    state is not None and state.transactional)
         return batch
+
+    cdef int note_taken(self, object node_id, bint taken, double now) except -1:
+        if taken:
+            self.waits_since.pop(node_id, None)
+            self.slow_nodes.discard(node_id)
+        elif now - <double>self.waits_since.setdefault(node_id, now) > self.availability_timeout:
+            self.slow_nodes.add(node_id)
+        return 0
+
+    cdef int forget_idle(self, dict queues_by_node) except -1:
+        for node_id in [node_id for node_id in self.waits_since if node_id not in queues_by_node]:
+            del self.waits_since[node_id]
+            self.slow_nodes.discard(node_id)
+        return 0
 
     cpdef PartitionQueue queue_of(self, Batch batch):
         """The queue that the batch came from."""

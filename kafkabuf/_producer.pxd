@@ -8,8 +8,6 @@ from kafkabuf._batch cimport RecordFuture
 from kafkabuf._records cimport Record
 
 
-# What a serializer makes of `data`. Raises SerializationError where it raises.
-cdef object serialized(object serializer, object data, str what)
 # A bool is none, nor is a float. Raises TypeError, OverflowError.
 cdef int64_t whole_number(object number) except? -1
 # Raises InvalidTimestampError.
@@ -21,18 +19,30 @@ cdef class ProducerCore:
     cdef readonly AccumulatorCore accumulator
     cdef object clock
     cdef bint system_clock              # timestamps come straight from the kernel's clock
-    cdef object key_serializer, value_serializer
+    cdef object key_serializer, value_serializer    # called with (data), or None
+    cdef bint key_by_topic, value_by_topic          # called with (topic, headers, data) instead
+    cdef object partitioner             # callable(topic, key, value, partitions), or None
+    cdef object interceptors            # interceptors.Interceptors, or None
     cdef int64_t max_request_size
     cdef double max_block               # seconds
     cdef bint ignore_keys               # partitioner.ignore.keys
     # ---- guarded by the GIL
     cdef bint closing
+    cdef bint detour                    # send() has more to ask than the short way does: what is above, or `closing`
     cdef str closed_because             # what a call after that is told
     cdef object last_name               # the topic of the send() before, by identity
     cdef TopicQueues last_topic
     cdef readonly int64_t records_sent  # records accepted
 
     cpdef int check_open(self) except -1
+    # Key and value as bytes-likes, headers, and the partition, out of what the user gave: his serializers and his
+    # partitioner have been asked. Raises SerializationError, InvalidPartitionsError.
+    cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition)
+    cdef object partition_by(self, TopicQueues topic, object key, object value)
+    cdef RecordFuture send_intercepted(self, object record, object callback)
+    # What bulk appends cannot serve raises ConfigError.
+    cdef int check_no_interceptors(self, str method) except -1
+    cdef int check_takes_columns(self) except -1
     cdef TopicQueues topic_of(self, object name)
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition)
     cdef int64_t now_ms(self) except -1

@@ -14,14 +14,17 @@ from kafkabuf._wire cimport partition_of_key
 
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import (
-    ClosedError, InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, RecordTooLargeError,
+    ClosedError, ConfigError, InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, RecordTooLargeError,
     SerializationError,
 )
+from kafkabuf.interceptors import Acknowledgement, Interceptors, ProducerRecord, pairs_of
+from kafkabuf.partitioner import partitioner_of
+from kafkabuf.serialization import serialize_with
 
 
-cdef object serialized(object serializer, object data, str what):
+cdef object serialized(object serializer, bint by_topic, str topic, object headers, object data, str what):
     try:
-        return serializer(data)
+        return serializer(topic, headers, data) if by_topic else serializer(data)
     except Exception as error:
         raise SerializationError(f"the {what} serializer raised {type(error).__name__}: {error}") from error
 
@@ -30,21 +33,25 @@ cdef class ProducerCore:
     """Base of KafkaProducer: what happens for every record."""
 
     def __cinit__(self, *args, **kwargs):
-        self.closing = True  # until _open: a subclass that forgot __init__ has no accumulator
+        self.closing = self.detour = True  # until _open: a subclass that forgot __init__ has no accumulator
 
     def _open(self, AccumulatorCore accumulator, config, clock):
         self.accumulator = accumulator
         self.clock = clock
         self.system_clock = type(clock) is SystemClock
-        self.key_serializer = config.key_serializer
-        self.value_serializer = config.value_serializer
+        self.key_serializer, self.key_by_topic = serialize_with(config.key_serializer, "key")
+        self.value_serializer, self.value_by_topic = serialize_with(config.value_serializer, "value")
+        self.partitioner = partitioner_of(config.partitioner_class)
+        self.interceptors = Interceptors(config) if config.interceptor_classes else None
         self.max_request_size = config.max_request_size
         self.max_block = config.max_block_ms / 1000
         self.ignore_keys = config.partitioner_ignore_keys
+        self.detour = not (self.key_serializer is None and self.value_serializer is None and self.partitioner is None
+                           and self.interceptors is None)
         self.closing = False
 
     def _begin_close(self, str because="the producer is closed"):
-        self.closing = True
+        self.closing = self.detour = True
         self.closed_because = because
 
     @cython.binding(False)  # a plain method descriptor, which CPython calls without a bound method in between
@@ -57,7 +64,8 @@ cdef class ProducerCore:
             topic: its name. Unknown topics are asked for, for up to `max.block.ms`.
             value, key: bytes-like or None, or what the configured serializers take. None is Kafka's null; b"" is not.
             headers: pairs of (str, bytes or None), or a dict of them.
-            partition: a number, or None: by the key's murmur2 as Java does, or sticky where there is no key.
+            partition: a number, or None: as `partitioner.class` says; without one by the key's murmur2 as Java does,
+                or sticky where there is no key.
             timestamp_ms: since the epoch, in ms; None is now.
             callback: `callback(metadata, error)`, called in the Sender's thread; `error` is None for a delivered one.
 
@@ -71,18 +79,18 @@ cdef class ProducerCore:
         cdef Held held
         cdef RecordFuture future
         cdef TopicQueues queues
-        if self.closing:
-            self.check_open()
         if callback is not None and not callable(callback):
             raise TypeError(f"callback is called with (metadata, error), found {type(callback).__name__}: {callback!r}")
+        if self.detour:
+            self.check_open()
+            if self.interceptors is not None and type(callback) is not Acknowledgement:
+                record = ProducerRecord(topic, value, key, pairs_of(headers), partition, timestamp_ms)
+                return self.send_intercepted(record, callback)
+            key, value, headers, partition = self.prepared(self.topic_of(topic), key, value, headers, partition)
         if topic is self.last_name:
             queues = self.last_topic
         else:
             queues = self.topic_of(topic)
-        if self.key_serializer is not None:
-            key = serialized(self.key_serializer, key, "key")
-        if self.value_serializer is not None:
-            value = serialized(self.value_serializer, value, "value")
         r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         hold_nothing(&held)
         try:
@@ -108,9 +116,9 @@ cdef class ProducerCore:
             sticky = True
         batch = queue.open
         if batch is None or not has_room(&batch.builder, r):
-            if sticky and batch is not None:
+            if sticky:
                 queue.seal()
-                topic.next_sticky()
+                topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
                 queue = topic.sticky
             batch = self.accumulator.open_batch(queue, r, self.clock.monotonic() + self.max_block)
             measure(&batch.builder, r)
@@ -123,6 +131,59 @@ cdef class ProducerCore:
         if opened:
             self.accumulator.wakeup()
         return future
+
+    # ---- what the user has configured --------------------------------------------------------------------------------
+
+    cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition):
+        if self.key_by_topic or self.value_by_topic:
+            headers = pairs_of(headers)  # a list, to which a serializer may add
+        if self.key_serializer is not None:
+            key = serialized(self.key_serializer, self.key_by_topic, topic.name, headers, key, "key")
+        if self.value_serializer is not None:
+            value = serialized(self.value_serializer, self.value_by_topic, topic.name, headers, value, "value")
+        if partition is None and self.partitioner is not None:
+            partition = self.partition_by(topic, key, value)
+        return key, value, headers, partition
+
+    cdef object partition_by(self, TopicQueues topic, object key, object value):
+        try:
+            answer = self.partitioner(topic.name, key, value, topic.partitions)
+        except Exception as error:
+            raise InvalidPartitionsError(f"the partitioner raised {type(error).__name__}: {error}") from error
+        if answer is None:
+            return None
+        try:
+            if 0 <= whole_number(answer) < topic.partitions:
+                return answer
+        except (TypeError, OverflowError):
+            pass
+        raise InvalidPartitionsError(f"the partitioner answered {answer!r} for topic {topic.name!r}: a partition of "
+                                     f"it is an int from 0 to {topic.partitions - 1}, and None leaves the choice to us")
+
+    cdef RecordFuture send_intercepted(self, object record, object callback):
+        record = self.interceptors.on_send(record)
+        try:
+            return ProducerCore.send(self, *record, callback=Acknowledgement(self.interceptors, callback))
+        except Exception as error:
+            self.interceptors.on_send_error(record, error)
+            raise
+
+    cdef int check_no_interceptors(self, str method) except -1:
+        if self.interceptors is not None:
+            raise ConfigError(f"{method} asks no interceptors, and this producer has some (interceptor.classes): use "
+                              "send(), or a producer without them")
+        return 0
+
+    cdef int check_takes_columns(self) except -1:
+        self.check_no_interceptors("send_arrow")
+        for name, found in (("key.serializer", self.key_serializer), ("value.serializer", self.value_serializer),
+                            ("partitioner.class", self.partitioner)):
+            if found is not None:
+                raise ConfigError(f"send_arrow sends the bytes that the columns hold and makes no Python objects of "
+                                  f"them, so that {name} has no part in it: use send_many(), or a producer without")
+        return 0
+
+    # ---- the rest of the way -----------------------------------------------------------------------------------------
 
     cpdef int check_open(self) except -1:
         if self.closing:

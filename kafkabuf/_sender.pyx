@@ -74,6 +74,8 @@ cdef class SenderCore:
             self._ask_for_leaders(ready.leaderless_topics)
         if self._transactions is not None:
             max_wait = min(max_wait, self._run_transactions(now))
+        if self._accumulator.waits_since:
+            self._accumulator.forget_idle(ready.queues_by_node)
         wait = min(max_wait, ready.next_check, self._accumulator.time_to_expiry(now))
         for node_id, queues in ready.queues_by_node.items():
             wait = min(wait, self.send_to(node_id, queues, now))
@@ -83,18 +85,26 @@ cdef class SenderCore:
     cdef double send_to(self, object node_id, list queues, double now) except? -1:
         """Fill the node's in-flight table, and queue what is full behind it; seconds until it should be tried again."""
         cdef list batches
+        cdef double wait = INFINITY
+        cdef bint taken = False
         while True:
             if self._client.ready(node_id):
+                taken = True
                 batches = self._accumulator.drain(queues, now)
             elif self.goes_ahead and self._client.takes_ahead(node_id):
                 batches = self._accumulator.drain(queues, now, full=True)
             else:
-                return self.delay(node_id, queues)
+                wait = self.delay(node_id, queues)
+                break
             if not batches:
-                return INFINITY
+                break
+            taken = True
             self.keep_fresh(batches, now)
             self.stats.sent(batches, now)
             self.send(node_id, batches)
+        if self._accumulator.availability_timeout > 0:
+            self._accumulator.note_taken(node_id, taken, now)
+        return wait
 
     cdef double delay(self, object node_id, list queues) except? -1:
         """Seconds until the node may take requests; where it never will, its batches fail."""

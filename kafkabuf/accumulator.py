@@ -32,6 +32,7 @@ class RecordAccumulator(DrainCore):
             magic=2 if config.record_magic == "auto" else config.record_magic,
             batch_size=config.batch_size,
             wakeup=wakeup,
+            availability_timeout=config.partitioner_availability_timeout_ms / 1000,
             linger=config.linger_ms / 1000,
             delivery_timeout=config.delivery_timeout_ms / 1000,
             max_request_size=config.max_request_size,
@@ -45,6 +46,7 @@ class RecordAccumulator(DrainCore):
         )
         if found is not None:
             self.use_codec(found)
+        self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
@@ -57,11 +59,15 @@ class RecordAccumulator(DrainCore):
         """
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics.setdefault(name, TopicQueues(name, len(leaders), secrets.randbits(64)))
+            topic = self.topics.setdefault(name, self._new_topic(name, len(leaders)))
         topic.grow(len(leaders))
         for queue, leader, epoch in zip(topic.queues, leaders, chain(epochs, repeat(-1)), strict=False):
             queue.follow(leader, epoch)
         return topic
+
+    def _new_topic(self, name: str, partitions: int) -> TopicQueues:
+        seed = secrets.randbits(64)
+        return TopicQueues(name, partitions, seed, self.batch_size, self._adaptive, self.slow_nodes)
 
     def flush(self, timeout: float | None) -> None:
         """Send what is buffered without lingering and wait for every outcome. Raises TimeoutError."""

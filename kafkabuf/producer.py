@@ -17,7 +17,15 @@ from kafkabuf._producer import ProducerCore
 from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import ClosedError, ConfigError, IllegalStateError, InvalidTopicError, KafkaError
+from kafkabuf.errors import (
+    ClosedError,
+    ConfigError,
+    IllegalStateError,
+    InvalidTopicError,
+    KafkaError,
+    TimeoutError,
+)
+from kafkabuf.interceptors import close_all
 from kafkabuf.lifetime import Running
 from kafkabuf.metadata import Metadata, TopicInfo
 from kafkabuf.metrics import Metrics
@@ -59,6 +67,8 @@ class KafkaProducer(ProducerCore):
             raise ConfigError(f"settings are a mapping or keywords, found {type(config).__name__}")
         self.config = ProducerConfig.from_mapping(config or {}, settings)
         self._disowned = False
+        c = self.config
+        self._users = (*c.interceptor_classes, c.key_serializer, c.value_serializer, c.partitioner_class)
         self._clock = clock = clock or SystemClock()
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         self._metadata = Metadata(self.config, clock)
@@ -72,6 +82,7 @@ class KafkaProducer(ProducerCore):
         self._finalizer = weakref.finalize(self, self._running.abandon)
         self._finalizer.atexit = False  # then all producers end together
         self._running.start(self)
+        accumulator.sender_thread = self._thread.ident
 
     def _disown(self) -> None:
         """In a forked child: the Sender's thread is not here, and its sockets are the parent's."""
@@ -91,8 +102,24 @@ class KafkaProducer(ProducerCore):
             raise InvalidTopicError(
                 f"{topic!r} is no topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are, but for '.' and '..'"
             )
+        if self._in_sender_thread():
+            return self._known_topic(topic)
         with self._metrics.timed("metadata-wait"):
             return self._metadata.await_topic(topic, self.config.max_block_ms / 1000)
+
+    def _known_topic(self, name: str) -> TopicInfo:
+        """In a callback, which must not wait for metadata: its own thread would fetch it."""
+        try:
+            return self._metadata.await_topic(name, 0)
+        except TimeoutError:
+            raise TimeoutError(
+                f"topic {name!r} is not known yet, and a callback cannot wait for metadata: it has been asked for; "
+                "call partitions_for() before, or send from another thread"
+            ) from None
+
+    def _in_sender_thread(self) -> bool:
+        """Whether this is a callback: what it waited for in vain would never come."""
+        return threading.current_thread() is self._thread
 
     def _await_topic(self, name: str) -> TopicQueues:
         """For send(): the queues of a topic not used before."""
@@ -102,6 +129,12 @@ class KafkaProducer(ProducerCore):
     def _await_partition(self, name: str, partition: int) -> None:
         """For send(): a partition we do not know may be new. Ask once, then believe the answer."""
         self._metadata.add_topic(name)
+        if self._in_sender_thread():
+            self._metadata.request_update()
+            raise TimeoutError(
+                f"partition {partition} of topic {name!r} is not known, and a callback cannot wait for metadata: it "
+                "has been asked for"
+            )
         info = self._metadata.await_update(self.config.max_block_ms / 1000).topics.get(name)
         if info is not None:
             # The Sender does the same, but perhaps only after this thread has gone on.
@@ -221,7 +254,7 @@ class KafkaProducer(ProducerCore):
 
     def _transaction_manager(self) -> TransactionManager:
         self.check_open()
-        if threading.current_thread() is self._thread:
+        if self._in_sender_thread():
             raise KafkaError("a callback cannot wait for a transaction, of which it is part: call it in another thread")
         transactions = self._sender._transactions
         if transactions is None:
@@ -235,7 +268,7 @@ class KafkaProducer(ProducerCore):
         _check_timeout(timeout)
         if self._disowned:
             raise ClosedError(_DISOWNED)
-        if threading.current_thread() is self._thread:
+        if self._in_sender_thread():
             raise KafkaError("flush() in a callback would wait for itself: call it in another thread")
         with self._metrics.timed("flush"):
             self._accumulator.flush(timeout)
@@ -243,18 +276,21 @@ class KafkaProducer(ProducerCore):
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered and stop. After `timeout` seconds what is left fails with ClosedError; with 0 at once.
 
-        Called again it waits again. In a callback it returns at once, and the Sender ends when it is done.
+        Then interceptors, serializers and the partitioner are closed. Called again it waits again. In a callback it
+        returns at once, and the Sender ends when it is done.
         """
         _check_timeout(timeout)
         if self._disowned:
             return
         self._begin_close()
         self._finalizer.detach()
-        if threading.current_thread() is self._thread:
+        if self._in_sender_thread():
             self._running.finish(force=timeout == 0)
-            return
-        self._running.stop(timeout)
-        self._metrics.close()
+        else:
+            self._running.stop(timeout)
+            self._metrics.close()
+        users, self._users = self._users, ()
+        close_all(users)
 
     def __enter__(self) -> Self:
         return self

@@ -179,6 +179,44 @@ def test_flush_in_a_callback_waits_for_itself(cluster: EmbeddedCluster) -> None:
     assert errors == ["flush() in a callback would wait for itself: call it in another thread"]
 
 
+def test_callback_waits_for_metadata_that_its_own_thread_fetches(cluster: EmbeddedCluster) -> None:
+    errors: list[Any] = []
+
+    def send(metadata: RecordMetadata, error: KafkaError | None) -> None:
+        for topic, partition in (("unheard-of", None), ("t", 99)):
+            try:
+                producer.send(topic, b"v", partition=partition)
+            except TimeoutError as raised:
+                errors.append(str(raised))
+
+    with open_producer(cluster, max_block_ms=600_000) as producer:
+        producer.send("t", b"v", callback=send).result(PATIENCE)
+        assert ["a callback cannot wait for metadata" in error for error in errors] == [True, True]
+        assert producer.send("unheard-of", b"v").result(PATIENCE).offset == 0
+
+
+def test_close_leaves_interceptors_and_serializers_open(cluster: EmbeddedCluster) -> None:
+    closed: list[object] = []
+
+    class Closing:
+        def on_send(self, record: Any) -> Any:
+            return record
+
+        def serialize(self, topic: str, headers: Any, data: Any) -> Any:
+            return data
+
+        def close(self) -> None:
+            closed.append(self)
+
+    interceptor, serializer = Closing(), Closing()
+    with open_producer(cluster, interceptor_classes=[interceptor], value_serializer=serializer) as producer:
+        producer.send("t", b"v")
+        assert closed == []
+    producer.close()
+    assert closed == [interceptor, serializer]
+    assert all_values(cluster, "t") == [b"v"]
+
+
 @pytest.mark.parametrize("timeout", [None, 0])
 def test_close_in_a_callback_hangs_or_lingers(cluster: EmbeddedCluster, timeout: float | None) -> None:
     producer = open_producer(cluster, linger_ms=60_000)

@@ -17,6 +17,8 @@ _FOREIGN = frozenset({"checkpointlocation", "includeheaders"})
 _REFUSED = {
     "kafka.key.serializer": "the sink writes the bytes of the column: encode them with a Spark expression",
     "kafka.value.serializer": "the sink writes the bytes of the column: encode them with a Spark expression",
+    "kafka.interceptor.classes": "the sink's rows are no Python objects: there is nothing to show an interceptor",
+    "kafka.partitioner.class": "the sink's rows are no Python objects: give a partition column",
     "path": "save() takes no path here: name the topic with .option('topic', ...) and call .save()",
 }
 
