@@ -12,7 +12,7 @@ from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport Record, has_room, size_upper_bound
 
 from kafkabuf.compression import scratch_size
-from kafkabuf.errors import BufferExhaustedError, ClosedError, ConfigError, RecordTooLargeError
+from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
 
 
 @cython.final
@@ -163,7 +163,7 @@ cdef class AccumulatorCore:
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
             if get_ident() == self.sender_thread:
-                raise BufferExhaustedError(
+                raise self.pool.no_memory(
                     f"buffer.memory ({self.pool.total} bytes) is full, and a callback's send() cannot wait: memory is "
                     "freed by the thread that runs the callbacks. Send from another thread, or raise buffer.memory")
             slab = self.pool.wait_allocate(n_slabs, deadline)

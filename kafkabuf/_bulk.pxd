@@ -64,6 +64,8 @@ cdef class Walker:
     cdef int64_t row                # counted in the chunk
     cdef Record record
     cdef int32_t partition
+    cdef double waited              # seconds, for metadata; 0 once it has a place
+    cdef object too_large           # the error of the row that was left out last
     # ---- the current topic
     cdef TopicQueues topic
     cdef Cursor* cursors            # by partition

@@ -27,7 +27,7 @@ cdef class Segment:
 cdef class Walker:
     """The way of one bulk append through its rows."""
 
-    def __cinit__(self, ProducerCore producer, TopicQueues fixed_topic, report):
+    def __cinit__(self, ProducerCore producer, report):
         self.producer = producer
         self.accumulator = producer.accumulator
         self.report = report
@@ -38,8 +38,6 @@ cdef class Walker:
         self.ignore_keys = producer.ignore_keys
         self.fold_at = FOLD_AT
         self.claimed = {}
-        if fixed_topic is not None:
-            self.use_topic(fixed_topic)
 
     def __dealloc__(self):
         free(self.cursors)
@@ -95,7 +93,7 @@ cdef class Walker:
         elif stop == BAD_PARTITION and self.partition >= self.partitions:
             # It may be new: ask once, with nothing claimed, since asking waits.
             self.give_back_all()
-            self.producer.queue_of_partition(self.topic, self.partition)
+            self.producer.queue_of_partition(self.topic, self.partition, &self.waited)
             self.use_topic(self.topic)
         else:
             self.refuse(stop)
@@ -104,7 +102,9 @@ cdef class Walker:
     cdef int leave_out(self, str reason) except -1:
         """The row is too large, and the others go without it."""
         cdef int64_t row = self.first_row + self.row
-        self.report.leave_out(row, self.topic.name, RecordTooLargeError(f"row {row} is too large: {reason}"))
+        self.waited = 0
+        self.too_large = RecordTooLargeError(f"row {row} is too large: {reason}")
+        self.report.leave_out(row, self.topic.name, self.too_large)
         if self.row_segment != NULL:
             self.row_segment[self.row] = -1
             if self.row_timestamp != NULL:
@@ -165,8 +165,8 @@ cdef class Walker:
                 self.accumulator.new_batch(queue, slab, n_slabs)
             else:
                 self.give_back_all()
-                self.accumulator.open_batch(
-                    queue, &self.record, self.accumulator.clock.monotonic() + self.producer.max_block)
+                self.accumulator.open_batch(queue, &self.record, self.producer.deadline(self.waited))
+        self.waited = 0
         return self.claim(queue, segment)
 
     cdef int claim(self, PartitionQueue queue, Segment segment) except -1:

@@ -127,7 +127,8 @@ cdef class ArrowWalker(Walker):
             raise InvalidTopicError(f"row {self.first_row + self.row}: no topic: give the topic argument, or a topic "
                                     "column without nulls")
         self.give_back_all()
-        self.use_topic(self.producer.topic_of((<const char*>name.data)[:name.size].decode("utf-8", "replace")))
+        self.use_topic(self.producer.topic_of((<const char*>name.data)[:name.size].decode("utf-8", "replace"),
+                                              &self.waited))
         self.topic_bytes = self.topic.name.encode()
         self.name = self.topic_bytes
         self.name_size = len(self.topic_bytes)
@@ -150,7 +151,9 @@ def append_arrow(ProducerCore producer, report, data, topic):
     try:
         producer.check_open()
         producer.check_takes_columns()
-        walker = ArrowWalker(producer, None if topic is None else producer.topic_of(topic), report)
+        walker = ArrowWalker(producer, report)
+        if topic is not None:
+            walker.use_topic(producer.topic_of(topic, &walker.waited))
         if hasattr(data, "__arrow_c_array__"):
             schema, array = data.__arrow_c_array__()
             walker.append_array(

@@ -6,12 +6,14 @@ from libc.stdint cimport int32_t, int64_t
 
 from collections.abc import Mapping, Set
 
-from kafkabuf._bulk cimport END, RAISED, Stop, Walker, append_record, choose_partition
+from kafkabuf._batch cimport Batch, new_future
+from kafkabuf._bulk cimport END, RAISED, Segment, Stop, Walker, append_record, choose_partition
 from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._producer cimport ProducerCore, checked_timestamp, whole_number
 from kafkabuf._records cimport Record, hold_record
 
 from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, KafkaError, SerializationError
+from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
 
 
 @cython.final
@@ -28,31 +30,61 @@ cdef class SequenceWalker(Walker):
         return END
 
     cdef int append_one(self) except -1:
-        cdef Record* r = &self.record
-        cdef Held held
-        cdef int32_t wanted = -1
         value = self.values[self.row]
         key = self.keys[self.row] if self.keys is not None else None
         headers = self.headers[self.row] if self.headers is not None else None
         given = self.wanted_partitions[self.row] if self.wanted_partitions is not None else None
+        stamp = self.timestamps[self.row] if self.timestamps is not None else None
+        if self.interceptors is None:
+            self.append_given(value, key, headers, given, stamp)
+            return 0
+        self.producer.check_open()
+        record = ProducerRecord(self.topic_name, value, key, pairs_of(headers), given, stamp)
+        return self.append_intercepted(self.interceptors.on_send(record))
+
+    cdef int append_intercepted(self, object record) except -1:
+        try:
+            if self.topic is None or record.topic != self.topic.name:
+                self.give_back_all()
+                self.use_topic(self.producer.topic_of(record.topic, &self.waited))
+            appended = self.append_given(
+                record.value, record.key, record.headers, record.partition, record.timestamp_ms)
+        except Exception as error:
+            self.interceptors.on_send_error(record, error)
+            raise
+        if appended:
+            self.add_callback(self.acknowledgement)
+        else:
+            self.interceptors.on_send_error(record, self.too_large)
+        return 0
+
+    cdef int add_callback(self, object callback) except -1:
+        cdef Record* r = &self.record
+        cdef Batch batch = (<Segment>self.claimed[self.partition]).batch
+        return batch.add_callback(
+            callback, new_future(batch, batch.builder.count - 1, r.timestamp, r.key.size, r.value.size))
+
+    cdef bint append_given(self, object value, object key, object headers, object given, object stamp) except -1:
+        cdef Record* r = &self.record
+        cdef Held held
+        cdef int32_t wanted = -1
+        cdef bint appended
         if self.producer.detour:
             self.producer.check_open()
             key, value, headers, given = self.producer.prepared(self.topic, key, value, headers, given)
-        r.timestamp = self.now
-        if self.timestamps is not None and self.timestamps[self.row] is not None:
-            r.timestamp = checked_timestamp(self.timestamps[self.row])
+        r.timestamp = self.now if stamp is None else checked_timestamp(stamp)
         if given is not None:
             wanted = self.wanted_partition(given)
         hold_nothing(&held)
         try:
             hold_record(&held, r, key, value, headers)
-            self.append_held(wanted)
+            appended = self.append_held(wanted)
         finally:
             release_held(&held)
-        return 0
+        return appended
 
-    cdef int append_held(self, int32_t wanted) except -1:
-        cdef Stop stop
+    cdef bint append_held(self, int32_t wanted) except -1:
+        cdef Stop stop = END
         cdef int64_t row = self.row
         if self.record.header_count and self.magic < 2:
             raise SerializationError("record.magic is 1, and that format has no headers: send without, or use magic 2")
@@ -61,7 +93,7 @@ cdef class SequenceWalker(Walker):
             stop = append_record(self)
             if stop != END:
                 self.serve(stop)
-        return 0
+        return stop == END
 
     cdef int32_t wanted_partition(self, object given) except -2:
         cdef int64_t number = -1
@@ -72,7 +104,7 @@ cdef class SequenceWalker(Walker):
         if number < 0 or number >= self.partitions:
             # It may be new: ask once, with nothing claimed, since asking waits. Raises where it is not.
             self.give_back_all()
-            self.producer.queue_of_partition(self.topic, given)
+            self.producer.queue_of_partition(self.topic, given, &self.waited)
             self.use_topic(self.topic)
         return <int32_t>number
 
@@ -100,11 +132,16 @@ def append_many(ProducerCore producer, report, topic, values, keys, headers, par
     ]
     try:
         producer.check_open()
-        producer.check_no_interceptors("send_many")
-        walker = SequenceWalker(producer, producer.topic_of(topic), report)
+        walker = SequenceWalker(producer, report)
+        walker.topic_name = topic
+        walker.interceptors = producer.interceptors
+        if walker.interceptors is None:
+            walker.use_topic(producer.topic_of(topic, &walker.waited))
+        else:
+            walker.acknowledgement = Acknowledgement(walker.interceptors, None)
         walker.values = taken
         walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = others
-        walker.append_rows(count, walker.timestamps is not None)
+        walker.append_rows(count, walker.timestamps is not None or walker.interceptors is not None)
     except KafkaError as error:
         error.rows_queued = report.rows
         error.report = report

@@ -50,8 +50,10 @@ cdef class ProducerStats:
     cdef readonly Stat retries, errors, splits                  # a value for each batch: its records, or 1
     cdef readonly Stat latency, throttle                        # ms
     cdef readonly Stat requests, responses                      # bytes on the wire, of all APIs
-    cdef readonly Stat opened                                   # connections
+    cdef readonly Stat opened, closed                           # 1 for each connection
+    cdef readonly Stat io_waits, io_times                       # a value for each poll: ns that it waited, and worked
     cdef readonly Stat waits                                    # for memory, seconds
+    cdef readonly Stat exhausted                                # 1 for each send that got none
     # ---- grown by the Sender's thread
     cdef readonly dict topics           # name: TopicStats
     cdef readonly dict nodes            # id: NodeStats
@@ -62,6 +64,8 @@ cdef class ProducerStats:
     cdef int sent(self, list batches, double now) except -1
     # It was answered after so many seconds.
     cdef int answered(self, int node_id, double latency, double now) except -1
+    # Nanoseconds that a poll waited for sockets, and that it wrote and read.
+    cdef void polled(self, double waited, double worked, double now) noexcept
     # Bytes on the wire, of any API.
     cpdef int request(self, int node_id, Py_ssize_t nbytes, double now) except -1
     cpdef int response(self, int node_id, Py_ssize_t nbytes, double now) except -1

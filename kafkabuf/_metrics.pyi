@@ -36,7 +36,11 @@ class ProducerStats:
     requests: Stat
     responses: Stat
     opened: Stat
+    closed: Stat
+    io_waits: Stat
+    io_times: Stat
     waits: Stat
+    exhausted: Stat
     topics: dict[str, TopicStats]
     nodes: dict[int, NodeStats]
     def __init__(self, kept: int = 2, window: float = 30.0) -> None: ...

@@ -96,7 +96,9 @@ cdef class ProducerStats:
         self.retries, self.errors, self.splits = self.new(), self.new(), self.new()
         self.latency, self.throttle = self.new(), self.new()
         self.requests, self.responses = self.new(), self.new()
-        self.opened, self.waits = self.new(), self.new()
+        self.opened, self.closed = self.new(), self.new()
+        self.io_waits, self.io_times = self.new(), self.new()
+        self.waits, self.exhausted = self.new(), self.new()
         self.topics = {}
         self.nodes = {}
 
@@ -146,6 +148,10 @@ cdef class ProducerStats:
     def failed(self, Batch batch, double now):
         self.errors.record(batch.builder.count, now)
         self.topic(batch.topic).errors.record(batch.builder.count, now)
+
+    cdef void polled(self, double waited, double worked, double now) noexcept:
+        self.io_waits.record(waited, now)
+        self.io_times.record(worked, now)
 
     cpdef int request(self, int node_id, Py_ssize_t nbytes, double now) except -1:
         self.requests.record(<double>nbytes, now)

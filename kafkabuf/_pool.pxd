@@ -37,7 +37,7 @@ cdef class BufferPool:
     cdef unsigned char[::1] arena           # keeps the NumPy array alive
     cdef unsigned char* base                # its first byte
     cdef object clock
-    cdef public object on_wait, on_exhausted    # set later at will: the Sender comes after the pool
+    cdef public object on_wait, on_exhausted, on_failure    # set later at will: the Sender comes after the pool
 
     # ---- guarded by `lock`
     cdef kb_spin lock                       # free while zero, as every object of Python begins
@@ -82,6 +82,8 @@ cdef class BufferPool:
     cdef int wait_turn(self, Waiter* me, object wake, object timeout) except -1
     cdef int require_possible(self, Py_ssize_t n_slabs) except -1
     cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout)
+    # A BufferExhaustedError, to be raised; it counts as a failure.
+    cdef object no_memory(self, str text)
 
 
 cdef class Slab:

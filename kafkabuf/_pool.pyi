@@ -23,6 +23,7 @@ class BufferPool:
 
     on_wait: Callable[[float], None] | None
     on_exhausted: Callable[[], None] | None
+    on_failure: Callable[[], None] | None
     @property
     def total(self) -> int: ...
     @property

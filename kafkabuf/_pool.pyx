@@ -53,9 +53,10 @@ cdef class BufferPool:
     """`total` bytes cut into slabs of `slab_size`; any thread may allocate and release.
 
     `on_exhausted()` is called by each allocation that must wait once it stands in the queue, so that a Sender woken by
-    it is certain to see `waiting`; `on_wait(seconds)` after its wait (Kafka's bufferpool-wait-time). If either raises,
-    the allocation raises that and keeps no memory. `poison` overwrites released memory, to show up readers
-    that hold on to it. Raises ConfigError for sizes that make no slab, MemoryError when the machine refuses the arena.
+    it is certain to see `waiting`; `on_wait(seconds)` after its wait (Kafka's bufferpool-wait-time); `on_failure()` by
+    each that gets nothing in time. If one raises, the allocation raises that and keeps no memory. `poison` overwrites
+    released memory, to show up readers that hold on to it. Raises ConfigError for sizes that make no slab, MemoryError
+    when the machine refuses the arena.
     """
 
     def __cinit__(self, Py_ssize_t total, Py_ssize_t slab_size, *, clock=None, bint poison=False, on_wait=None,
@@ -250,10 +251,15 @@ cdef class BufferPool:
         return 0
 
     cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout):
-        return BufferExhaustedError(
+        return self.no_memory(
             f"no {n_slabs * self.slab_size} bytes ({n_slabs} slabs in a row) could be had within "
             f"{max(0, round(timeout * 1000))} ms: {self.free_bytes} of {self.total} bytes are free and "
             f"{self.waiting} threads wait; raise buffer.memory, or max.block.ms to wait longer, or send more slowly")
+
+    cdef object no_memory(self, str text):
+        if self.on_failure is not None:
+            self.on_failure()
+        return BufferExhaustedError(text)
 
     # ---- the Python face
 

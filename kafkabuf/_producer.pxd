@@ -40,11 +40,14 @@ cdef class ProducerCore:
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition)
     cdef object partition_by(self, TopicQueues topic, object key, object value)
     cdef RecordFuture send_intercepted(self, object record, object callback)
-    # What bulk appends cannot serve raises ConfigError.
-    cdef int check_no_interceptors(self, str method) except -1
+    # What send_arrow cannot serve raises ConfigError.
     cdef int check_takes_columns(self) except -1
-    cdef TopicQueues topic_of(self, object name)
-    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition)
+    # Both may wait for metadata, and add the seconds that took to `waited`: these and the wait for memory together are
+    # what max.block.ms bounds.
+    cdef TopicQueues topic_of(self, object name, double* waited)
+    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition, double* waited)
+    # Until when a record that has waited so long may wait for memory.
+    cdef object deadline(self, double waited)
     cdef int64_t now_ms(self) except -1
     cdef int check_size(self, const Record* r) except -1
-    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r)
+    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r, double waited)

@@ -72,13 +72,14 @@ cdef class ProducerCore:
         Raises:
             SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionsError, InvalidTimestampError:
                 nothing was queued.
-            TimeoutError: no metadata within `max.block.ms`; BufferExhaustedError: no memory within it.
+            TimeoutError: no metadata within `max.block.ms`; BufferExhaustedError: no memory within what is left of it.
             ClosedError: after close().
         """
         cdef Record r
         cdef Held held
         cdef RecordFuture future
         cdef TopicQueues queues
+        cdef double waited = 0
         if callback is not None and not callable(callback):
             raise TypeError(f"callback is called with (metadata, error), found {type(callback).__name__}: {callback!r}")
         if self.detour:
@@ -86,21 +87,24 @@ cdef class ProducerCore:
             if self.interceptors is not None and type(callback) is not Acknowledgement:
                 record = ProducerRecord(topic, value, key, pairs_of(headers), partition, timestamp_ms)
                 return self.send_intercepted(record, callback)
-            key, value, headers, partition = self.prepared(self.topic_of(topic), key, value, headers, partition)
+            queues = self.topic_of(topic, &waited)
+            key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
         if topic is self.last_name:
             queues = self.last_topic
         else:
-            queues = self.topic_of(topic)
+            queues = self.topic_of(topic, &waited)
         r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         hold_nothing(&held)
         try:
             hold_record(&held, &r, key, value, headers)
-            future = self.enqueue(queues, partition, callback, &r)
+            future = self.enqueue(queues, partition, callback, &r, waited)
         finally:
             release_held(&held)
         return future
 
-    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r):
+    cdef RecordFuture enqueue(
+        self, TopicQueues topic, object partition, object callback, Record* r, double waited
+    ):
         cdef PartitionQueue queue
         cdef RecordFuture future
         cdef Batch batch
@@ -108,7 +112,7 @@ cdef class ProducerCore:
         if size_upper_bound(self.accumulator.magic, r) > self.max_request_size or r.header_count:
             self.check_size(r)
         if partition is not None:
-            queue = self.queue_of_partition(topic, partition)
+            queue = self.queue_of_partition(topic, partition, &waited)
         elif r.key.size >= 0 and not self.ignore_keys:
             queue = <PartitionQueue>topic.queues[partition_of_key(r.key.data, <size_t>r.key.size, topic.partitions)]
         else:
@@ -120,7 +124,7 @@ cdef class ProducerCore:
                 queue.seal()
                 topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
                 queue = topic.sticky
-            batch = self.accumulator.open_batch(queue, r, self.clock.monotonic() + self.max_block)
+            batch = self.accumulator.open_batch(queue, r, self.deadline(waited))
             measure(&batch.builder, r)
             opened = True
         future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
@@ -168,16 +172,9 @@ cdef class ProducerCore:
             self.interceptors.on_send_error(record, error)
             raise
 
-    cdef int check_no_interceptors(self, str method) except -1:
-        if self.interceptors is not None:
-            raise ConfigError(f"{method} asks no interceptors, and this producer has some (interceptor.classes): use "
-                              "send(), or a producer without them")
-        return 0
-
     cdef int check_takes_columns(self) except -1:
-        self.check_no_interceptors("send_arrow")
         for name, found in (("key.serializer", self.key_serializer), ("value.serializer", self.value_serializer),
-                            ("partitioner.class", self.partitioner)):
+                            ("partitioner.class", self.partitioner), ("interceptor.classes", self.interceptors)):
             if found is not None:
                 raise ConfigError(f"send_arrow sends the bytes that the columns hold and makes no Python objects of "
                                   f"them, so that {name} has no part in it: use send_many(), or a producer without")
@@ -190,30 +187,39 @@ cdef class ProducerCore:
             raise ClosedError(self.closed_because or "the producer is not open")
         return 0
 
-    cdef TopicQueues topic_of(self, object name):
+    cdef TopicQueues topic_of(self, object name, double* waited):
         cdef TopicQueues topic
+        cdef double started
         if type(name) is not str:
             raise InvalidTopicError(f"a topic's name is a str, found {type(name).__name__}: {name!r}")
         topic = self.accumulator.topics.get(name)
         if topic is None:
+            started = self.clock.monotonic()
             topic = self._await_topic(name)
+            waited[0] += <double>self.clock.monotonic() - started
         self.last_name = name
         self.last_topic = topic
         return topic
 
-    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition):
+    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition, double* waited):
         cdef int64_t number
+        cdef double started
         try:
             number = whole_number(partition)
         except (TypeError, OverflowError):
             raise InvalidPartitionsError(f"a partition is a whole number, found {partition!r}") from None
         if number >= topic.partitions:
-            self._await_partition(topic.name, number)
+            started = self.clock.monotonic()
+            self._await_partition(topic.name, number, max(self.max_block - waited[0], 0.0))
+            waited[0] += <double>self.clock.monotonic() - started
         if number < 0 or number >= topic.partitions:
             raise InvalidPartitionsError(
                 f"partition {number} of topic {topic.name!r} does not exist: it has {topic.partitions} "
                 f"(0 to {topic.partitions - 1})")
         return <PartitionQueue>topic.queues[number]
+
+    cdef object deadline(self, double waited):
+        return self.clock.monotonic() + max(self.max_block - waited, 0.0)
 
     cdef int64_t now_ms(self) except -1:
         cdef timespec now

@@ -2,6 +2,8 @@
 
 Groups, as in Java and kafka-python: `producer-metrics`, `producer-topic-metrics.TOPIC`, `producer-node-metrics.node-N`.
 Units as Java's: bytes, records, ms; ns where the name says so. metadata-age in seconds. An average of nothing is NaN.
+Counted per batch, request, poll and connection: record-size-avg is of the batches' means, and there is no
+record-size-max, for which every record would have to be looked at.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ class Metrics:
         self._started = clock.monotonic()
         self._reporters = list(config.metric_reporters)
         pool.on_wait = lambda seconds: stats.waits.add(seconds, clock.monotonic())
+        pool.on_failure = lambda: stats.exhausted.add(1, clock.monotonic())
         client.stats = stats
         client.on_throttle_time = lambda ms: stats.throttle.add(ms, clock.monotonic())
         for reporter in self._reporters:
@@ -85,10 +88,10 @@ class Metrics:
         stats = self._stats
         return {
             **_average_and_maximum("batch-size", stats.batch_size, now),
-            **_average("compression-rate", stats.compression, now),
+            "compression-rate-avg": _mean(stats.compression, now),
             **_average_and_maximum("record-queue-time", stats.queue_time, now),
-            **_average("record-size", stats.record_size, now),
-            **_average("records-per-request", stats.records, now),
+            "record-size-avg": _mean(stats.record_size, now),
+            "records-per-request-avg": _mean(stats.records, now),
             **_rate("record-send", stats.records, now),
             **_rate("record-retry", stats.retries, now),
             **_rate("record-error", stats.errors, now),
@@ -97,6 +100,9 @@ class Metrics:
             **_average_and_maximum("produce-throttle-time", stats.throttle, now),
             **_of_network(stats.requests, stats.responses, now),
             **_rate("network-io", stats.requests, now, stats.responses, counted=True),
+            **_rate("select", stats.io_waits, now, counted=True),
+            **_share("io-wait", stats.io_waits, now),
+            **_share("io", stats.io_times, now),
             **self._of_connections(now),
             **self._of_memory(now),
             "metadata-age": now - max(self._metadata.updated_at, self._started),
@@ -106,12 +112,11 @@ class Metrics:
     def _of_connections(self, now: float) -> Values:
         nodes = list(self._client._nodes.values())
         count = sum(node.connection is not None and node.connection.connected for node in nodes)
-        opened = self._stats.opened
         return {
             "requests-in-flight": sum(len(node.in_flight) for node in nodes),
             "connection-count": count,
-            **_rate("connection-creation", opened, now),
-            "connection-close-total": max(opened.total - count, 0),
+            **_rate("connection-creation", self._stats.opened, now),
+            **_rate("connection-close", self._stats.closed, now),
         }
 
     def _of_memory(self, now: float) -> Values:
@@ -123,6 +128,7 @@ class Metrics:
             "waiting-threads": pool.waiting,
             "bufferpool-wait-ratio": waited / seconds,
             "bufferpool-wait-time-ns-total": pool.wait_time_total * 1e9,
+            **_rate("buffer-exhausted", self._stats.exhausted, now),
         }
 
 
@@ -130,7 +136,7 @@ def _of_topic(stats: TopicStats, now: float) -> Values:
     return {
         **_rate("record-send", stats.records, now),
         **_rate("byte", stats.bytes, now),
-        **_average("compression-rate", stats.compression, now),
+        "compression-rate": _mean(stats.compression, now),
         **_rate("record-retry", stats.retries, now),
         **_rate("record-error", stats.errors, now),
     }
@@ -153,14 +159,24 @@ def _of_network(requests: Stat, responses: Stat, now: float) -> Values:
     }
 
 
-def _average(name: str, stat: Stat, now: float) -> Values:
+def _mean(stat: Stat, now: float) -> float:
     count, total, _, _ = stat.recent(now)
-    return {f"{name}-avg": total / count if count else NAN}
+    return total / count if count else NAN
 
 
 def _average_and_maximum(name: str, stat: Stat, now: float) -> Values:
     count, _, largest, _ = stat.recent(now)
-    return _average(name, stat, now) | {f"{name}-max": largest if count else NAN}
+    return {f"{name}-avg": _mean(stat, now), f"{name}-max": largest if count else NAN}
+
+
+def _share(name: str, stat: Stat, now: float) -> Values:
+    """Of time that the Sender spends so; the values are ns."""
+    _, recent, _, seconds = stat.recent(now)
+    return {
+        f"{name}-time-ns-avg": _mean(stat, now),
+        f"{name}-time-ns-total": stat.total,
+        f"{name}-ratio": recent / 1e9 / seconds,
+    }
 
 
 def _rate(name: str, stat: Stat, now: float, *more: Stat, counted: bool = False) -> Values:

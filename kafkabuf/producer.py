@@ -126,7 +126,7 @@ class KafkaProducer(ProducerCore):
         info = self.partitions_for(name)
         return self._accumulator.topic_queues(name, info.leaders, info.leader_epochs)
 
-    def _await_partition(self, name: str, partition: int) -> None:
+    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
         """For send(): a partition we do not know may be new. Ask once, then believe the answer."""
         self._metadata.add_topic(name)
         if self._in_sender_thread():
@@ -135,7 +135,8 @@ class KafkaProducer(ProducerCore):
                 f"partition {partition} of topic {name!r} is not known, and a callback cannot wait for metadata: it "
                 "has been asked for"
             )
-        info = self._metadata.await_update(self.config.max_block_ms / 1000).topics.get(name)
+        with self._metrics.timed("metadata-wait"):
+            info = self._metadata.await_update(timeout).topics.get(name)
         if info is not None:
             # The Sender does the same, but perhaps only after this thread has gone on.
             self._accumulator.topic_queues(name, info.leaders, info.leader_epochs)
@@ -191,7 +192,8 @@ class KafkaProducer(ProducerCore):
         Args:
             topic: where all go.
             values, keys, headers, partitions, timestamps_ms: lists, or other sequences, of equal length: what send()
-                takes as value, key, headers, partition and timestamp_ms. The configured serializers are applied.
+                takes as value, key, headers, partition and timestamp_ms. Serializers, partitioner and interceptors are
+                asked as by send().
             report: as in send_arrow().
 
         A record larger than `max.request.size` or `buffer.memory` is left out and the others are sent; the report has

@@ -255,5 +255,5 @@ class MockProducer(ProducerCore):
     def _await_topic(self, name: str) -> TopicQueues:
         return self._queues.topic_queues(name, self.partitions_for(name).leaders)
 
-    def _await_partition(self, name: str, partition: int) -> None:
+    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
         """The cluster is as it was given."""

@@ -109,7 +109,7 @@ class Appender(ProducerCore):
     def _await_topic(self, name: str) -> Any:
         raise AssertionError(f"the test made no topic {name!r}")
 
-    def _await_partition(self, name: str, partition: int) -> None:
+    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
         """A partition unknown so far stays so."""
 
     def send_arrow(self, data: Any, topic: str | None = None, report: str = ROWS) -> BulkReport:

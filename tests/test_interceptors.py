@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import ConfigError, InvalidPartitionsError, SerializationError
+from kafkabuf.errors import ClosedError, ConfigError, InvalidPartitionsError, SerializationError
 from kafkabuf.interceptors import ProducerRecord, close_all
 from kafkabuf.record_metadata import RecordMetadata
 from tests.producer_support import TOPIC, Rig, assert_whole
@@ -120,12 +120,84 @@ def test_interceptor_that_reads_headers_uses_them_up() -> None:
         rig.send(b"v", headers=5)
 
 
-def test_bulk_appends_pass_by_the_interceptors_in_silence() -> None:
+def test_columns_pass_by_the_interceptors_in_silence() -> None:
     rig = Rig(interceptor_classes=[Noting()])
-    with pytest.raises(ConfigError, match="send_many asks no interceptors"):
-        rig.producer.send_many(TOPIC, [b"v"])
-    with pytest.raises(ConfigError, match="send_arrow asks no interceptors"):
+    with pytest.raises(ConfigError, match=r"interceptor\.classes has no part in it"):
         rig.producer.send_arrow(object(), TOPIC)
+
+
+# ---- send_many -------------------------------------------------------------------------------------------------------
+
+
+def test_records_of_send_many_pass_by_the_interceptors(caplog: pytest.LogCaptureFixture) -> None:
+    journal: list[Any] = []
+    rig = Rig(interceptor_classes=[Noting("1", journal), Raising("2", journal)], value_serializer="string")
+    with caplog.at_level(logging.WARNING):
+        report = rig.producer.send_many(TOPIC, ["a", "b"], keys=[b"k", None], timestamps_ms=[7, None])
+        rig.ack_all()
+    assert [record.value for record in rig.log[TOPIC, 0]] == [b"a1", b"b1"]
+    assert report.result(0).offset.tolist() == [0, 1]
+    assert journal[:4] == [("1", "a"), ("2", "a1"), ("1", "b"), ("2", "b1")]
+    told = [metadata for _, metadata, error in journal[4:] if error is None]
+    assert told[0] is told[1]
+    assert told[0] == RecordMetadata(TOPIC, 0, 0, 7, 1, 2)
+    assert (told[2].offset, told[2].serialized_key_size, told[2].timestamp) == (1, -1, report.result(0).timestamp[1])
+    assert caplog.text.count("ZeroDivisionError: in on_acknowledgement") == 2
+    assert_whole(rig.pool)
+
+
+def test_record_that_send_many_refuses_is_never_acknowledged() -> None:
+    noting = Noting()
+    rig = Rig(interceptor_classes=[noting], value_serializer="string", max_request_size=1_000)
+    with pytest.raises(InvalidPartitionsError, match="record 2: partition 7") as raised:
+        rig.producer.send_many(TOPIC, ["a", "b" * 2_000, "c", "d"], partitions=[0, None, 7, 0])
+    assert [entry[1] for entry in noting.journal if len(entry) == 2] == ["a", "b" * 2_000, "c"]
+    large, refused = (entry for entry in noting.journal if len(entry) == 3)
+    assert large[1] == RecordMetadata(TOPIC, -1, -1, -1, -1, -1)
+    assert refused[1] == RecordMetadata(TOPIC, 7, -1, -1, -1, -1)
+    assert isinstance(refused[2], InvalidPartitionsError)
+    rig.ack_all()
+    assert noting.journal[-1][1][:3] == (TOPIC, 0, 0)
+    assert large[2] is raised.value.report.exception(0)
+    assert_whole(rig.pool)
+
+
+def test_record_of_send_many_that_fails_later_is_never_acknowledged() -> None:
+    noting = Noting()
+    rig = Rig(interceptor_classes=[noting], value_serializer="string")
+    report = rig.producer.send_many(TOPIC, ["v"])
+    rig.accumulator.abort()
+    ((_, metadata, error),) = noting.journal[1:]
+    assert metadata[:3] == (TOPIC, 0, -1)
+    assert error is report.exception(0) is not None
+
+
+def test_topic_and_fields_that_an_interceptor_gives_are_forgotten() -> None:
+    class Sorting:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            if record.value != b"other":
+                return record
+            return record._replace(topic="elsewhere", key=b"k", headers=[("h", None)], partition=1, timestamp_ms=5)
+
+    rig = Rig(interceptor_classes=[Sorting()])
+    rig.accumulator.topic_queues("elsewhere", [1, 1])
+    report = rig.producer.send_many(TOPIC, [b"a", b"other", b"b", b"other"])
+    rig.ack_all()
+    assert [record.value for record in rig.log[TOPIC, 0]] == [b"a", b"b"]
+    there = rig.log["elsewhere", 1]
+    assert [(r.key, r.value, r.headers, r.timestamp) for r in there] == [(b"k", b"other", [("h", None)], 5)] * 2
+    assert report.result(0).partition.tolist() == [0, 1, 0, 1]
+    assert report.result(0).timestamp.tolist()[1::2] == [5, 5]
+    assert_whole(rig.pool)
+
+
+def test_interceptors_are_asked_by_a_closed_producer() -> None:
+    noting = Noting()
+    rig = Rig(interceptor_classes=[noting], value_serializer="string")
+    rig.producer._begin_close()
+    with pytest.raises(ClosedError):
+        rig.producer.send_many(TOPIC, ["v"])
+    assert noting.journal == []
 
 
 @pytest.mark.parametrize("setting", ["my.Interceptor", [5], [Noting(), "x"], [Noting]])

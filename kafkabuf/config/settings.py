@@ -42,8 +42,7 @@ class ProducerSettings(SecuritySettings):
     batch_size: Int32 = Field(16384, description="Bytes of a batch, of which each partition fills one at a time.")
     linger_ms: Milliseconds = Field(5, description="How long a batch waits for more records.")
     max_block_ms: Milliseconds = Field(
-        60_000,
-        description="How long send() and the like wait for metadata, then again for memory (Java: both together).",
+        60_000, description="How long send() and the like wait, for metadata and for memory together."
     )
     max_request_size: Int32 = Field(1_048_576, description="Bytes of a request, and so of a record, uncompressed.")
     compression_type: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], Lower] = Field(

@@ -220,6 +220,8 @@ cdef class ClientCore:
         for connection in self._poller.poll(wait):
             self.on_news(connection)
         now = self._clock.monotonic()
+        if self.stats is not None:
+            self.stats.polled(<double>self._poller.waited_ns, <double>self._poller.worked_ns, now)
         if self._resolving:
             self._take_resolved(now)
         if self._authenticator is not None and self._authenticator.waiting:

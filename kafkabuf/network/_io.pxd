@@ -1,5 +1,5 @@
 # cython: language_level=3
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from kafkabuf.network._frame cimport Frame
 from kafkabuf.network._socket cimport Wire
@@ -38,6 +38,8 @@ cdef class Poller:
     cdef Wire* listed               # connections with output not yet tried
     cdef Wire* news                 # connections poll is about to report
     cdef int failed                 # errno of epoll_wait
+    cdef readonly int64_t waited_ns  # of the last poll, in epoll_wait,
+    cdef readonly int64_t worked_ns  # and beside it; not what the owner then waited for the GIL
     # Shared with waking threads; atomic accesses only.
     cdef uint32_t sleeping          # the owner waits or is about to
     cdef uint32_t woken             # a wake-up since the last poll returned

@@ -73,6 +73,14 @@ class Poller:
         one is already closed and its `error` set. An empty list: time-out, wake-up, or part of a frame.
         """
 
+    @property
+    def waited_ns(self) -> int:
+        """How long the last `poll` waited for sockets."""
+
+    @property
+    def worked_ns(self) -> int:
+        """How long it wrote and read."""
+
     def wakeup(self) -> None:
         """Any thread: end the current or the next `poll`. Costs a system call only while the owner waits."""
 

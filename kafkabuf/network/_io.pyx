@@ -11,7 +11,7 @@ from os import strerror
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
 from libc.math cimport ceil
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 from posix.uio cimport iovec
@@ -26,8 +26,8 @@ from kafkabuf.network._socket cimport (
     LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_BYTES, NEWS_CONNECTED,
     NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Spans, Wire,
     advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, gather, getsockopt,
-    kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_wait_for_change, kb_wake_waiters, make_room,
-    msghdr, recv, sendmsg, shutdown, socklen_t, start_waiting, worth_cutting,
+    kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_nanoseconds, kb_wait_for_change, kb_wake_waiters,
+    make_room, msghdr, recv, sendmsg, shutdown, socklen_t, start_waiting, worth_cutting,
 )
 
 
@@ -315,6 +315,8 @@ cdef class Poller:
 
     cdef void turn(self, int timeout_ms) noexcept nogil:
         cdef uint32_t started
+        cdef int64_t began = kb_nanoseconds()
+        self.waited_ns = 0
         self.write_listed()
         kb_exchange(&self.sleeping, 1)
         if self.news != NULL or kb_load(&self.woken):
@@ -325,6 +327,7 @@ cdef class Poller:
         while self.flowing() and kb_microseconds() - started < LONGEST_FLOW_US:
             self.serve_events(1)
         kb_exchange(&self.woken, 0)
+        self.worked_ns = kb_nanoseconds() - began - self.waited_ns
 
     cdef bint flowing(self) noexcept nogil:
         """Whether all the news are responses on connections that have more to send: the owner would not hurry."""
@@ -359,8 +362,10 @@ cdef class Poller:
         cdef uint64_t counter
         cdef Wire* wire
         cdef int i
+        cdef int64_t began = kb_nanoseconds()
         cdef int count = epoll_wait(self.epoll_fd, events, MOST_EVENTS, timeout_ms)
         self.failed = errno if count < 0 and errno != EINTR else 0
+        self.waited_ns += kb_nanoseconds() - began
         for i in range(count):
             wire = <Wire*> events[i].data.ptr
             if wire == NULL:

@@ -2,7 +2,7 @@
 """The part of the network that knows no Python object: system calls, the two structs of a connection, their leaves."""
 
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport realloc
 from posix.uio cimport iovec
 
@@ -65,6 +65,11 @@ cdef extern from *:
         clock_gettime(CLOCK_MONOTONIC, &now);
         return (uint32_t)now.tv_sec * 1000000u + (uint32_t)(now.tv_nsec / 1000);
     }
+    static inline int64_t kb_nanoseconds(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    }
     static inline void kb_add(uint32_t *counter, uint32_t value) {
         __atomic_fetch_add(counter, value, __ATOMIC_SEQ_CST);
     }
@@ -85,6 +90,7 @@ cdef extern from *:
     void kb_wait_for_change(uint32_t* counter, uint32_t seen, long microseconds) noexcept nogil
     void kb_wake_waiters(uint32_t* counter) noexcept nogil
     uint32_t kb_microseconds() noexcept nogil   # of a clock that wraps around every 71 minutes: for differences only
+    int64_t kb_nanoseconds() noexcept nogil
     uint32_t kb_big_endian(const unsigned char* p) noexcept nogil
 
 cdef enum:

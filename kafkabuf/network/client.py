@@ -163,7 +163,7 @@ class NetworkClient(ClientCore):
         """Close every connection. Returns what was in flight, completed with ClosedError."""
         error = ClosedError("the producer was closed before the response came")
         for node in self._nodes.values():
-            node.disconnected(self._clock.monotonic(), None)
+            self._leave(node, self._clock.monotonic(), None)
             self._fail_in_flight(node, error)
         self._poller.close()
         return self._take_completions()
@@ -335,11 +335,16 @@ class NetworkClient(ClientCore):
         if node.failures & (node.failures + 1):  # of failures in a row the 1st, 2nd, 4th, 8th ... are told
             level = logging.DEBUG
         log.log(level, "%s (%d requests in flight)", error, lost)
-        node.disconnected(now, self._reconnect)
+        self._leave(node, now, self._reconnect)
         self._fail_in_flight(node, error)
         self._updater.connection_failed(error)
         if node.node_id >= 0:
             self._metadata.request_update()
+
+    def _leave(self, node: NodeConnection, now: float, backoff: ExponentialBackoff | None) -> None:
+        if self.stats is not None and node.connection is not None and node.connection.connected:
+            self.stats.closed.add(1, now)
+        node.disconnected(now, backoff)
 
     def _fail_in_flight(self, node: NodeConnection, error: KafkaError) -> None:
         # The connection is closed and its frames dropped: only now may the requests complete.
@@ -363,7 +368,7 @@ class NetworkClient(ClientCore):
                 self._authenticate(self._authenticator, node, now)
             if node.state is State.READY and not node.in_flight and 0 <= idle <= now - node.last_used:
                 log.debug("closing the connection to %s, unused for %d s", node, idle)
-                node.disconnected(now, None)
+                self._leave(node, now, None)
             self.check_by(self._deadline(node))
         if now >= self._updater.rebootstrap_due:
             self.rebootstrap(now, self._updater.rebootstrap_why)
