@@ -13,6 +13,7 @@ from kafkabuf.broker import batch as batches
 from kafkabuf.broker import message_set, records
 from kafkabuf.broker.batch import Limits, check_batch
 from kafkabuf.broker.log import PartitionLog
+from kafkabuf.broker.log_config import LogConfig
 from kafkabuf.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -77,7 +78,7 @@ def test_batch_larger_than_the_fetch_limit_blocks_the_consumer_for_ever() -> Non
 
 def test_retention_drops_less_or_more_than_whole_old_batches() -> None:
     size = len(batch([b"x" * 100]))
-    log = PartitionLog(retention_bytes=3 * size)
+    log = PartitionLog(LogConfig(3 * size))
     for _ in range(10):
         append(log, batch([b"x" * 100]))
     assert (log.log_start_offset, log.end_offset, log.size) == (7, 10, 3 * size)
@@ -86,14 +87,14 @@ def test_retention_drops_less_or_more_than_whole_old_batches() -> None:
 
 
 def test_retention_smaller_than_a_batch_leaves_nothing() -> None:
-    log = PartitionLog(retention_bytes=1)
+    log = PartitionLog(LogConfig(1))
     for _ in range(3):
         append(log, batch([b"x", b"y"]))
     assert (log.log_start_offset, log.end_offset, len(log.batches())) == (4, 6, 1)
 
 
 def test_long_trimmed_log_loses_its_place() -> None:
-    log = PartitionLog(retention_bytes=1000)
+    log = PartitionLog(LogConfig(1000))
     data = batch([b"x"])
     for number in range(5000):
         assert append(log, data) == number

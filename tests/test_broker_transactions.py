@@ -342,7 +342,7 @@ def test_group_is_in_another_partition_than_javas_hash_says(name: str, partition
 def test_aborted_transaction_is_forgotten_while_its_marker_is_there() -> None:
     states = ProducerStates()
     states.append(BatchInfo(3, 0, 2, 5, 0, 0, True), 10, 0)
-    states.end(Marker(5, 0, 0, False), 13, 0)
+    states.end(Marker(5, 0, 0, False), 13, 0, 0)
     states.forget_aborted_before(13)
     assert states.aborted == [AbortedTransaction(5, 10, 13)]
     states.forget_aborted_before(14)

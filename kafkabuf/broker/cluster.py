@@ -16,9 +16,12 @@ from kafkabuf.broker.batch import Limits
 from kafkabuf.broker.control import Marker
 from kafkabuf.broker.faults import Faults
 from kafkabuf.broker.groups import OFFSETS_TOPIC, Groups
+from kafkabuf.broker.log import PartitionLog
+from kafkabuf.broker.log_config import LogConfig, int_config
+from kafkabuf.broker.log_manager import LogManager
 from kafkabuf.broker.server import Connection, Listener
 from kafkabuf.broker.timer import Timer
-from kafkabuf.broker.topics import NO_LEADER, Topic, check_name, int_config
+from kafkabuf.broker.topics import NO_LEADER, Topic, check_name
 from kafkabuf.broker.transactions import Transactions
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
@@ -94,6 +97,7 @@ class Cluster:
         self.clock = clock
         self.timer = Timer(loop, clock)
         self.faults = Faults()
+        self.logs = LogManager(self.timer)
         self.groups = Groups(self.timer)
         self.transactions = Transactions(
             self.timer, self.next_producer_id, self.write_marker, config.transaction_version
@@ -116,6 +120,7 @@ class Cluster:
     async def stop(self) -> None:
         for node in self.nodes.values():
             await node.stop()
+        self.logs.close()
         self.timer.close()
 
     async def stop_node(self, node_id: int) -> None:
@@ -168,7 +173,8 @@ class Cluster:
             placed = self._placed([tuple(assignment.get(index, ())) for index in range(len(assignment))])
         else:
             placed = self._place(name, partitions, replication_factor, len(self.topics))
-        topic = self._new_topic(name, placed, dict(configs or {}))
+        topic = self._new_topic(name, dict(configs or {}), dry_run)
+        topic.add(placed)
         if not dry_run:
             self.topics[name] = self._by_id[topic.topic_id] = topic
         return topic
@@ -192,15 +198,13 @@ class Cluster:
             )
         return placed
 
-    def _new_topic(self, name: str, placed: list[tuple[int, ...]], configs: dict[str, str]) -> Topic:
-        kept = -1 if self.config.retention_bytes is None else self.config.retention_bytes
-        retention: int | None = int_config(configs, "retention.bytes", kept)
-        if retention == -1:
-            retention = None
+    def _new_topic(self, name: str, configs: dict[str, str], dry_run: bool) -> Topic:
+        """Without partitions: `Topic.add` makes them."""
+        kept = LogConfig.of(configs, self.config.retention_bytes)
         limits = Limits(max_message_bytes=int_config(configs, "max.message.bytes", self.config.max_message_bytes))
-        topic = Topic(name, [], limits, configs, retention)
-        topic.add(placed)
-        return topic
+        if dry_run:
+            return Topic(name, [], limits, lambda node, index: PartitionLog(kept), configs)
+        return Topic(name, [], limits, lambda node, index: self.logs.open(node, name, index, kept), configs)
 
     def add_partitions(
         self, name: str, count: int, assignment: list[tuple[int, ...]] | None = None, *, dry_run: bool = False
@@ -225,6 +229,7 @@ class Cluster:
         """Records and all. Parked requests learn of it."""
         topic = self.topic(name)
         del self.topics[topic.name], self._by_id[topic.topic_id]
+        self.logs.delete(topic.name)
         for partition in topic.partitions:
             partition.log.wake()
         return topic

@@ -30,6 +30,13 @@ class Marker:
     committed: bool
 
 
+def read_marker(batch: bytes | bytearray | memoryview) -> Marker:
+    """What `control_batch` wrote."""
+    fields = HEADER.unpack_from(batch)
+    *_, committed, _, _, coordinator_epoch, _ = _RECORD.unpack_from(batch, HEADER.size)
+    return Marker(fields[9], fields[10], coordinator_epoch, bool(committed))
+
+
 def control_batch(marker: Marker, timestamp: int) -> bytearray:
     """The batch; base offset and leader epoch are for the log to stamp."""
     record = _RECORD.pack(_HEAD, 8, 0, marker.committed, 12, 0, marker.coordinator_epoch, 0)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kafkabuf.broker.batch import BatchInfo
 from kafkabuf.broker.control import Marker
@@ -99,14 +100,26 @@ class ProducerStates:
         self._open: dict[int, int] = {}
         # In the order of their markers.
         self.aborted: list[AbortedTransaction] = []
+        # (first offset, offset of the marker) of transactions that have ended, in the order of their markers, until
+        # the high watermark has passed these.
+        self._ended: deque[tuple[int, int]] = deque()
 
     def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
         return iter(self._entries.items())
 
     @property
     def first_unstable_offset(self) -> int | None:
+        """Where the oldest transaction began that is open, or whose marker is not replicated."""
+        return min([*islice(self._open.values(), 1), *(first for first, _ in self._ended)], default=None)
+
+    def first_open_offset(self, default: int) -> int:
         """Where the oldest open transaction began."""
-        return next(iter(self._open.values()), None)
+        return next(iter(self._open.values()), default)
+
+    def replicated(self, high_watermark: int) -> None:
+        """Markers below it are safe."""
+        while self._ended and self._ended[0][1] < high_watermark:
+            self._ended.popleft()
 
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         entry = self._entries.get(producer_id)
@@ -187,19 +200,23 @@ class ProducerStates:
                 f"a marker of coordinator epoch {marker.coordinator_epoch}, one of {entry.coordinator_epoch} was here"
             )
 
-    def end(self, marker: Marker, offset: int, timestamp: int) -> None:
+    def end(self, marker: Marker, offset: int, timestamp: int, now_ms: int) -> AbortedTransaction | None:
         """A marker that passed `check_end` is in the log at `offset`. A transaction without records leaves no trace
         but the epoch."""
         producer_id = marker.producer_id
         entry = self._entries.setdefault(producer_id, ProducerEntry())
         entry.raise_epoch(marker.producer_epoch)
-        entry.coordinator_epoch, entry.last_timestamp, entry.seen_ms = marker.coordinator_epoch, timestamp, timestamp
+        entry.coordinator_epoch, entry.last_timestamp, entry.seen_ms = marker.coordinator_epoch, timestamp, now_ms
         self._verifying.pop(producer_id, None)
         began, entry.transaction_start = entry.transaction_start, None
-        if began is not None:
-            del self._open[producer_id]
-            if not marker.committed:
-                self.aborted.append(AbortedTransaction(producer_id, began, offset))
+        if began is None:
+            return None
+        del self._open[producer_id]
+        self._ended.append((began, offset))
+        if marker.committed:
+            return None
+        self.aborted.append(AbortedTransaction(producer_id, began, offset))
+        return self.aborted[-1]
 
     def forget_aborted_before(self, log_start_offset: int) -> None:
         """Their records have gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
@@ -11,7 +11,6 @@ from kafkabuf.broker.batch import Limits
 from kafkabuf.broker.log import PartitionLog
 from kafkabuf.errors import (
     FencedLeaderEpochError,
-    InvalidConfigError,
     InvalidTopicError,
     KafkaError,
     LeaderNotAvailableError,
@@ -72,15 +71,16 @@ class Topic:
     name: str
     partitions: list[Partition]
     limits: Limits
+    # Makes or opens the log of a replica, by its node and partition.
+    new_log: Callable[[int, int], PartitionLog]
     configs: dict[str, str] = field(default_factory=dict)
-    retention_bytes: int | None = None
     topic_id: UUID = field(default_factory=uuid4)
 
     def add(self, placed: list[tuple[int, ...]]) -> None:
         """Further partitions, by their replicas; the first of these leads."""
         for nodes in placed:
-            index, log = len(self.partitions), PartitionLog(self.retention_bytes)
-            self.partitions.append(Partition(index, nodes, log, nodes[0]))
+            index = len(self.partitions)
+            self.partitions.append(Partition(index, nodes, self.new_log(nodes[0], index), nodes[0]))
 
     def partition(self, index: int) -> Partition:
         if not 0 <= index < len(self.partitions):
@@ -101,11 +101,3 @@ def partition_error(partition: Partition) -> KafkaError | None:
     if partition.leader == NO_LEADER:
         return LeaderNotAvailableError(f"no node that could lead partition {partition.index} is alive")
     return None
-
-
-def int_config(configs: Mapping[str, str], name: str, default: int) -> int:
-    """A number among a topic's configs. InvalidConfigError if it is none."""
-    try:
-        return int(configs.get(name, default))
-    except ValueError:
-        raise InvalidConfigError(f"{name}={configs[name]!r}: a whole number is needed") from None

@@ -1,0 +1,59 @@
+"""What a topic's configs say of its logs, under Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafkabuf.errors import InvalidConfigError
+
+UNLIMITED = -1
+_INT32 = 2**31 - 1
+_INT64 = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """`retention_bytes` and `retention_ms`: -1 keeps everything. On disk a file of at most `segment_bytes` is begun
+    anew for what fits no more, and the log is flushed after `flush_messages` records; in memory neither matters.
+
+    Deviations: by default nothing expires; segments may be smaller than 1 MiB; logs are not compacted: a
+    cleanup.policy without `delete` keeps everything.
+    """
+
+    retention_bytes: int = UNLIMITED
+    retention_ms: int = UNLIMITED
+    segment_bytes: int = 1 << 30
+    flush_messages: int = _INT64
+    delete: bool = True
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str], retention_bytes: int | None = None) -> LogConfig:
+        """InvalidConfigError for what is no number or out of range. `retention_bytes` is the cluster's default."""
+        return cls(
+            int_config(configs, "retention.bytes", UNLIMITED if retention_bytes is None else retention_bytes, -1),
+            int_config(configs, "retention.ms", UNLIMITED, -1),
+            int_config(configs, "segment.bytes", 1 << 30, 14, _INT32),
+            int_config(configs, "flush.messages", _INT64, 1),
+            _deletes(configs.get("cleanup.policy", "delete")),
+        )
+
+
+def int_config(
+    configs: Mapping[str, str], name: str, default: int, least: int = -(2**63), greatest: int = _INT64
+) -> int:
+    """A number among a topic's configs. InvalidConfigError if it is none, or out of range."""
+    try:
+        value = int(configs.get(name, default))
+    except ValueError:
+        raise InvalidConfigError(f"{name}={configs[name]!r}: a whole number is needed") from None
+    if not least <= value <= greatest:
+        raise InvalidConfigError(f"{name}={value}: {least} to {greatest} are allowed")
+    return value
+
+
+def _deletes(policies: str) -> bool:
+    found = {one.strip() for one in policies.split(",")}
+    if not found <= {"delete", "compact"}:
+        raise InvalidConfigError(f"cleanup.policy={policies!r}: delete and compact are known")
+    return "delete" in found
