@@ -65,20 +65,30 @@ def test_crc_misses_its_check_value() -> None:
     assert crc32(b"123456789") == crc32_portable(b"123456789") == 0xCBF43926
 
 
+# Answers of Utils.murmur2 and of BuiltInPartitioner.partitionForKey among 7, of kafka-clients 4.1.2 and 3.9.2 under
+# OpenJDK 17, where an int is signed.
 @pytest.mark.parametrize(
-    ("key", "signed"),
+    ("key", "signed", "partition"),
     [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
+        (b"21", -973932308, 3),
+        (b"foobar", -790332482, 0),
+        (b"a-little-bit-long-string", -985981536, 1),
+        (b"a-little-bit-longer-string", -1486304829, 0),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971, 3),
+        (b"abc", 479470107, 4),
+        (b"abcdefghijkl", -535286937, 6),
+        # Of each length modulo 4, of bytes that are negative in Java.
+        (b"", 275646681, 2),
+        (b"\xff", -311467685, 5),
+        (b"\xff\x80", -442788720, 6),
+        (b"\xff\x80\x00", -616959190, 1),
+        (b"\xff\x80\x00\xfe", 218625671, 5),
+        (b"\xff\x80\x00\xfe\x81", 1700763136, 2),
     ],
 )
-def test_hash_is_not_java_s(key: bytes, signed: int) -> None:
-    """Vectors of Kafka's UtilsTest.testMurmur2, where an int is signed."""
+def test_hash_is_not_java_s(key: bytes, signed: int, partition: int) -> None:
     assert murmur2(key) == murmur2_hash(key) == signed % 2**32
+    assert partition_for_key(key, 7) == partition
 
 
 @given(st.binary(max_size=70), st.integers(1, 2**31 - 1))
