@@ -3,8 +3,23 @@
 server.py frames, dispatch.py finds the handler under apis/ (one file per API key), cluster.py and topics.py hold who
 leads what, log.py the records, groups.py the consumer groups. It shares protocol/, errors and clock with the client and
 nothing else, so that it checks the encoder instead of agreeing with it.
+
+Parts that are of use on their own, from any thread: `TimingWheel`, which runs what is due later, and
+`RequestPurgatory`, in which a `DelayedOperation` waits for one of its keys to change or to expire. An
+`ExpirationReaper` is the thread that drives a wheel where there is no event loop.
 """
 
+from kafkabuf.broker._purgatory import DelayedOperation, RequestPurgatory
+from kafkabuf.broker._timing_wheel import Timeout, TimerTask, TimingWheel
 from kafkabuf.broker.embedded import EmbeddedCluster
+from kafkabuf.broker.reaper import ExpirationReaper
 
-__all__ = ["EmbeddedCluster"]
+__all__ = [
+    "DelayedOperation",
+    "EmbeddedCluster",
+    "ExpirationReaper",
+    "RequestPurgatory",
+    "Timeout",
+    "TimerTask",
+    "TimingWheel",
+]
