@@ -63,7 +63,7 @@ def hostile_frames() -> list[tuple[str, bytes, str]]:
         ("count beyond the frame", frame(counts), "malformed metadata v9"),
         ("produce count beyond the frame", frame(produce_count), "malformed produce v9"),
         ("negative produce count", frame(negative), "malformed produce v3"),
-        ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "0 to 104857600 are allowed"),
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "0 to 1048576 are allowed"),
     ]
 
 

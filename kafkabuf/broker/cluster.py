@@ -9,21 +9,26 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from kafkabuf.broker.batch import Limits
 from kafkabuf.broker.control import Marker
 from kafkabuf.broker.faults import Faults
 from kafkabuf.broker.groups import OFFSETS_TOPIC, Groups
+from kafkabuf.broker.limits import ConnectionLimits
+from kafkabuf.broker.listener import Listener
 from kafkabuf.broker.log import PartitionLog
 from kafkabuf.broker.log_config import LogConfig, int_config
 from kafkabuf.broker.log_manager import LogManager
-from kafkabuf.broker.server import Connection, Listener
+from kafkabuf.broker.quotas import Quotas
+from kafkabuf.broker.request_log import RequestLog
+from kafkabuf.broker.security import Mechanisms, Security
+from kafkabuf.broker.server import Connection
 from kafkabuf.broker.timer import Timer
 from kafkabuf.broker.topics import NO_LEADER, Topic, check_name
 from kafkabuf.broker.transactions import Transactions
-from kafkabuf.clock import Clock
+from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
@@ -42,7 +47,8 @@ NO_NODE = -1
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """`retention_bytes` is per partition, None keeps everything; topics override it with the config retention.bytes.
-    `transaction_version` is the level of Kafka's feature transaction.version that clients are told: 2 for KIP-890."""
+    `transaction_version` is the level of Kafka's feature transaction.version that clients are told: 2 for KIP-890.
+    `request_log`: how many requests are remembered."""
 
     brokers: int
     auto_create_topics: bool
@@ -53,6 +59,18 @@ class ClusterConfig:
     ports: tuple[int, ...] | None
     verify_records: bool
     transaction_version: int = 2
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    security: Security = field(default_factory=Security)
+    request_log: int = 10_000
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What came to a node and went from it, frames with all that is in them."""
+
+    requests: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
 
 
 class Node:
@@ -64,6 +82,7 @@ class Node:
         self.host = host
         self.port = port
         self.connections: set[Connection] = set()
+        self.traffic = Traffic()
         self._listener: Listener | None = None
 
     @property
@@ -76,7 +95,7 @@ class Node:
     def start(self) -> None:
         """Listens; a port of 0 becomes the one the system gave, and stays the node's from then on."""
         if self._listener is None:
-            self._listener = Listener(self.host, self.port, lambda: Connection(self))
+            self._listener = Listener(self)
             self.port = self._listener.port
 
     async def stop(self) -> None:
@@ -95,9 +114,15 @@ class Cluster:
     def __init__(self, config: ClusterConfig, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
         self.clock = clock
+        # What clients may take their time for is of the real world, whatever the cluster takes the time to be.
+        self.network_clock: Clock = SystemClock()
         self.timer = Timer(loop, clock)
         self.faults = Faults()
         self.logs = LogManager(self.timer)
+        self.quotas = Quotas(clock)
+        self.request_log = RequestLog(config.request_log)
+        self.tls = config.security.ssl_context()
+        self.mechanisms = Mechanisms(config.security, clock) if config.security.sasl_mechanisms else None
         self.groups = Groups(self.timer)
         self.transactions = Transactions(
             self.timer, self.next_producer_id, self.write_marker, config.transaction_version
@@ -130,6 +155,13 @@ class Cluster:
     async def start_node(self, node_id: int) -> None:
         self.nodes[node_id].start()
         self._elect()
+
+    def cut_connections(self, node_id: int | None) -> int:
+        nodes = self.nodes.values() if node_id is None else (self.nodes[node_id],)
+        cut = [connection for node in nodes for connection in node.connections]
+        for connection in cut:
+            connection.abort()
+        return len(cut)
 
     def alive(self) -> list[int]:
         return [node.node_id for node in self.nodes.values() if node.alive]

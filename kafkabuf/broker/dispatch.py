@@ -20,10 +20,14 @@ from kafkabuf.protocol.schema import Buffer
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.request_log import LoggedRequest
 
 Frame = Sequence[Buffer]
+# A frame, None for no answer, or an awaitable of either.
+Answer = Frame | Awaitable[Frame | None] | None
 Handler = Callable[["Node", RequestHeader, Any], Any]
 
+_KEY = struct.Struct(">h")
 _PREFIX = struct.Struct(">hhi")
 _UNSUPPORTED_VERSION = 35
 
@@ -31,15 +35,16 @@ _UNSUPPORTED_VERSION = 35
 @dataclass(frozen=True, slots=True)
 class Api:
     """`decode` and `encode` default to kio's schemas: a handler then returns a mapping of plain values, or None to send
-    nothing. With `own_errors` the handler asks the fault queue by itself, else an injected error answers for it;
-    `fails_after` says that it knows of errors that are told once the request has been carried out."""
+    nothing. `encode` puts the throttle time, in milliseconds, into the answer. With `own_errors` the handler asks the
+    fault queue by itself, else an injected error answers for it; `fails_after` says that it knows of errors that are
+    told once the request has been carried out."""
 
     key: int
     min_version: int
     max_version: int
     handler: Handler
     decode: Callable[[Buffer, RequestHeader], Any]
-    encode: Callable[[RequestHeader, Any], Frame]
+    encode: Callable[[RequestHeader, Any, int], Frame]
     own_errors: bool
     fails_after: bool
 
@@ -47,8 +52,8 @@ class Api:
 APIS: dict[int, Api] = {}
 
 
-def _encode(header: RequestHeader, answer: Mapping[str, Any]) -> Frame:
-    entity = messages.build_response(header.api_key, header.version, **answer)
+def _encode(header: RequestHeader, answer: Mapping[str, Any], throttle_ms: int) -> Frame:
+    entity = messages.build_response(header.api_key, header.version, **{"throttle_time": throttle_ms, **answer})
     return (messages.encode_response(header.api_key, header.version, header.correlation_id, entity),)
 
 
@@ -58,7 +63,7 @@ def api(
     max_version: int,
     *,
     decode: Callable[[Buffer, RequestHeader], Any] = messages.decode_request_body,
-    encode: Callable[[RequestHeader, Any], Frame] = _encode,
+    encode: Callable[[RequestHeader, Any, int], Frame] = _encode,
     own_errors: bool = False,
     fails_after: bool = False,
 ) -> Callable[[Handler], Handler]:
@@ -73,43 +78,74 @@ def api(
     return register
 
 
-def dispatch(node: Node, frame: Buffer) -> tuple[int, Frame | Awaitable[Frame | None] | None]:
-    """The API key and the answer: a frame, None for no answer, or an awaitable of either.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that was read, and entered in the request log."""
 
-    InvalidRequestError or UnsupportedVersionError where there is nothing to do but close the connection.
-    """
+    api: Api
+    header: RequestHeader
+    body: Any
+    logged: LoggedRequest | None
+
+    def encode(self, answer: Any, throttle_ms: int = 0) -> Frame | None:
+        """The frame to answer with, None if `answer` is. The request log learns of its error."""
+        if self.logged is not None:
+            self.logged.note_answer(answer)
+        return None if answer is None else self.api.encode(self.header, answer, throttle_ms)
+
+
+def api_key(frame: Buffer) -> int:
+    """-1 if the frame is too short to have one."""
+    return int(_KEY.unpack_from(frame)[0]) if len(frame) >= _KEY.size else -1
+
+
+def open_request(node: Node, frame: Buffer) -> Request:
+    """InvalidRequestError or UnsupportedVersionError for what cannot be read."""
     if len(frame) < _PREFIX.size:
         raise InvalidRequestError(f"a request of {len(frame)} bytes: its header alone takes more")
-    key, version, correlation_id = _PREFIX.unpack_from(frame)
+    key, version, _ = _PREFIX.unpack_from(frame)
     found = APIS.get(key)
     if found is None:
         raise UnsupportedVersionError(f"API key {key} is not served here")
     if not found.min_version <= version <= found.max_version:
-        if key == messages.API_VERSIONS:
-            return key, _refuse_api_versions(correlation_id)
         raise UnsupportedVersionError(
             f"API key {key} version {version}: versions {found.min_version} to {found.max_version} are served"
         )
     header = messages.decode_request_header(frame)
     body = found.decode(frame, header)
-    faults = node.cluster.faults
-    if not found.own_errors and (code := faults.take_error(key)):
-        return key, found.encode(header, {"error_code": code})
-    answer = found.handler(node, header, body)
-    if not found.own_errors and (code := faults.take_error(key, after=True)):
+    return Request(found, header, body, node.cluster.request_log.add(node, header, body))
+
+
+def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0) -> tuple[int, Answer]:
+    """The API key and the answer, which tells the client to wait for `throttle_ms`.
+
+    InvalidRequestError or UnsupportedVersionError where there is nothing to do but close the connection.
+    """
+    key = api_key(frame)
+    if key == messages.API_VERSIONS and (refusal := _refuse_api_versions(frame)) is not None:
+        return key, refusal
+    request = open_request(node, frame)
+    faults, own_errors = node.cluster.faults, request.api.own_errors
+    if not own_errors and (code := faults.take_error(key)):
+        return key, request.encode({"error_code": code}, throttle_ms)
+    answer = request.api.handler(node, request.header, request.body)
+    if not own_errors and (code := faults.take_error(key, after=True)):
         answer = {"error_code": code}
     if inspect.isawaitable(answer):
-        return key, _later(found, header, answer)
-    return key, None if answer is None else found.encode(header, answer)
+        return key, _later(request, answer, throttle_ms)
+    return key, request.encode(answer, throttle_ms)
 
 
-async def _later(found: Api, header: RequestHeader, answer: Awaitable[Any]) -> Frame | None:
-    values = await answer
-    return None if values is None else found.encode(header, values)
+async def _later(request: Request, answer: Awaitable[Any], throttle_ms: int) -> Frame | None:
+    return request.encode(await answer, throttle_ms)
 
 
-def _refuse_api_versions(correlation_id: int) -> Frame:
+def _refuse_api_versions(frame: Buffer) -> Frame | None:
     """KIP-511: whatever version was asked for, the refusal is version 0 and names the versions that would do."""
+    found = APIS[messages.API_VERSIONS]
+    _, version, correlation_id = _PREFIX.unpack_from(frame) if len(frame) >= _PREFIX.size else (0, found.min_version, 0)
+    if found.min_version <= version <= found.max_version:
+        return None
     entity = messages.build_response(
         messages.API_VERSIONS, 0, error_code=_UNSUPPORTED_VERSION, api_keys=list(version_ranges())
     )

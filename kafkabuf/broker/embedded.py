@@ -10,14 +10,16 @@ from typing import Any, Self, TypeVar
 
 from kafkabuf.broker import apis
 from kafkabuf.broker.cluster import Cluster, ClusterConfig
-from kafkabuf.broker.dispatch import APIS
+from kafkabuf.broker.controls import FaultControls, TrafficControls
+from kafkabuf.broker.limits import ConnectionLimits
+from kafkabuf.broker.security import Security
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ClosedError, ConfigError
 
 T = TypeVar("T")
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(FaultControls, TrafficControls):
     """N Kafka nodes on loopback, in one background thread. A context manager; or call `start` and `stop`.
 
         with EmbeddedCluster(brokers=3) as cluster:
@@ -29,6 +31,8 @@ class EmbeddedCluster:
     `retention_bytes` is per partition. `verify_records` has every magic 2 batch read record by record on arrival, as
     Kafka does: a few microseconds each. `transaction_version` is Kafka's feature transaction.version: with 2 clients
     that know of KIP-890 do their transactions so, with 0 as of old. With a `ManualClock`, call `tick` after moving it.
+    `security` is for TLS and SASL, `limits` for what clients may ask of a node; `request_log` is how many requests
+    `requests` looks back on.
     """
 
     def __init__(
@@ -43,6 +47,9 @@ class EmbeddedCluster:
         ports: Sequence[int] | None = None,
         verify_records: bool = False,
         transaction_version: int = 2,
+        security: Security | None = None,
+        limits: ConnectionLimits | None = None,
+        request_log: int = 10_000,
         clock: Clock | None = None,
     ) -> None:
         if brokers < 1:
@@ -51,6 +58,8 @@ class EmbeddedCluster:
             raise ConfigError(f"{len(ports)} ports for {brokers} brokers: give one for each, or none")
         if transaction_version not in (0, 1, 2):
             raise ConfigError(f"transaction_version={transaction_version}: 0, 1 and 2 are known")
+        if request_log < 0:
+            raise ConfigError(f"request_log={request_log}: 0 and above are allowed")
         self._config = ClusterConfig(
             brokers,
             auto_create_topics,
@@ -61,6 +70,9 @@ class EmbeddedCluster:
             tuple(ports) if ports is not None else None,
             verify_records,
             transaction_version,
+            limits or ConnectionLimits(),
+            security or Security(),
+            request_log,
         )
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -70,7 +82,7 @@ class EmbeddedCluster:
     # ---- lifecycle
 
     def start(self) -> Self:
-        """Returns when every node listens. OSError if a port is taken."""
+        """Returns when every node listens. OSError if a port is taken, ConfigError if files of TLS will not do."""
         if self._thread is not None:
             raise ClosedError("the cluster is running; stop it before starting it again")
         apis.load()
@@ -173,38 +185,6 @@ class EmbeddedCluster:
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Makes a node the leader; the epoch rises, parked requests to the old one are answered."""
         self._call(lambda c: c.topic(topic).partition(partition).move_to(node_id))
-
-    def fail_next(
-        self, api_key: int, error_code: int, times: int = 1, topic: str | None = None, *, after: bool = False
-    ) -> None:
-        """The next `times` requests of an API are answered with an error, and nothing else happens.
-
-        With `topic` only requests that name it count and only its partitions fail (Produce, Fetch, Metadata,
-        ListOffsets). With `after` the request is carried out before it is answered so: for Produce the records are in
-        the log (Produce, and all APIs that do not name topics, those of transactions among them).
-        """
-        if after and not (api_key in APIS and APIS[api_key].fails_after):
-            raise ConfigError(f"requests of API key {api_key} cannot fail after they were carried out")
-        self._call(lambda c: c.faults.fail(api_key, error_code, times, topic, after))
-
-    def delay_next(self, api_key: int, seconds: float, times: int = 1) -> None:
-        """The next `times` answers of an API are held back; what was asked for has happened by then."""
-        self._call(lambda c: c.faults.delay(api_key, seconds, times))
-
-    def drop_next(self, api_key: int, times: int = 1) -> None:
-        """The next `times` requests of an API are carried out, but instead of an answer the connection is closed."""
-        self._call(lambda c: c.faults.drop(api_key, times))
-
-    def hold_markers(self) -> None:
-        """From now on transactions that are to end stay so: CONCURRENT_TRANSACTIONS for whoever wants to go on."""
-        self._call(lambda c: c.transactions.hold())
-
-    def release_markers(self) -> None:
-        """Transactions that were held end, and later ones at once."""
-        self._call(lambda c: c.transactions.release())
-
-    def clear_faults(self) -> None:
-        self._call(lambda c: c.faults.clear())
 
     def tick(self) -> None:
         """Runs what a moved `ManualClock` has made due."""

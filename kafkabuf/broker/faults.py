@@ -1,4 +1,4 @@
-"""Faults on demand: error codes, delays and lost answers for the next requests of an API. Thread: the event loop."""
+"""Faults on demand: errors, delays, throttling, lost answers and cut connections. Thread: the event loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,27 @@ class _Fault:
     after: bool = False
 
 
+@dataclass(slots=True)
+class _Cut:
+    """The connection to `node_id` (None: any) over which the last of `remaining` bytes passes is closed."""
+
+    remaining: int
+    node_id: int | None
+
+
 class Faults:
     """One queue per kind and API key. A fault counts requests, not partitions: one with a topic waits for a request
-    that names the topic, and then fails that topic's partitions only."""
+    that names the topic, and then fails that topic's partitions only. Latencies stay until they are taken back."""
 
     def __init__(self) -> None:
         self._errors: dict[int, list[_Fault]] = {}
         self._delays: dict[int, list[_Fault]] = {}
         self._drops: dict[int, list[_Fault]] = {}
+        self._throttles: dict[int, list[_Fault]] = {}
+        # By API key and node, None for all of them.
+        self._latencies: dict[tuple[int | None, int | None], float] = {}
+        self._received: list[_Cut] = []
+        self._sent: list[_Cut] = []
 
     def fail(self, api_key: int, error_code: int, times: int, topic: str | None, after: bool = False) -> None:
         self._errors.setdefault(api_key, []).append(_Fault(error_code, times, topic, after))
@@ -30,12 +43,23 @@ class Faults:
         self._delays.setdefault(api_key, []).append(_Fault(seconds, times))
 
     def drop(self, api_key: int, times: int) -> None:
-        self._drops.setdefault(api_key, []).append(_Fault(0, times))
+        self._drops.setdefault(api_key, []).append(_Fault(1, times))
+
+    def throttle(self, api_key: int, throttle_ms: int, times: int) -> None:
+        self._throttles.setdefault(api_key, []).append(_Fault(throttle_ms, times))
+
+    def set_latency(self, seconds: float, api_key: int | None, node_id: int | None) -> None:
+        self._latencies[api_key, node_id] = seconds
+        if not seconds:
+            del self._latencies[api_key, node_id]
+
+    def cut_after(self, nbytes: int, node_id: int | None, sent: bool) -> None:
+        (self._sent if sent else self._received).append(_Cut(nbytes, node_id))
 
     def clear(self) -> None:
-        self._errors.clear()
-        self._delays.clear()
-        self._drops.clear()
+        queues = (self._errors, self._delays, self._drops, self._throttles, self._latencies, self._received, self._sent)
+        for each in queues:
+            each.clear()
 
     def take_errors(self, api_key: int, topics: Collection[str] = (), *, after: bool = False) -> dict[str | None, int]:
         """The next error for a request that names `topics`: {topic: code}, or {None: code} for all of the request.
@@ -50,19 +74,37 @@ class Faults:
         """The error code for a whole request, 0 for none."""
         return next(iter(self.take_errors(api_key, after=after).values()), 0)
 
-    def take_delay(self, api_key: int) -> float:
-        """Seconds by which to hold back the answer."""
-        for fault in self._delays.get(api_key, ()):
-            _use(self._delays, api_key, fault)
-            return fault.value
-        return 0.0
+    def take_delay(self, api_key: int, node_id: int) -> float:
+        """Seconds by which to hold back the answer: latencies of the API and the node add up."""
+        lasting = sum(
+            seconds
+            for (key, node), seconds in self._latencies.items()
+            if key in (None, api_key) and node in (None, node_id)
+        )
+        return lasting + _next(self._delays, api_key)
+
+    def take_throttle(self, api_key: int) -> int:
+        """Milliseconds for which the client is to leave the node alone."""
+        return int(_next(self._throttles, api_key))
 
     def take_drop(self, api_key: int) -> bool:
         """Whether to close the connection instead of answering."""
-        for fault in self._drops.get(api_key, ()):
-            _use(self._drops, api_key, fault)
-            return True
-        return False
+        return bool(_next(self._drops, api_key))
+
+    def take_received(self, node_id: int, nbytes: int) -> int:
+        """How many of so many bytes arrive before the connection is cut."""
+        return _pass(self._received, node_id, nbytes) if self._received else nbytes
+
+    def take_sent(self, node_id: int, nbytes: int) -> int:
+        """How many of so many bytes still leave before the connection is cut."""
+        return _pass(self._sent, node_id, nbytes) if self._sent else nbytes
+
+
+def _next(queues: dict[int, list[_Fault]], api_key: int) -> float:
+    for fault in queues.get(api_key, ()):
+        _use(queues, api_key, fault)
+        return fault.value
+    return 0.0
 
 
 def _use(queues: dict[int, list[_Fault]], api_key: int, fault: _Fault) -> None:
@@ -71,3 +113,15 @@ def _use(queues: dict[int, list[_Fault]], api_key: int, fault: _Fault) -> None:
         queues[api_key].remove(fault)
         if not queues[api_key]:
             del queues[api_key]
+
+
+def _pass(cuts: list[_Cut], node_id: int, nbytes: int) -> int:
+    """The first cut that concerns the node counts; those behind it begin when it has taken effect and is gone."""
+    for cut in cuts:
+        if cut.node_id in (None, node_id):
+            cut.remaining -= nbytes
+            if cut.remaining < 0:
+                cuts.remove(cut)
+                return nbytes + cut.remaining
+            break
+    return nbytes

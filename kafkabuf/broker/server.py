@@ -1,8 +1,8 @@
 """Framing: one connection of a client to a node. Thread: the event loop.
 
 Requests of one connection are answered one after the other, in the order they came, as Kafka does. While one waits (a
-long poll, a group's rebalance) or the client does not read its answers, no more is read than the next request; other
-connections go on.
+long poll, a group's rebalance), the connection is muted (throttling, KIP-219) or the client does not read its answers,
+no more is read than the next request; other connections go on.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import socket
 import struct
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabuf.broker.dispatch import Frame, dispatch
+from kafkabuf.broker.authenticator import Authenticator
+from kafkabuf.broker.dispatch import Answer, Frame, api_key, dispatch
+from kafkabuf.broker.limits import MAX_FRAME, MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
 from kafkabuf.errors import InvalidRequestError, KafkaError
+from kafkabuf.protocol.messages import PRODUCE
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.timer import Timeout
 
 log = logging.getLogger("kafkabuf.broker")
 
-# Kafka's socket.request.max.bytes.
-MAX_FRAME = 100 * 1024 * 1024
+# An idle connection costs no more than this; the first bytes of a larger request make it _INITIAL.
+_IDLE = 512
 _INITIAL = 16 * 1024
 # Memory follows the bytes that have come, not those announced: the buffer grows by this much or to twice what is in it.
 _STEP = 1024 * 1024
@@ -33,60 +35,17 @@ _STEP = 1024 * 1024
 _KEEP = 2 * 1024 * 1024
 # Unread answers beyond this stop further requests of the connection from being served.
 _HIGH_WATER = 1024 * 1024
-_BACKLOG = 1024
-_ACCEPT_RETRY_SECONDS = 1.0
 _LENGTH = struct.Struct(">i")
+_KEY = struct.Struct(">h")
+_CUT = "cut after as many bytes as asked for"
 
 
-class Listener:
-    """A listening socket and the connections being made from it. `close` returns when each of those has its protocol.
+class _Sequel(NamedTuple):
+    """What follows on a request's answer: none goes out (`drop`), the connection is closed, and why, or it is muted."""
 
-    asyncio's own Server forgets, unclosed, what it has accepted but not yet served when it is closed.
-    """
-
-    def __init__(self, host: str, port: int, protocol: Callable[[], asyncio.BufferedProtocol]) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        self._socket.setblocking(False)
-        self._protocol = protocol
-        self._loop = asyncio.get_running_loop()
-        self._accepting: set[asyncio.Task[None]] = set()
-        self._resume: asyncio.TimerHandle | None = None
-        self._listen()
-
-    @property
-    def port(self) -> int:
-        return int(self._socket.getsockname()[1])
-
-    def _listen(self) -> None:
-        self._resume = None
-        self._loop.add_reader(self._socket, self._accept)
-
-    def _accept(self) -> None:
-        try:
-            accepted, _ = self._socket.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            # Most likely there are no file descriptors left: the socket stays readable, so look away for a while.
-            log.warning("cannot accept a connection on port %d: %s", self.port, error)
-            self._loop.remove_reader(self._socket)
-            self._resume = self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen)
-            return
-        accepted.setblocking(False)
-        task = self._loop.create_task(self._connect(accepted))
-        self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
-
-    async def _connect(self, accepted: socket.socket) -> None:
-        await self._loop.connect_accepted_socket(self._protocol, accepted)
-
-    async def close(self) -> None:
-        if self._resume is not None:
-            self._resume.cancel()
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
-        await asyncio.gather(*self._accepting, return_exceptions=True)
+    drop: bool
+    close: str | None
+    throttle_ms: int
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -95,14 +54,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._clock = node.cluster.network_clock
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
-        self._buffer = bytearray(_INITIAL)
+        mechanisms = node.cluster.mechanisms
+        self._authenticator = None if mechanisms is None else Authenticator(node, mechanisms)
+        self._buffer = bytearray(_IDLE)
         self._start = self._end = 0
         self._waiting: asyncio.Task[None] | None = None
+        self._muted: Timeout | None = None
         self._writable = True
         self._reading = True
         self._closing = False
+        # When bytes last came, or were last taken by a client that lagged behind; when the first byte of the request
+        # under way came, None while there is none.
+        self._opened = self._active = self._clock.monotonic()
+        self._partial: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -116,11 +83,22 @@ class Connection(asyncio.BufferedProtocol):
         self._node.connections.discard(self)
         if self._waiting is not None:
             self._waiting.cancel()
+        if self._muted is not None:
+            self._muted.cancel()
 
     def abort(self) -> None:
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def parked(self) -> bool:
+        """Whether a request waits here for something to happen."""
+        return self._waiting is not None
+
+    @property
+    def _held_up(self) -> bool:
+        return self._waiting is not None or self._muted is not None or not self._writable
 
     # ---- bytes in
 
@@ -138,28 +116,41 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer, self._start, self._end = larger, 0, held
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._end += nbytes
+        self._active = self._clock.monotonic()
+        allowed = self._node.cluster.faults.take_received(self._node.node_id, nbytes)
+        self._end += allowed
+        self._node.traffic.bytes_in += allowed
         self._serve()
+        if allowed < nbytes:
+            self._close(_CUT)
 
     def _next_frame(self) -> memoryview | None:
         held = self._end - self._start
         if held < _LENGTH.size:
             return None
         (size,) = _LENGTH.unpack_from(self._buffer, self._start)
-        if not 0 <= size <= MAX_FRAME:
-            raise InvalidRequestError(f"a request of {size} bytes: 0 to {MAX_FRAME} are allowed")
+        self._check_size(size, held)
         if held < _LENGTH.size + size:
             return None
         first = self._start + _LENGTH.size
         self._start = first + size
+        self._partial = None
         return memoryview(self._buffer)[first : first + size]
+
+    def _check_size(self, size: int, held: int) -> None:
+        most = MAX_FRAME if self._authenticator is None or self._authenticator.authenticated else MAX_UNAUTHENTICATED
+        has_key = held >= _LENGTH.size + _KEY.size
+        if has_key and _KEY.unpack_from(self._buffer, self._start + _LENGTH.size)[0] != PRODUCE:
+            most = min(most, MAX_WITHOUT_RECORDS)
+        if not 0 <= size <= most:
+            raise InvalidRequestError(f"a request of {size} bytes: 0 to {most} are allowed")
 
     # ---- requests, answers
 
     def _serve(self) -> None:
         """Answers what has come, until a request has to wait or the client does not read."""
         try:
-            while not self._closing and self._waiting is None and self._writable:
+            while not self._closing and not self._held_up:
                 frame = self._next_frame()
                 if frame is None:
                     break
@@ -167,49 +158,77 @@ class Connection(asyncio.BufferedProtocol):
         except KafkaError as error:
             self._close(str(error))
         except Exception:
-            log.exception("node %d: a request from %s failed, closing", self._node.node_id, self._peer)
-            self.abort()
+            self._fail()
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > _KEEP:
                 self._buffer = bytearray(_INITIAL)
+        self._note_partial()
         self._read_or_pause()
 
-    def _answer(self, frame: memoryview) -> None:
-        key, answer = dispatch(self._node, frame)
-        faults = self._node.cluster.faults
-        delay, drop = faults.take_delay(key), faults.take_drop(key)
-        if inspect.isawaitable(answer) or delay:
-            self._waiting = asyncio.get_running_loop().create_task(self._answer_later(answer, delay, drop))
-        else:
-            self._send(answer, drop)
+    def _note_partial(self) -> None:
+        """While we are held up the rest of a request is not read, and its client not to blame."""
+        if self._start == self._end or self._held_up:
+            self._partial = None
+        elif self._partial is None:
+            self._partial = self._active
 
-    async def _answer_later(self, answer: Frame | Awaitable[Frame | None] | None, delay: float, drop: bool) -> None:
+    def _answer(self, frame: memoryview) -> None:
+        cluster, key = self._node.cluster, api_key(frame)
+        self._node.traffic.requests += 1
+        throttle_ms = max(cluster.faults.take_throttle(key), cluster.quotas.charge(key, frame))
+        reply = None if self._authenticator is None else self._authenticator.take(key, frame)
+        answer = reply.frame if reply is not None else dispatch(self._node, frame, throttle_ms)[1]
+        end = "the answer is dropped, as asked for" if cluster.faults.take_drop(key) else None
+        sequel = _Sequel(end is not None, end or (reply and reply.refusal), throttle_ms)
+        delay = cluster.faults.take_delay(key, self._node.node_id)
+        if inspect.isawaitable(answer) or delay:
+            self._waiting = asyncio.get_running_loop().create_task(self._answer_later(answer, delay, sequel))
+        else:
+            self._send(answer, sequel)
+
+    async def _answer_later(self, answer: Answer, delay: float, sequel: _Sequel) -> None:
         try:
             frame = await answer if inspect.isawaitable(answer) else answer
             if delay:
                 await self._node.cluster.timer.sleep(delay)
-            self._send(frame, drop)
+            self._send(frame, sequel)
         except KafkaError as error:
             self._close(str(error))
         except Exception:
-            log.exception("node %d: a request from %s failed, closing", self._node.node_id, self._peer)
-            self.abort()
+            self._fail()
         self._waiting = None
         self._serve()
 
-    def _send(self, frame: Frame | None, drop: bool) -> None:
-        if drop:
-            self._close("the answer is dropped, as asked for")
-        elif frame is not None and self._transport is not None and not self._closing:
-            size = sum(map(len, frame))
-            self._transport.write(b"".join((_LENGTH.pack(size), *frame)))
+    def _send(self, frame: Frame | None, sequel: _Sequel) -> None:
+        if frame is not None and not sequel.drop and self._transport is not None and not self._closing:
+            self._write(self._transport, b"".join((_LENGTH.pack(sum(map(len, frame))), *frame)))
+        if sequel.close is not None:
+            self._close(sequel.close)
+        elif sequel.throttle_ms and not self._closing:
+            self._muted = self._node.cluster.timer.after(sequel.throttle_ms / 1000, self._unmute)
+
+    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
+        allowed = self._node.cluster.faults.take_sent(self._node.node_id, len(data))
+        self._node.traffic.bytes_out += allowed
+        transport.write(data if allowed == len(data) else data[:allowed])
+        if allowed < len(data):
+            self._close(_CUT)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._serve()
 
     def _close(self, reason: str) -> None:
         log.warning("node %d: closing the connection from %s: %s", self._node.node_id, self._peer, reason)
         self._closing = True
+        self._active = self._clock.monotonic()
         if self._transport is not None:
             self._transport.close()
+
+    def _fail(self) -> None:
+        log.exception("node %d: a request from %s failed, closing", self._node.node_id, self._peer)
+        self.abort()
 
     # ---- back-pressure
 
@@ -218,15 +237,43 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._active = self._clock.monotonic()
         self._serve()
 
     def _read_or_pause(self) -> None:
         """Reading stops only when bytes are waiting for an earlier request: a lone long poll costs no system call."""
-        held_up = self._waiting is not None or not self._writable
-        reading = not held_up or self._end - self._start < _INITIAL
+        reading = not self._held_up or self._end - self._start < _INITIAL
         if self._transport is not None and not self._closing and reading != self._reading:
             self._reading = reading
             if reading:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    # ---- those that overstay
+
+    def check_overdue(self) -> None:
+        """Closes the connection if its client has had all the time that it may take."""
+        if (reason := self._overdue()) is not None:
+            if not self._closing:
+                log.warning("node %d: closing the connection from %s: %s", self._node.node_id, self._peer, reason)
+            self.abort()
+
+    def _overdue(self) -> str | None:
+        limits, now = self._node.cluster.config.limits, self._clock.monotonic()
+
+        def over(since: float, allowed_ms: int) -> bool:
+            return now - since > allowed_ms / 1000
+
+        if self._closing:
+            return "it does not take its last answer" if over(self._active, limits.request_receive_timeout_ms) else None
+        if self._waiting is not None or self._muted is not None:
+            return None
+        if self._partial is not None and over(self._partial, limits.request_receive_timeout_ms):
+            return f"a request took longer than {limits.request_receive_timeout_ms} ms to come"
+        stranger = self._authenticator is not None and not self._authenticator.authenticated
+        if stranger and over(self._opened, limits.authentication_timeout_ms):
+            return f"not authenticated after {limits.authentication_timeout_ms} ms"
+        if over(self._active, limits.connections_max_idle_ms):
+            return f"idle for longer than {limits.connections_max_idle_ms} ms"
+        return None

@@ -124,13 +124,16 @@ def _pass_forgotten(cursor: Cursor, version: int) -> None:
 
 
 def encode_response(
-    header: RequestHeader, topics: list[tuple[str | UUID, list[FetchedPartition]]], error_code: int = 0
+    header: RequestHeader,
+    topics: list[tuple[str | UUID, list[FetchedPartition]]],
+    error_code: int = 0,
+    throttle_ms: int = 0,
 ) -> list[Buffer]:
     """The frame as a list of buffers, so that records are not copied here. The session id is always 0: no session."""
     version, flexible = header.version, header.version >= FIRST_FLEXIBLE
     parts: list[Buffer] = []
     out = bytearray(encode_response_header(FETCH, version, header.correlation_id))
-    out += _THROTTLE(0)
+    out += _THROTTLE(throttle_ms)
     if version >= 7:
         out += _SESSION(error_code, 0)
     put_count(out, len(topics), flexible)

@@ -33,10 +33,10 @@ _FETCH_SESSION_ID_NOT_FOUND = 70
 _READ_COMMITTED = 1
 
 
-def _encode(header: RequestHeader, answer: Answer | int) -> Frame:
+def _encode(header: RequestHeader, answer: Answer | int, throttle_ms: int) -> Frame:
     if isinstance(answer, int):
-        return fetch.encode_response(header, [], answer)
-    return fetch.encode_response(header, answer)
+        return fetch.encode_response(header, [], answer, throttle_ms)
+    return fetch.encode_response(header, answer, 0, throttle_ms)
 
 
 @api(FETCH, fetch.MIN_VERSION, fetch.MAX_VERSION, decode=fetch.decode_request, encode=_encode, own_errors=True)

@@ -47,8 +47,8 @@ _FIRST_OF_VERSION_2 = 12
 _HINTED = (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code)
 
 
-def _encode(header: RequestHeader, answer: ProduceResponse) -> Frame:
-    return (produce.encode_response(header, answer),)
+def _encode(header: RequestHeader, answer: ProduceResponse, throttle_ms: int) -> Frame:
+    return (produce.encode_response(header, answer, throttle_ms),)
 
 
 @api(

@@ -1,0 +1,18 @@
+"""SaslAuthenticate (key 36), versions 0 to 2. After a SaslHandshake authenticator.py answers; here there was none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.errors import IllegalSaslStateError
+from kafkabuf.protocol.messages import SASL_AUTHENTICATE, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(SASL_AUTHENTICATE, 0, 2)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    reason = "tokens come after a SaslHandshake that names their mechanism"
+    return {"error_code": IllegalSaslStateError.code, "error_message": reason}

@@ -1,0 +1,18 @@
+"""SaslHandshake (key 17), versions 0 and 1. On a connection that may begin to authenticate authenticator.py answers it;
+here it comes without SASL, or too soon after the last time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.errors import IllegalSaslStateError
+from kafkabuf.protocol.messages import SASL_HANDSHAKE, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(SASL_HANDSHAKE, 0, 1)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    return {"error_code": IllegalSaslStateError.code}
