@@ -3,11 +3,29 @@
 listener.py accepts, server.py frames, authenticator.py lets in, dispatch.py finds the handler under apis/ (one file per
 API key), cluster.py and topics.py hold who leads what, log.py the records, groups.py the consumer groups. It shares
 protocol/, errors and clock with the client and nothing else, so that it checks the encoder instead of agreeing with it.
+
+Parts that are of use on their own, from any thread: `TimingWheel`, which runs what is due later, and
+`RequestPurgatory`, in which a `DelayedOperation` waits for one of its keys to change or to expire. An
+`ExpirationReaper` is the thread that drives a wheel where there is no event loop.
 """
 
+from kafkabuf.broker._purgatory import DelayedOperation, RequestPurgatory
+from kafkabuf.broker._timing_wheel import Timeout, TimerTask, TimingWheel
 from kafkabuf.broker.embedded import EmbeddedCluster
 from kafkabuf.broker.limits import ConnectionLimits
+from kafkabuf.broker.reaper import ExpirationReaper
 from kafkabuf.broker.request_log import LoggedRequest
 from kafkabuf.broker.security import Security
 
-__all__ = ["ConnectionLimits", "EmbeddedCluster", "LoggedRequest", "Security"]
+__all__ = [
+    "ConnectionLimits",
+    "DelayedOperation",
+    "EmbeddedCluster",
+    "ExpirationReaper",
+    "LoggedRequest",
+    "RequestPurgatory",
+    "Security",
+    "Timeout",
+    "TimerTask",
+    "TimingWheel",
+]
