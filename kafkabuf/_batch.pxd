@@ -74,6 +74,7 @@ cdef class Batch:
     cdef int start_read(self) except -1
     cdef int claim(self) except -1
     cdef int unclaim(self) except -1
+    cpdef bint complete(self, int64_t base_offset, int64_t log_append_time) except -1
     cdef int settle(self) except -1
     cdef int give_back(self) except -1
     cdef object error_of(self, RecordFuture future)

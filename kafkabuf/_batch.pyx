@@ -11,7 +11,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
@@ -158,7 +158,7 @@ cdef class Batch:
 
     # ---- the outcome -------------------------------------------------------------------------------------------------
 
-    def complete(self, base_offset, log_append_time):
+    cpdef bint complete(self, int64_t base_offset, int64_t log_append_time) except -1:
         """The broker has it. False when another outcome was first."""
         if not __sync_bool_compare_and_swap(&self.outcome, PENDING, SUCCEEDED):
             return False

@@ -1,6 +1,8 @@
 # cython: language_level=3
 """The Sender's turn: what is done in every one. What is done when something went wrong is sender.py's."""
 
+from libc.stdint cimport int64_t
+
 from kafkabuf._accumulator cimport PartitionQueue
 from kafkabuf._batch cimport Batch
 from kafkabuf._drain cimport DrainCore
@@ -45,4 +47,4 @@ cdef class SenderCore:
     cdef bint settle(self, ProduceRequest request, object completion) except -1
     cdef bint on_answer(self, ProduceRequest request, object completion) except -1
     cdef int take_back(self, object node_id) except -1
-    cdef int complete(self, PartitionQueue queue, Batch batch, base_offset, log_append_time) except -1
+    cdef int complete(self, PartitionQueue queue, Batch batch, int64_t base_offset, int64_t log_append_time) except -1

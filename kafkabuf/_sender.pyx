@@ -3,16 +3,18 @@
 
 cimport cython
 from libc.math cimport INFINITY
+from libc.stdint cimport int64_t
 
 from kafkabuf._accumulator cimport PartitionQueue
 from kafkabuf._batch cimport PENDING, Batch
 from kafkabuf._drain cimport DrainCore, Ready
 from kafkabuf._metrics cimport ProducerStats
 from kafkabuf.network._frame cimport Frame
+from kafkabuf.protocol._produce cimport PartitionAnswer, ProduceAnswer, build_request, parse_response
 
 from kafkabuf.errors import AuthenticationError, CorruptMessageError, UnsupportedVersionError, error_for_code
 from kafkabuf.network._client import Request
-from kafkabuf.protocol._produce import PRODUCE, VERSIONS_BY_MAGIC, build_request, parse_response
+from kafkabuf.protocol._produce import PRODUCE, VERSIONS_BY_MAGIC
 
 # Metadata forgets topics that nobody has used for minutes: often enough.
 cdef double KEEP_FRESH_EVERY = 1.0
@@ -26,11 +28,6 @@ cdef tuple LEADS_NO_MORE = (6, 74)  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOC
 @cython.final
 cdef class ProduceRequest:
     """What a Produce request carries: the context of its Completion."""
-
-    def __cinit__(self, SenderCore sender, int version, list batches):
-        self.sender = sender
-        self.version = version
-        self.batches = batches
 
     cpdef Frame build(self, int correlation_id):
         cdef SenderCore s = self.sender
@@ -134,7 +131,10 @@ cdef class SenderCore:
         except UnsupportedVersionError as error:
             self._fail_unsupported(batches, error)
             return 0
-        request = ProduceRequest.__new__(ProduceRequest, self, version, batches)
+        request = ProduceRequest.__new__(ProduceRequest)
+        request.sender = self
+        request.version = version
+        request.batches = batches
         for batch in batches:
             self.count_in_flight(batch, 1)
         self._client.send(node_id, Request(PRODUCE, version, request.build, request, self.acks != 0))
@@ -204,6 +204,8 @@ cdef class SenderCore:
 
     cdef bint on_answer(self, ProduceRequest request, object completion) except -1:
         cdef Batch batch
+        cdef ProduceAnswer answers
+        cdef PartitionAnswer answer
         cdef Py_ssize_t expected = len(request.batches)
         cdef dict leaders = None
         cdef bint has_all = True
@@ -241,7 +243,9 @@ cdef class SenderCore:
             self._client.fail_connection(completion.node_id, error)
         return has_all
 
-    cdef int complete(self, PartitionQueue queue, Batch batch, base_offset, log_append_time) except -1:
+    cdef int complete(
+        self, PartitionQueue queue, Batch batch, int64_t base_offset, int64_t log_append_time
+    ) except -1:
         queue.proven = True
         if self._producer_state is not None:
             self._producer_state.completed(queue, batch)

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Inline leaves of the hot path: big-endian stores, varints, fields, CRCs, murmur2.
+"""Inline leaves of the hot path: big-endian stores and loads, varints, fields, CRCs, murmur2.
 
 Capacity contract: no leaf checks bounds. Whoever calls has sized the record first and knows that it fits.
 """
@@ -66,6 +66,26 @@ cdef inline uint8_t* put_i64(uint8_t* p, int64_t v) noexcept nogil:
 cdef inline uint8_t* put_bytes(uint8_t* p, const void* data, size_t n) noexcept nogil:
     memcpy(p, data, n)
     return p + n
+
+
+# ---- big-endian loads ------------------------------------------------------------------------------------------------
+
+cdef inline int16_t get_i16(const uint8_t* p) noexcept nogil:
+    cdef uint16_t found
+    memcpy(&found, p, 2)
+    return <int16_t>kb_bswap16(found)
+
+
+cdef inline int32_t get_i32(const uint8_t* p) noexcept nogil:
+    cdef uint32_t found
+    memcpy(&found, p, 4)
+    return <int32_t>kb_bswap32(found)
+
+
+cdef inline int64_t get_i64(const uint8_t* p) noexcept nogil:
+    cdef uint64_t found
+    memcpy(&found, p, 8)
+    return <int64_t>kb_bswap64(found)
 
 
 # ---- varints (seven bits a byte, least significant first; signed ones zig-zag) ---------------------------------------

@@ -24,10 +24,13 @@ Answer::
 The tags numbered 0 are of version 10 (KIP-951): a broker that leads no more says who does.
 """
 
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kafkabuf._batch cimport Batch
-from kafkabuf._wire cimport put_bytes, put_i16, put_i32, put_i8, put_uvarint
+from kafkabuf._wire cimport get_i16, get_i32, get_i64, put_bytes, put_i16, put_i32, put_i8, put_uvarint
 from kafkabuf.network._frame cimport Frame
 
 from kafkabuf.errors import CorruptMessageError
@@ -42,20 +45,20 @@ cdef inline uint8_t* put_count(uint8_t* p, int64_t n, bint flexible) noexcept no
     return put_uvarint(p, <uint64_t>(n + 1)) if flexible else put_i32(p, <int32_t>n)
 
 
-cdef inline uint8_t* put_string(uint8_t* p, bytes text, bint flexible) noexcept:
+cdef inline uint8_t* put_string(uint8_t* p, const char* text, Py_ssize_t size, bint flexible) noexcept nogil:
     if flexible:
-        p = put_uvarint(p, <uint64_t>(len(text) + 1))
+        p = put_uvarint(p, <uint64_t>(size + 1))
     else:
-        p = put_i16(p, <int16_t>len(text))
-    return put_bytes(p, <const char*>text, len(text))
+        p = put_i16(p, <int16_t>size)
+    return put_bytes(p, text, <size_t>size)
 
 
 cdef inline uint8_t* put_tags(uint8_t* p, bint flexible) noexcept nogil:
     return put_uvarint(p, 0) if flexible else p
 
 
-def build_request(int version, int correlation_id, bytes client_id, int acks, int timeout_ms, list batches,
-                  bytes transactional_id=None):
+cpdef Frame build_request(int version, int correlation_id, bytes client_id, int acks, int timeout_ms, list batches,
+                          bytes transactional_id=None):
     """A Frame with one Produce request of `batches`, all for one node, at most one of each partition.
 
     Every batch gets a reader; who gives the frame away calls `end_read` on each once it is written or dropped.
@@ -63,25 +66,32 @@ def build_request(int version, int correlation_id, bytes client_id, int acks, in
     cdef bint flexible = version >= 9
     cdef dict topics = {}
     cdef Batch batch
-    for batch in batches:
-        topics.setdefault(batch.topic, []).append(batch)
-    cdef dict names = {name: name.encode() for name in topics}
+    cdef const char* text
+    cdef Py_ssize_t size
     # Never more than 24 bytes a partition or topic besides the name, and 64 for what stands before.
-    cdef Py_ssize_t names_size = sum(map(len, names.values()))
-    cdef Py_ssize_t ids_size = len(client_id) + (0 if transactional_id is None else len(transactional_id))
-    cdef bytearray head = bytearray(64 + ids_size + 24 * (len(batches) + len(topics)) + names_size)
-    cdef uint8_t* begin = <uint8_t*><char*>head
+    cdef Py_ssize_t room = 64 + len(client_id) + (0 if transactional_id is None else len(transactional_id))
+    for batch in batches:
+        group = topics.get(batch.topic)
+        if group is None:
+            group = topics[batch.topic] = []
+            PyUnicode_AsUTF8AndSize(batch.topic, &size)
+            room += 24 + size
+        (<list>group).append(batch)
+        room += 24
+    cdef bytes head = PyBytes_FromStringAndSize(NULL, room)
+    cdef uint8_t* begin = <uint8_t*>PyBytes_AS_STRING(head)
     cdef uint8_t* p = put_header(begin, version, correlation_id, client_id, transactional_id, acks, timeout_ms)
-    cdef Frame frame = Frame()
+    cdef Frame frame = Frame.__new__(Frame)
     cdef int64_t records = 0
     frame.own(head)
     frame.own(batches)
     cdef uint8_t* span = begin
     p = put_count(p, len(topics), flexible)
     for name, group in topics.items():
-        p = put_string(p, names[name], flexible)
-        p = put_count(p, len(group), flexible)
-        for batch in group:
+        text = PyUnicode_AsUTF8AndSize(name, &size)
+        p = put_string(p, text, size, flexible)
+        p = put_count(p, len(<list>group), flexible)
+        for batch in <list>group:
             p = put_i32(p, batch.partition)
             p = put_count(p, batch.builder.position, flexible)
             frame.add(span, p - span)
@@ -109,10 +119,10 @@ cdef uint8_t* put_header(
     p = put_i16(p, 0)
     p = put_i16(p, <int16_t>version)
     p = put_i32(p, correlation_id)
-    p = put_string(p, client_id, False)
+    p = put_string(p, client_id, len(client_id), False)
     p = put_tags(p, flexible)
     if transactional_id is not None:
-        p = put_string(p, transactional_id, flexible)
+        p = put_string(p, transactional_id, len(transactional_id), flexible)
     elif version >= 3:
         p = put_i8(p, 0) if flexible else put_i16(p, -1)
     p = put_i16(p, <int16_t>acks)
@@ -120,57 +130,51 @@ cdef uint8_t* put_header(
 
 
 cdef class PartitionAnswer:
-    """What the broker says of one batch; `error_code` 0 is success. `leader` and its epoch are -1 where not told."""
-
-    cdef readonly int error_code
-    cdef readonly int leader, leader_epoch
-    cdef readonly int64_t base_offset
-    cdef readonly int64_t log_append_time
-    cdef readonly int64_t log_start_offset      # -1 where the broker does not know it, or does not tell
-    cdef readonly object message
-    cdef readonly list record_errors        # (place in the batch, text or None) of each record at fault; None before v8
+    pass
 
 
 cdef class ProduceAnswer:
-    """What the broker says of one request."""
-
-    cdef readonly dict partitions           # (topic, partition): PartitionAnswer
-    cdef readonly dict nodes                # node id: (host, port, rack), for leaders that the answer names
-    cdef readonly int throttle_ms           # the client is to leave this broker alone for so long (KIP-219)
+    pass
 
 
+@cython.final
 cdef class Reader:
     """Cursor over an answer that believes no length it has not checked."""
 
-    cdef const uint8_t[::1] data
-    cdef Py_ssize_t place
+    cdef bytes frame                # whose bytes these are
+    cdef const uint8_t* at
+    cdef const uint8_t* end
     cdef int version
     cdef bint flexible
 
-    cdef int64_t number(self, int size) except? -1:
-        cdef int64_t value = 0
-        cdef int i
-        self.need(size)
-        for i in range(size):
-            value = (value << 8) | self.data[self.place + i]
-        self.place += size
-        if size < 8 and value >> (8 * size - 1):
-            value -= <int64_t>1 << (8 * size)
-        return value
-
-    cdef int need(self, int64_t size) except -1:
-        if size < 0 or size > self.data.shape[0] - self.place:
-            raise CorruptMessageError(f"a Produce answer of {self.data.shape[0]} bytes ends before its fields do")
+    cdef inline int need(self, int64_t size) except -1:
+        if size < 0 or size > self.end - self.at:
+            raise CorruptMessageError(f"a Produce answer of {len(self.frame)} bytes ends before its fields do")
         return 0
+
+    cdef inline int16_t i16(self) except? -1:
+        self.need(2)
+        self.at += 2
+        return get_i16(self.at - 2)
+
+    cdef inline int32_t i32(self) except? -1:
+        self.need(4)
+        self.at += 4
+        return get_i32(self.at - 4)
+
+    cdef inline int64_t i64(self) except? -1:
+        self.need(8)
+        self.at += 8
+        return get_i64(self.at - 8)
 
     cdef int64_t uvarint(self) except? -1:
         cdef int64_t value = 0
         cdef int shift = 0
         while True:
             self.need(1)
-            value |= <int64_t>(self.data[self.place] & 0x7F) << shift
-            self.place += 1
-            if not self.data[self.place - 1] & 0x80:
+            value |= <int64_t>(self.at[0] & 0x7F) << shift
+            self.at += 1
+            if not (self.at - 1)[0] & 0x80:
                 return value
             shift += 7
             if shift > 28:
@@ -178,48 +182,48 @@ cdef class Reader:
 
     cdef int64_t count(self) except? -1:
         """Elements of an array, which none may be missing; each takes at least a byte."""
-        cdef int64_t n = self.uvarint() - 1 if self.flexible else self.number(4)
+        cdef int64_t n = self.uvarint() - 1 if self.flexible else self.i32()
         self.need(n)
         return n
 
     cdef object string(self):
-        cdef int64_t n = self.uvarint() - 1 if self.flexible else self.number(2)
+        cdef int64_t n = self.uvarint() - 1 if self.flexible else self.i16()
         if n < 0:
             return None
         self.need(n)
-        self.place += n
-        return bytes(self.data[self.place - n:self.place]).decode("utf-8", "replace")
+        self.at += n
+        return (<const char*>self.at - n)[:n].decode("utf-8", "replace")
 
     cdef int tags(self, PartitionAnswer partition=None, ProduceAnswer answer=None) except -1:
         """Tagged fields: read what is known to follow `partition` or `answer`, skip all else."""
         cdef int64_t tag, size
-        cdef Py_ssize_t end
+        cdef const uint8_t* end
         if not self.flexible:
             return 0
         for _ in range(self.uvarint()):
             tag = self.uvarint()
             size = self.uvarint()
             self.need(size)
-            end = self.place + size
+            end = self.at + size
             if tag != 0 or self.version < FIRST_WITH_LEADERS:
-                self.place = end
+                self.at = end
             elif partition is not None:
-                partition.leader = <int>self.number(4)
-                partition.leader_epoch = <int>self.number(4)
+                partition.leader = self.i32()
+                partition.leader_epoch = self.i32()
                 self.tags()
             elif answer is not None:
                 self.endpoints(answer.nodes)
             else:
-                self.place = end
-            if self.place != end:
+                self.at = end
+            if self.at != end:
                 raise CorruptMessageError(f"a tagged field of a Produce answer is not the {size} bytes it says it is")
         return 0
 
     cdef int endpoints(self, dict nodes) except -1:
         for _ in range(self.count()):
-            node_id = self.number(4)
+            node_id = self.i32()
             host = self.string()
-            port = self.number(4)
+            port = self.i32()
             if not host or not 0 < port <= 0xFFFF:
                 raise CorruptMessageError(f"a Produce answer names node {node_id} at {host!r}:{port}")
             nodes[node_id] = (host, port, self.string())
@@ -310,50 +314,55 @@ def says_all_were_taken(int version, const uint8_t[::1] frame not None):
     return frame.shape[0] > 0 and took_all(&frame[0], frame.shape[0], version)
 
 
-def parse_response(int version, const uint8_t[::1] frame not None):
+cpdef ProduceAnswer parse_response(int version, bytes frame):
     """The ProduceAnswer in a frame whose size is cut off. Raises CorruptMessageError."""
-    cdef Reader r = Reader()
+    cdef Reader r = Reader.__new__(Reader)
     cdef ProduceAnswer answer = ProduceAnswer.__new__(ProduceAnswer)
     answer.partitions = {}
     answer.nodes = {}
-    r.data = frame
+    r.frame = frame
+    r.at = <const uint8_t*>PyBytes_AS_STRING(frame)
+    r.end = r.at + len(frame)
     r.version = version
     r.flexible = version >= 9
-    r.place = 4
-    r.need(0)
+    r.i32()
     r.tags()
     for _ in range(r.count()):
         topic = r.string()
         for _ in range(r.count()):
-            partition = r.number(4)
+            partition = r.i32()
             if (topic, partition) in answer.partitions:
                 raise CorruptMessageError(f"a Produce answer names {topic}-{partition} twice")
             answer.partitions[topic, partition] = parse_partition(r)
         r.tags()
-    answer.throttle_ms = <int>r.number(4)
+    answer.throttle_ms = r.i32()
     r.tags(None, answer)
     if answer.throttle_ms < 0:
         raise CorruptMessageError(f"a Produce answer asks for a pause of {answer.throttle_ms} ms")
-    if r.place != frame.shape[0]:
-        raise CorruptMessageError(f"a Produce answer has {frame.shape[0] - r.place} bytes behind its last field")
+    if r.at != r.end:
+        raise CorruptMessageError(f"a Produce answer has {r.end - r.at} bytes behind its last field")
     return answer
+
+
+cdef object texts_of(list record_errors):
+    return None if not record_errors else "; ".join([text for _, text in record_errors if text]) or None
 
 
 cdef PartitionAnswer parse_partition(Reader r):
     cdef PartitionAnswer answer = PartitionAnswer.__new__(PartitionAnswer)
     answer.leader = answer.leader_epoch = answer.log_start_offset = -1
-    answer.error_code = <int>r.number(2)
-    answer.base_offset = r.number(8)
-    answer.log_append_time = r.number(8)
+    answer.error_code = r.i16()
+    answer.base_offset = r.i64()
+    answer.log_append_time = r.i64()
     if r.version >= 5:
-        answer.log_start_offset = r.number(8)
+        answer.log_start_offset = r.i64()
     if r.version >= 8:
         answer.record_errors = []
         for _ in range(r.count()):
-            place = r.number(4)
+            place = r.i32()
             answer.record_errors.append((place, r.string()))
             r.tags()
-        answer.message = r.string() or "; ".join(text for _, text in answer.record_errors if text) or None
+        answer.message = r.string() or texts_of(answer.record_errors)
     r.tags(answer)
     if answer.base_offset < -1 or answer.log_append_time < -1:
         raise CorruptMessageError(
