@@ -14,6 +14,10 @@ CASES = {
     "BuiltInPartitionerTest": 4,
     "SenderTest": 74,
     "TransactionManagerTest": 140,
+    "DelayedOperationTest": 9,
+    "TimerTest": 2,
+    "TimerTaskListTest": 2,
+    "SystemTimerReaperTest": 2,
 }
 
 

@@ -35,7 +35,7 @@ cdef class DelayedOperation(TimerTask):
     cdef bint completed                 # set once, by whoever finds it unset: one of completion and expiration wins
     cdef bint evaluating                # a thread is in try_complete, and no other goes there
     cdef bint again                     # somebody asked meanwhile: that thread looks once more
-    cdef Watch* watches                 # as many as there are keys; NULL: does not wait
+    cdef Watch* watches                 # of the heap, as many as keys; NULL: does not wait
     cdef Py_ssize_t watched             # of them are in a ring
     cdef RequestPurgatory purgatory     # while it waits
 
@@ -56,7 +56,7 @@ cdef class Watchers:
 
     # How many it completed.
     cdef int check(self) except -1
-    cdef int walk(self, Link* here, Link* end, int* completed) except -1
+    cdef int walk(self, Link* here, Link* end, list errors) except -1
     cdef Watch* first(self) noexcept
 
 
@@ -71,8 +71,9 @@ cdef class RequestPurgatory:
     cdef Link idle                      # head of the ring of Idle, longest idle first
     cdef Py_ssize_t idle_count
 
-    cdef int watch(self, DelayedOperation operation, tuple keys) except -1
-    cdef int watch_one(self, DelayedOperation operation, object key) except -1
+    # From here on the operation waits; under which keys `watch` says.
+    cdef int admit(self, DelayedOperation operation, Py_ssize_t keys) except -1
+    cdef int watch(self, DelayedOperation operation, object key) except -1
     cdef Watchers watchers_of(self, object key)
     cdef int set_timer(self, DelayedOperation operation) except -1
     cdef int purge(self) except -1

@@ -126,8 +126,10 @@ cdef class Watchers:
         return NULL if link == &self.operations else <Watch*> link
 
     cdef int check(self) except -1:
-        """Asks each operation that waits now. A mark goes ahead of what is asked, so that anything may leave."""
+        """Asks each operation that waits now, then raises what some of them raised. A mark goes ahead of the one that
+        is asked, so that anything may leave and come meanwhile."""
         cdef Watch* marks
+        cdef list errors = []
         cdef int completed = 0
         if self.count == 0:
             return 0
@@ -138,24 +140,30 @@ cdef class Watchers:
         link_after(&self.operations, &marks[0].link)
         link_before(&self.operations, &marks[1].link)
         try:
-            self.walk(&marks[0].link, &marks[1].link, &completed)
+            completed = self.walk(&marks[0].link, &marks[1].link, errors)
         finally:
             unlink(&marks[0].link)
             unlink(&marks[1].link)
             free(marks)
+        if errors:
+            raise errors[0] if len(errors) == 1 else BaseExceptionGroup("several operations failed", errors)
         return completed
 
-    cdef int walk(self, Link* here, Link* end, int* completed) except -1:
+    cdef int walk(self, Link* here, Link* end, list errors) except -1:
         cdef DelayedOperation operation
         cdef Link* link
+        cdef int completed = 0
         while here.next != end:
             link = here.next
             unlink(here)
             link_after(link, here)
             if (<Watch*> link).operation != NULL:
                 operation = <DelayedOperation> (<Watch*> link).operation
-                completed[0] += operation.evaluate()
-        return 0
+                try:
+                    completed += operation.evaluate()
+                except BaseException as error:      # the others must not wait for ever because of it
+                    errors.append(error)
+        return completed
 
 
 @cython.final
@@ -194,8 +202,10 @@ cdef class RequestPurgatory:
             raise ValueError("an operation needs keys to wait for, found none")
         if operation.evaluate():
             return True
+        self.admit(operation, len(wanted))
         try:
-            self.watch(operation, wanted)
+            for key in wanted:
+                self.watch(operation, key)
             if operation.evaluate():
                 return True
             self.set_timer(operation)
@@ -232,26 +242,24 @@ cdef class RequestPurgatory:
         """Takes everything out, as cancel_for_key does. To be called when the purgatory is given up."""
         return [operation for key in list(self.by_key) for operation in self.cancel_for_key(key)]
 
-    cdef int watch(self, DelayedOperation operation, tuple keys) except -1:
+    cdef int admit(self, DelayedOperation operation, Py_ssize_t keys) except -1:
         if operation.completed:
             return 0
         if operation.watches != NULL:
             raise ValueError(f"{operation!r} waits in a purgatory already")
-        operation.watches = <Watch*> malloc(len(keys) * sizeof(Watch))
+        operation.watches = <Watch*> malloc(keys * sizeof(Watch))
         if operation.watches == NULL:
-            raise MemoryError(f"no memory to watch {len(keys)} keys")
+            raise MemoryError(f"no memory to watch {keys} keys")
         operation.watched = 0
         operation.purgatory = self
         self.delayed += 1
         Py_INCREF(operation)
-        for key in keys:
-            self.watch_one(operation, key)
         return 0
 
-    cdef int watch_one(self, DelayedOperation operation, object key) except -1:
+    cdef int watch(self, DelayedOperation operation, object key) except -1:
         cdef Watchers watchers = self.watchers_of(key)
         cdef Watch* watch
-        if operation.watches == NULL:       # completed or cancelled through a key before this one
+        if operation.watches == NULL:       # completed or cancelled meanwhile
             return 0
         watch = &operation.watches[operation.watched]
         watch.operation = <PyObject*> operation

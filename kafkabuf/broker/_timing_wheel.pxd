@@ -71,7 +71,7 @@ cdef class TimingWheel:
 
     # ---- C only
     cdef int clear(self) except -1
-    cdef int64_t now_ns(self) except -1
+    cdef int64_t now_steps(self) except -1
     cdef int add_level(self) except -1
     cdef void place(self, Entry* entry, bint older) noexcept nogil
     cdef Entry* take_due(self, int64_t now) noexcept nogil

@@ -19,7 +19,7 @@ cdef extern from "<math.h>" nogil:
     long long llround(double)
 
 cdef enum:
-    NS_PER_MS = 1_000_000
+    STEPS_PER_MS = 10_000     # times are whole steps of 100 ns
 
 cdef double FOREVER_S = 1e9     # thirty years; what is further away is as good as never
 cdef int64_t NEVER = INT64_MAX
@@ -113,7 +113,7 @@ cdef class TimingWheel:
 
         An error of a task is the caller's; what else is due then runs with the next call.
         """
-        cdef int64_t now = self.now_ns() // (self.tick_ms * NS_PER_MS)
+        cdef int64_t now = self.now_steps() // (self.tick_ms * STEPS_PER_MS)
         cdef Py_ssize_t ran = 0
         cdef Entry* due
         cdef TimerTask task
@@ -143,15 +143,15 @@ cdef class TimingWheel:
     # ---- for other extensions
 
     cdef int64_t deadline_in(self, double seconds) except -1:
-        cdef int64_t tick_ns = self.tick_ms * NS_PER_MS
+        cdef int64_t tick = self.tick_ms * STEPS_PER_MS
         if isnan(seconds):
             raise ValueError("the delay is not a number of seconds: nan")
-        cdef int64_t now_ns = self.now_ns()
-        cdef int64_t now = now_ns // tick_ns
+        cdef int64_t now_steps = self.now_steps()
+        cdef int64_t now = now_steps // tick
         cdef Bucket* bucket = self.first_bucket()
         if now > self.current and (bucket == NULL or bucket.starts > now):
             self.current = now      # a wheel long idle would otherwise take tasks of soon for tasks of much later
-        return (now_ns + llround(min(max(seconds, 0.0), FOREVER_S) * 1e9) + tick_ns - 1) // tick_ns
+        return (now_steps + to_steps(min(max(seconds, 0.0), FOREVER_S)) + tick - 1) // tick
 
     cdef int schedule(self, TimerTask task, int64_t deadline) except -1:
         cdef Entry* entry = &task.entry
@@ -184,9 +184,9 @@ cdef class TimingWheel:
                 task.leave_wheel()
         return 0
 
-    cdef int64_t now_ns(self) except -1:
-        """Whole nanoseconds: what a sum of doubles lacks or exceeds by must not make a task a tick late, or early."""
-        return llround(<double> self.monotonic() * 1e9)
+    cdef int64_t now_steps(self) except -1:
+        """In steps: what a sum of doubles lacks or has too much must not make a task a tick late."""
+        return to_steps(self.monotonic())
 
     cdef int add_level(self) except -1:
         cdef int64_t slot
@@ -285,6 +285,10 @@ cdef class TimingWheel:
             parent = child
             child = 2 * parent + 1
         self.queue[parent] = last
+
+
+cdef inline int64_t to_steps(double seconds) noexcept nogil:
+    return llround(seconds * (1000 * STEPS_PER_MS))
 
 
 cdef bint is_before(Bucket* one, Bucket* other) noexcept nogil:
