@@ -24,7 +24,7 @@ class ProducerCollector:
         return []  # topics and nodes come later
 
     def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for name, labels, value in labelled(self._producer):
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             family = families.get(name)

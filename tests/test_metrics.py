@@ -5,14 +5,15 @@ from __future__ import annotations
 import gc
 import math
 import socket
-import sys
 import time
-import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
+from prometheus_client import CollectorRegistry, generate_latest
 
 from kafkabuf import KafkaProducer
 from kafkabuf._metrics import Stat
@@ -20,6 +21,8 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import BufferExhaustedError, TimeoutError
 from kafkabuf.metric_names import labelled
 from kafkabuf.network._io import Poller
+from kafkabuf.opentelemetry import observe
+from kafkabuf.prometheus import ProducerCollector
 from kafkabuf.protocol.messages import PRODUCE
 from tests.producer_support import PATIENCE, eager, one_sent
 
@@ -242,62 +245,44 @@ def test_reporter_keeps_its_producer_alive_or_is_not_closed(cluster: EmbeddedClu
     assert gone() is None
 
 
-class Family:
-    """Of prometheus-client's metric families, what the collector uses."""
-
-    def __init__(self, name: str, text: str, labels: list[str]) -> None:
-        self.name, self.labels, self.samples = name, labels, list[tuple[list[str], float]]()
-
-    def add_metric(self, labels: list[str], value: float) -> None:
-        self.samples.append((labels, value))
-
-
-def test_prometheus_gets_names_it_refuses_or_no_labels(
-    producer: KafkaProducer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core = types.ModuleType("prometheus_client.core")
-    core.CounterMetricFamily = core.GaugeMetricFamily = core.Metric = Family  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "prometheus_client", types.ModuleType("prometheus_client"))
-    monkeypatch.setitem(sys.modules, "prometheus_client.core", core)
-    monkeypatch.delitem(sys.modules, "kafkabuf.prometheus", raising=False)
-    from kafkabuf.prometheus import ProducerCollector
-
+def test_prometheus_gets_names_it_refuses_or_no_labels(producer: KafkaProducer) -> None:
+    registry = CollectorRegistry()
+    registry.register(ProducerCollector(producer))
     producer.send("shown", b"v")
     producer.flush(PATIENCE)
-    families: Any = {family.name: family for family in ProducerCollector(producer).collect()}
-    assert all(name.isidentifier() for name in families)
-    sent = families["kafka_producer_topic_record_send_total"]
-    assert (sent.labels, sent.samples) == (["client_id", "topic"], [(["me", "shown"], 1)])
+    text = generate_latest(registry).decode()
+    assert 'kafka_producer_topic_record_send_total{client_id="me",topic="shown"} 1.0\n' in text
+    assert "# TYPE kafka_producer_topic_record_send_total counter\n" in text
+    assert "# TYPE kafka_producer_io_wait_ratio gauge\n" in text
+    labels = {"client_id": "me", "node": "node-1"}
+    assert (registry.get_sample_value("kafka_producer_node_request_total", labels) or 0) >= 1
+    families = [line for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(families) == len(set(families)) == len({name for name, _, _ in labelled(producer)})
 
 
-def test_opentelemetry_observes_nan_or_misses_later_topics(
-    producer: KafkaProducer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api = types.ModuleType("opentelemetry.metrics")
-    api.Observation = lambda value, attributes: (value, attributes)  # type: ignore[attr-defined]
-    api.Meter = api.CallbackOptions = object  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "opentelemetry", types.ModuleType("opentelemetry"))
-    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", api)
-    monkeypatch.delitem(sys.modules, "kafkabuf.opentelemetry", raising=False)
-    from kafkabuf.opentelemetry import observe
-
-    made: dict[str, Any] = {}
-
-    class Meter:
-        def create_observable_counter(self, name: str, callbacks: Any) -> None:
-            made[name] = callbacks[0]
-
-        create_observable_gauge = create_observable_counter
-
-    assert not list(made)
+def test_opentelemetry_observes_nan_or_misses_later_topics(producer: KafkaProducer) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     producer.send("one", b"v")
     producer.flush(PATIENCE)
-    observe(producer, Meter())
+    observe(producer, provider.get_meter("kafkabuf"))
     producer.send("two", b"v")
     producer.flush(PATIENCE)
-    topics = {attributes["topic"] for _, attributes in made["kafka_producer_topic_record_send"](None)}
-    assert topics == {"one", "two"}
-    assert all(value == value for observe in made.values() for value, _ in observe(None))
+    data = reader.get_metrics_data()
+    provider.shutdown()
+    assert data is not None
+    found: dict[str, Any] = {
+        one.name: one.data for r in data.resource_metrics for s in r.scope_metrics for one in s.metrics
+    }
+    sent = found["kafka_producer_topic_record_send"]
+    assert isinstance(sent, Sum)
+    assert sent.is_monotonic
+    assert {(point.attributes or {})["topic"]: point.value for point in sent.data_points} == {"one": 1, "two": 1}
+    assert all(point.value == point.value for one in found.values() for point in one.data_points)
+    # Of a throttle time there was nothing to observe.
+    assert {name for name, _, value in labelled(producer) if value == value} == {
+        name + "_total" * isinstance(one, Sum) for name, one in found.items()
+    }
 
 
 def test_labels_are_the_groups(producer: KafkaProducer) -> None:

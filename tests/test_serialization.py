@@ -9,6 +9,8 @@ from uuid import UUID
 
 import confluent_kafka.serialization as confluent
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 
 from kafkabuf.errors import ConfigError, SerializationError
 from kafkabuf.serialization import (
@@ -179,6 +181,26 @@ def test_confluents_serializer_gets_no_context() -> None:
     record = only_record(rig)
     assert (record.key, record.value) == (f"1 {TOPIC} key".encode(), b"v")
     assert record.headers == [("a", None), ("schema", b"7")]
+
+
+SCHEMA = '{"title": "Order", "type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}'
+
+
+@pytest.mark.parametrize("in_header", [False, True])
+def test_schema_registrys_serializer_is_not_understood_by_its_deserializer(in_header: bool) -> None:
+    registry = SchemaRegistryClient.new_client({"url": "mock://"})
+    settings = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}
+    rig = Rig(value_serializer=JSONSerializer(SCHEMA, registry, conf=settings))
+    send: Any = rig.send
+    send({"id": 7})
+    with pytest.raises(SerializationError, match="the value serializer raised SerializationError"):
+        send({"id": "seven"})
+    assert registry.get_latest_version(f"{TOPIC}-value").schema.schema_str == SCHEMA
+    record = only_record(rig)
+    assert [name for name, _ in record.headers] == (["__value_schema_id"] if in_header else [])
+    context = confluent.SerializationContext(TOPIC, confluent.MessageField.VALUE, [*record.headers])
+    assert record.value is not None
+    assert JSONDeserializer(SCHEMA, schema_registry_client=registry)(record.value, context) == {"id": 7}
 
 
 def test_confluent_is_imported_unused() -> None:
