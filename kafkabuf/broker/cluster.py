@@ -10,9 +10,11 @@ import logging
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import UUID
 
 from kafkabuf.broker.batch import Limits
+from kafkabuf.broker.cluster_memory import ClusterMemory
 from kafkabuf.broker.control import Marker
 from kafkabuf.broker.faults import Faults
 from kafkabuf.broker.groups import OFFSETS_TOPIC, Groups
@@ -62,6 +64,8 @@ class ClusterConfig:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     security: Security = field(default_factory=Security)
     request_log: int = 10_000
+    # Where logs and all else that outlives the cluster is kept; None: in memory.
+    data_dir: Path | None = None
 
 
 @dataclass(slots=True)
@@ -118,14 +122,19 @@ class Cluster:
         self.network_clock: Clock = SystemClock()
         self.timer = Timer(loop, clock)
         self.faults = Faults()
-        self.logs = LogManager(self.timer)
+        self.logs = LogManager(self.timer, config.data_dir)
         self.quotas = Quotas(clock)
         self.request_log = RequestLog(config.request_log)
         self.tls = config.security.ssl_context()
         self.mechanisms = Mechanisms(config.security, clock) if config.security.sasl_mechanisms else None
-        self.groups = Groups(self.timer)
+        self.memory = ClusterMemory(config.data_dir)
+        self.groups = Groups(self.timer, self.memory.keep_offset)
         self.transactions = Transactions(
-            self.timer, self.next_producer_id, self.write_marker, config.transaction_version
+            self.timer,
+            self.next_producer_id,
+            self.write_marker,
+            config.transaction_version,
+            self.memory.keep_transaction,
         )
         self.topics: dict[str, Topic] = {}
         self.cluster_id = "kafkabuf-embedded"
@@ -134,17 +143,20 @@ class Cluster:
             index + 1: Node(self, index + 1, config.host, port) for index, port in enumerate(ports[: config.brokers])
         }
         self._by_id: dict[UUID, Topic] = {}
-        self._next_producer_id = 0
 
     # ---- nodes
 
     async def start(self) -> None:
+        self.logs.start()
+        self.memory.restore(self)
         for node in self.nodes.values():
             node.start()
+        self._elect()
 
     async def stop(self) -> None:
         for node in self.nodes.values():
             await node.stop()
+        self.memory.close()
         self.logs.close()
         self.timer.close()
 
@@ -182,6 +194,7 @@ class Cluster:
             for partition in topic.partitions:
                 if partition.leader not in alive:
                     partition.elect(alive)
+            self.memory.keep_topic(topic)
         self.transactions.write_held_markers()
 
     # ---- topics
@@ -205,11 +218,15 @@ class Cluster:
             placed = self._placed([tuple(assignment.get(index, ())) for index in range(len(assignment))])
         else:
             placed = self._place(name, partitions, replication_factor, len(self.topics))
-        topic = self._new_topic(name, dict(configs or {}), dry_run)
+        topic = self.new_topic(name, dict(configs or {}), dry_run)
         topic.add(placed)
         if not dry_run:
-            self.topics[name] = self._by_id[topic.topic_id] = topic
+            self.add_topic(topic)
+            self.memory.keep_topic(topic)
         return topic
+
+    def add_topic(self, topic: Topic) -> None:
+        self.topics[topic.name] = self._by_id[topic.topic_id] = topic
 
     def _place(self, name: str, partitions: int, replication_factor: int, shift: int) -> list[tuple[int, ...]]:
         """Replicas for each partition, the first of them `shift` nodes on from the first alive."""
@@ -230,7 +247,7 @@ class Cluster:
             )
         return placed
 
-    def _new_topic(self, name: str, configs: dict[str, str], dry_run: bool) -> Topic:
+    def new_topic(self, name: str, configs: dict[str, str], dry_run: bool = False) -> Topic:
         """Without partitions: `Topic.add` makes them."""
         kept = LogConfig.of(configs, self.config.retention_bytes)
         limits = Limits(max_message_bytes=int_config(configs, "max.message.bytes", self.config.max_message_bytes))
@@ -256,10 +273,12 @@ class Cluster:
             raise InvalidReplicaAssignmentError(f"{len(assignment)} assignments for {count - have} new partitions")
         if not dry_run:
             topic.add(placed)
+            self.memory.keep_topic(topic)
 
     def delete_topic(self, name: str | UUID) -> Topic:
         """Records and all. Parked requests learn of it."""
         topic = self.topic(name)
+        self.memory.forget_topic(topic.name)
         del self.topics[topic.name], self._by_id[topic.topic_id]
         self.logs.delete(topic.name)
         for partition in topic.partitions:
@@ -301,5 +320,4 @@ class Cluster:
         return True
 
     def next_producer_id(self) -> int:
-        self._next_producer_id += 1
-        return self._next_producer_id
+        return self.memory.next_producer_id()

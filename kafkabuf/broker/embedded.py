@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -25,7 +27,8 @@ class EmbeddedCluster(FaultControls, TrafficControls):
         with EmbeddedCluster(brokers=3) as cluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
-    Topics, records and groups live in memory and outlive the nodes, not the cluster. Nodes are numbered from 1. Methods
+    Topics, records and groups live in memory and outlive the nodes, not the cluster; with a `data_dir` they lie in that
+    folder, in Kafka's format, and the next cluster to be given it goes on with them. Nodes are numbered from 1. Methods
     may be called from any thread; they run in the cluster's own and return when done.
 
     `retention_bytes` is per partition. `verify_records` has every magic 2 batch read record by record on arrival, as
@@ -50,6 +53,7 @@ class EmbeddedCluster(FaultControls, TrafficControls):
         security: Security | None = None,
         limits: ConnectionLimits | None = None,
         request_log: int = 10_000,
+        data_dir: str | PathLike[str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         if brokers < 1:
@@ -73,6 +77,7 @@ class EmbeddedCluster(FaultControls, TrafficControls):
             limits or ConnectionLimits(),
             security or Security(),
             request_log,
+            Path(data_dir) if data_dir is not None else None,
         )
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,7 +87,8 @@ class EmbeddedCluster(FaultControls, TrafficControls):
     # ---- lifecycle
 
     def start(self) -> Self:
-        """Returns when every node listens. OSError if a port is taken, ConfigError if files of TLS will not do."""
+        """Returns when every node listens. OSError if a port is taken, ConfigError if files of TLS will not do,
+        KafkaStorageError if the disk refuses."""
         if self._thread is not None:
             raise ClosedError("the cluster is running; stop it before starting it again")
         apis.load()
@@ -110,7 +116,8 @@ class EmbeddedCluster(FaultControls, TrafficControls):
             loop.close()
 
     def stop(self) -> None:
-        """Cuts all connections and ends the thread. Stopping twice is fine; `start` begins anew, with nothing kept."""
+        """Cuts all connections and ends the thread. Stopping twice is fine; `start` begins anew, with nothing kept but
+        what is in the data_dir."""
         if self._thread is None or self._loop is None or self._cluster is None:
             return
         self._await(self._cluster.stop())
@@ -145,7 +152,7 @@ class EmbeddedCluster(FaultControls, TrafficControls):
         configs: Mapping[str, str] | None = None,
     ) -> None:
         """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError. The configs that
-        matter are retention.bytes and max.message.bytes."""
+        matter are those of `LogConfig`, and max.message.bytes."""
         self._call(lambda c: c.create_topic(name, partitions, replication_factor, configs))
 
     def topics(self) -> dict[str, int]:

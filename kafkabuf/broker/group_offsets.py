@@ -6,8 +6,10 @@ OffsetMetadataManager).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 # Topic and partition.
 TopicPartition = tuple[str, int]
@@ -22,8 +24,10 @@ class Committed:
 
 @dataclass(slots=True)
 class GroupOffsets:
-    """Each offset beside the number of its commit: the greater number is the newer one."""
+    """Each offset beside the number of its commit: the greater number is the newer one. `remember` is told of every
+    change, None for what is gone; `restore` takes the same again."""
 
+    remember: Callable[[tuple[str | int, ...], Any], None] = lambda key, value: None
     _committed: dict[TopicPartition, tuple[int, Committed]] = field(default_factory=dict)
     # By producer id.
     _pending: dict[int, dict[TopicPartition, tuple[int, Committed]]] = field(default_factory=dict)
@@ -40,10 +44,16 @@ class GroupOffsets:
         return None if found is None else found[1]
 
     def commit(self, partition: TopicPartition, offset: Committed) -> None:
-        self._committed[partition] = next(self._numbers), offset
+        self._commit(partition, next(self._numbers), offset)
+
+    def _commit(self, partition: TopicPartition, number: int, offset: Committed) -> None:
+        self.remember(("committed", *partition), _state(number, offset))
+        self._committed[partition] = number, offset
 
     def commit_in_transaction(self, producer_id: int, partition: TopicPartition, offset: Committed) -> None:
-        self._pending.setdefault(producer_id, {})[partition] = next(self._numbers), offset
+        number = next(self._numbers)
+        self.remember(("pending", producer_id, *partition), _state(number, offset))
+        self._pending.setdefault(producer_id, {})[partition] = number, offset
 
     def unstable(self, partition: TopicPartition) -> bool:
         """Whether a transaction that has not ended would commit an offset here."""
@@ -52,4 +62,17 @@ class GroupOffsets:
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         for partition, (number, offset) in self._pending.pop(producer_id, {}).items():
             if committed and number > self._committed.get(partition, (-1,))[0]:
-                self._committed[partition] = number, offset
+                self._commit(partition, number, offset)
+            self.remember(("pending", producer_id, *partition), None)
+
+    def restore(self, key: tuple[Any, ...], value: Any) -> None:
+        number, offset = value[0], Committed(*value[1:])
+        self._numbers = count(max(number + 1, next(self._numbers)))
+        if key[0] == "committed":
+            self._committed[key[1], key[2]] = number, offset
+        else:
+            self._pending.setdefault(key[1], {})[key[2], key[3]] = number, offset
+
+
+def _state(number: int, offset: Committed) -> list[Any]:
+    return [number, offset.offset, offset.leader_epoch, offset.metadata]

@@ -10,7 +10,7 @@ that comes back rebalances the group; session time-outs from 1 ms to 30 minutes 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
@@ -350,13 +350,17 @@ def offsets_partition(group_id: str) -> int:
 
 @dataclass(slots=True)
 class Groups:
+    """`remember` is told of every change of a group's offsets, under the group's name."""
+
     timer: Timer
+    remember: Callable[[tuple[str | int, ...], Any], None] = lambda key, value: None
     _by_id: dict[str, Group] = field(default_factory=dict)
 
     def get(self, group_id: str) -> Group:
         """The group of this name, made when first asked for."""
         if group_id not in self._by_id:
-            self._by_id[group_id] = Group(group_id, self.timer)
+            group = self._by_id[group_id] = Group(group_id, self.timer)
+            group.offsets.remember = lambda key, value: self.remember((group_id, *key), value)
         return self._by_id[group_id]
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:

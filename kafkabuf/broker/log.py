@@ -110,7 +110,7 @@ class PartitionLog:
         self._appended()
 
     def _keep(self, batch: StoredBatch) -> None:
-        if self.segments.full(len(batch.data)):
+        if self.segments.full(batch, self.config.segment_bytes):
             self.segments.roll(self.producers)
         self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
         self.segments.append(batch)
@@ -133,6 +133,8 @@ class PartitionLog:
             self.producers.replicated(self.end_offset)
         if self.config.retention_bytes != UNLIMITED:
             self.retain()
+        if self.end_offset - self.segments.recovery_point >= self.config.flush_messages:
+            self.flush()
         self.wake()
 
     def wake(self) -> None:
@@ -150,7 +152,7 @@ class PartitionLog:
             return
         oldest = NO_TIMESTAMP if config.retention_ms == UNLIMITED else self.clock.time_ms() - config.retention_ms
         size = NO_LIMIT if config.retention_bytes == UNLIMITED else config.retention_bytes
-        self.segments.drop_old(size, oldest, self.high_watermark)
+        self.segments.drop_old(size, oldest, self.high_watermark, self.producers)
         if self.segments.start_offset > self.log_start_offset:
             self._start_at(self.segments.start_offset)
 
@@ -246,3 +248,7 @@ class PartitionLog:
 
     def close(self) -> None:
         self.segments.close(self.producers)
+
+    def delete(self) -> None:
+        """With all that it has on the disk."""
+        self.segments.delete()

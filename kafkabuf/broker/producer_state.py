@@ -49,6 +49,10 @@ class AppendedBatch:
     max_timestamp: int
 
 
+def sequence_count(batch: AppendedBatch) -> int:
+    return (batch.last_sequence - batch.base_sequence) % _SEQUENCES + 1
+
+
 @dataclass(slots=True)
 class ProducerEntry:
     """`batches` are of `epoch`, the oldest first. `transaction_start` is an offset, None when none is open.
@@ -93,11 +97,13 @@ class _Verification:
 class ProducerStates:
     """Producers by id. `check` before each append of a client, `append` or `end` after it."""
 
-    def __init__(self) -> None:
-        self._entries: dict[int, ProducerEntry] = {}
+    def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
+        self._entries = entries or {}
         self._verifying: dict[int, _Verification] = {}
         # First offset of each open transaction, by producer id; in the order of the offsets.
-        self._open: dict[int, int] = {}
+        started = ((producer_id, entry.transaction_start) for producer_id, entry in self._entries.items())
+        found = [(start, producer_id) for producer_id, start in started if start is not None]
+        self._open: dict[int, int] = {producer_id: start for start, producer_id in sorted(found)}
         # In the order of their markers.
         self.aborted: list[AbortedTransaction] = []
         # (first offset, offset of the marker) of transactions that have ended, in the order of their markers, until

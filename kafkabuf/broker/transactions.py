@@ -82,7 +82,8 @@ class Transaction:
 
 
 class Transactions:
-    """`write_marker` puts a marker into a partition, and says False if that has to wait."""
+    """`write_marker` puts a marker into a partition, and says False if that has to wait. `remember` is told of every
+    change before it has consequences; `restore` takes what was remembered."""
 
     def __init__(
         self,
@@ -90,7 +91,9 @@ class Transactions:
         next_producer_id: Callable[[], int],
         write_marker: Callable[[TopicPartition, Marker], bool],
         version: int,
+        remember: Callable[[Transaction], None] = lambda found: None,
     ) -> None:
+        self._remember = remember
         self._held = False
         self._timer = timer
         self._next_producer_id = next_producer_id
@@ -124,6 +127,7 @@ class Transactions:
             raise ConcurrentTransactionsError("the former producer's transaction is aborted first")
         self._raise_epoch(found, None if known is None else known[1])
         found.timeout_ms, found.state, found.started_ms = timeout_ms, State.EMPTY, -1
+        self._remember(found)
         return found.producer_id, found.epoch
 
     @staticmethod
@@ -156,6 +160,14 @@ class Transactions:
             found.state, found.started_ms = State.ONGOING, self._timer.clock.time_ms()
             found.expiry = self._timer.after(found.timeout_ms / 1000, lambda: self._expire(found))
         found.partitions.update(partitions)
+        self._remember(found)
+
+    def restore(self, found: Transaction) -> None:
+        """One that was remembered. It has its time-out from now on; what was to end does so with the next call of
+        `write_held_markers`."""
+        self._by_id[found.transactional_id] = found
+        if found.state is State.ONGOING:
+            found.expiry = self._timer.after(found.timeout_ms / 1000, lambda: self._expire(found))
 
     def verify(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> None:
         """TransactionAbortableError if the partition is not part of the transaction."""
@@ -248,6 +260,7 @@ class Transactions:
         found.epoch += 1
         self._prepare(found, committed=False)
         found.last_epoch = last
+        self._remember(found)
 
     def _prepare(self, found: Transaction, committed: bool, raise_epoch: bool = False) -> None:
         if found.expiry is not None:
@@ -259,6 +272,7 @@ class Transactions:
                 found.next_producer_id = self._next_producer_id()
             found.last_epoch, found.epoch = found.epoch, found.epoch + 1
         found.state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+        self._remember(found)
         self._write_markers(found)
 
     def hold(self) -> None:
@@ -287,6 +301,7 @@ class Transactions:
             found.previous_producer_id = found.producer_id
             found.producer_id, found.epoch = found.next_producer_id, 0
             found.next_producer_id = NO_PRODUCER_ID
+        self._remember(found)
 
 
 def code_for(error: KafkaError, knows_fenced: bool) -> int:

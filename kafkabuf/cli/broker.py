@@ -24,8 +24,13 @@ from rich.console import Console
     type=click.IntRange(1),
     help="Partitions of a topic made by its first use.",
 )
-def broker(brokers: int, port: int, partitions: int) -> None:
-    """Run an embedded cluster on loopback until Ctrl-C; its log is in memory and ends with it."""
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    help="Keep records, topics and groups in this folder, for the next run; without it they are in memory.",
+)
+def broker(brokers: int, port: int, partitions: int, data_dir: str | None) -> None:
+    """Run an embedded cluster on loopback until Ctrl-C."""
     from kafkabuf.broker import EmbeddedCluster
 
     if port + brokers - 1 > 65535:
@@ -35,7 +40,7 @@ def broker(brokers: int, port: int, partitions: int) -> None:
     wanted = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     try:
-        with EmbeddedCluster(brokers=brokers, default_partitions=partitions, ports=ports) as cluster:
+        with EmbeddedCluster(brokers=brokers, default_partitions=partitions, ports=ports, data_dir=data_dir) as cluster:
             Console().print(f"bootstrap.servers={cluster.bootstrap_servers}", highlight=False, soft_wrap=True)
             signal.sigwait(wanted)
     finally:

@@ -77,6 +77,17 @@ def heads(data: Data, following: int) -> Iterator[tuple[int, Head]]:
         following = head.last_offset + 1
 
 
+def whole_size(data: Data) -> int:
+    """How many bytes of `data` are whole batches."""
+    at = 0
+    while at + OVERHEAD <= len(data):
+        end = at + OVERHEAD + _OFFSET_AND_SIZE.unpack_from(data, at)[1]
+        if not at < end <= len(data):
+            break
+        at = end
+    return at
+
+
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
     """A batch of magic 2, or a set of messages of magic 0 and 1. `data` is never changed once it is stored."""
@@ -90,15 +101,21 @@ class StoredBatch:
 
 class Segments(Protocol):
     """What a PartitionLog keeps its batches in. Offsets follow on each other without gaps from `start_offset`, where
-    the first batch begins, to `end_offset`. `size` is in bytes."""
-
-    start_offset: int
-    end_offset: int
+    the first batch begins, to `end_offset`. `size` is in bytes. What changes something either does it or raises
+    KafkaStorageError."""
 
     @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
     def size(self) -> int: ...
-    def full(self, size: int) -> bool:
-        """Whether `roll` is to be called before `size` bytes are appended."""
+    @property
+    def recovery_point(self) -> int:
+        """Up to here everything is where it will survive."""
+
+    def full(self, batch: StoredBatch, segment_bytes: int) -> bool:
+        """Whether `roll` is to be called before `batch` is appended."""
 
     def roll(self, producers: ProducerStates) -> None: ...
     def append(self, batch: StoredBatch) -> None: ...
@@ -118,7 +135,7 @@ class Segments(Protocol):
     def newest_timestamp(self) -> int:
         """NO_TIMESTAMP if there is none."""
 
-    def drop_old(self, size: int, timestamp: int, limit: int) -> None:
+    def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> None:
         """Drops from the head what is not needed to fill `size`, but never all, and what is older than `timestamp`;
         nothing at or behind `limit`."""
 
@@ -139,3 +156,4 @@ class Segments(Protocol):
     def save_epochs(self, entries: list[tuple[int, int]]) -> None: ...
     def flush(self) -> None: ...
     def close(self, producers: ProducerStates) -> None: ...
+    def delete(self) -> None: ...

@@ -30,7 +30,11 @@ class MemorySegments:
     def size(self) -> int:
         return self._appended - self._position(0)
 
-    def full(self, size: int) -> bool:
+    @property
+    def recovery_point(self) -> int:
+        return self.end_offset
+
+    def full(self, batch: StoredBatch, segment_bytes: int) -> bool:
         return False
 
     def roll(self, producers: ProducerStates) -> None:
@@ -76,7 +80,7 @@ class MemorySegments:
 
     # ---- dropping
 
-    def drop_old(self, size: int, timestamp: int, limit: int) -> None:
+    def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> None:
         index, last = self._first, len(self._batches) - 1
         while index <= last:
             batch = self._batches[index]
@@ -126,4 +130,7 @@ class MemorySegments:
         pass
 
     def close(self, producers: ProducerStates) -> None:
+        pass
+
+    def delete(self) -> None:
         pass

@@ -1,0 +1,104 @@
+"""What a cluster remembers over a restart besides its records, in the journal `cluster.journal` of its data folder.
+
+    ["topic", name]                                   id, configs; of each partition its replicas, leader, leader epoch
+    ["group", group, "committed", topic, partition]   number of the commit, offset, leader epoch, metadata
+    ["group", group, "pending", producer id, ...]     the same, of a transaction that has not ended
+    ["transaction", transactional id]                 all of it, by the names of its fields
+    ["producer id"]                                   the last one given out
+    ["cluster id"]
+
+Members of groups are not remembered: they join again, as they do when a session is over. Every partition gets a new
+leader epoch at a restart, so that one which was not remembered in time does not come twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kafkabuf.broker.storage.journal import Journal, Key
+from kafkabuf.broker.topics import Topic
+from kafkabuf.broker.transactions import State, Transaction
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Cluster
+
+FILE = "cluster.journal"
+_PRODUCER_ID: Key = ("producer id",)
+_CLUSTER_ID: Key = ("cluster id",)
+_TRANSACTION_FIELDS = [one.name for one in fields(Transaction) if one.name not in ("state", "partitions", "expiry")]
+
+
+class ClusterMemory:
+    """`keep_...` writes at once, and does nothing without a folder. KafkaStorageError if the disk refuses."""
+
+    def __init__(self, data_dir: Path | None) -> None:
+        self._journal = Journal(None if data_dir is None else data_dir / FILE)
+        self._last_producer_id = 0
+
+    def restore(self, cluster: Cluster) -> None:
+        """Into a cluster that has just been made. Its logs are opened."""
+        self._journal.open()
+        for _, last in self._journal.find(*_PRODUCER_ID):
+            self._last_producer_id = last
+        for _, cluster_id in self._journal.find(*_CLUSTER_ID):
+            cluster.cluster_id = cluster_id
+        self._journal.put(_CLUSTER_ID, cluster.cluster_id)
+        for (name,), state in self._journal.find("topic"):
+            self._restore_topic(cluster, str(name), state)
+        for (group, *key), state in self._journal.find("group"):
+            cluster.groups.get(str(group)).offsets.restore(tuple(key), state)
+        for (name,), state in self._journal.find("transaction"):
+            cluster.transactions.restore(_transaction(str(name), state))
+
+    def close(self) -> None:
+        self._journal.flush()
+        self._journal.close()
+
+    # ---- topics
+
+    def keep_topic(self, topic: Topic) -> None:
+        """Whenever one of its partitions has other replicas, or another leader."""
+        partitions = [
+            {"replicas": list(one.replicas), "leader": one.leader, "leader_epoch": one.leader_epoch}
+            for one in topic.partitions
+        ]
+        state = {"id": str(topic.topic_id), "configs": dict(topic.configs), "partitions": partitions}
+        self._journal.put(("topic", topic.name), state)
+
+    def forget_topic(self, name: str) -> None:
+        self._journal.put(("topic", name), None)
+
+    @staticmethod
+    def _restore_topic(cluster: Cluster, name: str, state: dict[str, Any]) -> None:
+        topic = cluster.new_topic(name, state["configs"])
+        topic.topic_id = UUID(state["id"])
+        topic.add([tuple(one["replicas"]) for one in state["partitions"]])
+        for partition, one in zip(topic.partitions, state["partitions"], strict=True):
+            partition.leader = one["leader"]
+            partition.leader_epoch = max(one["leader_epoch"], partition.log.leader_epochs.latest) + 1
+        cluster.add_topic(topic)
+
+    # ---- groups, transactions, producers
+
+    def keep_offset(self, key: Key, value: Any) -> None:
+        self._journal.put(("group", *key), value)
+
+    def keep_transaction(self, found: Transaction) -> None:
+        state = {name: getattr(found, name) for name in _TRANSACTION_FIELDS}
+        state |= {"state": found.state.value, "partitions": [list(one) for one in sorted(found.partitions)]}
+        self._journal.put(("transaction", found.transactional_id), state)
+
+    def next_producer_id(self) -> int:
+        """One that nobody had, in this life of the cluster or another."""
+        self._journal.put(_PRODUCER_ID, self._last_producer_id + 1)
+        self._last_producer_id += 1
+        return self._last_producer_id
+
+
+def _transaction(name: str, state: dict[str, Any]) -> Transaction:
+    partitions = {(str(topic), int(index)) for topic, index in state["partitions"]}
+    plain = {key: state[key] for key in _TRANSACTION_FIELDS if key != "transactional_id"}
+    return Transaction(name, **plain, state=State(state["state"]), partitions=partitions)
