@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafkabuf.broker.batch import Limits, check_batch, stamp
 from kafkabuf.broker.control import Marker
 from kafkabuf.broker.log import PartitionLog
+from kafkabuf.broker.storage.batches import heads
 from tests.raw_client import NOW, batch
 
 Producer = tuple[int, int, int]
@@ -35,3 +36,33 @@ def end(log: PartitionLog, producer: Producer, committed: bool) -> None:
 def stored(log: PartitionLog) -> bytes:
     """Everything that could be read, as one."""
     return b"".join(bytes(one.data) for one in log.batches())
+
+
+def contents(log: PartitionLog) -> dict[str, object]:
+    """All that two logs have to agree on to be the same."""
+    start, end = log.log_start_offset, log.end_offset
+    return {
+        "offsets": (start, end, log.last_stable_offset),
+        "stored": stored(log),
+        "reads": read_all(log, start),
+        "firsts": [b"".join(map(bytes, log.read(offset, 1, True))) for offset in range(start, end + 1)],
+        "available": [log.available(offset) for offset in range(start, end + 1)],
+        "epochs": log.leader_epochs.entries,
+        "aborted": log.aborted(start, end),
+        "producers": {
+            producer_id: (entry.epoch, list(entry.batches), entry.transaction_start)
+            for producer_id, entry in log.producers
+        },
+        "newest": log.newest(),
+    }
+
+
+def read_all(log: PartitionLog, offset: int, limit: int = 2**63 - 1) -> list[bytes]:
+    """What a consumer gets that asks again and again, with what it got taken apart."""
+    found: list[bytes] = []
+    while data := log.read(offset, 10_000, True, limit):
+        for one in data:
+            for at, head in heads(one, offset):
+                found.append(bytes(one[at : at + head.size]))
+                offset = head.last_offset + 1
+    return found

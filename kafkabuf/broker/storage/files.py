@@ -61,13 +61,17 @@ class FileSegments:
     def _open(self, bases: list[int], recovery_point: int) -> None:
         whole = True
         for base, following in zip(bases, [*bases[1:], None], strict=True):
-            segment = Segment(self.folder, base)
+            segment = self._new(base)
             if not whole or (self._segments and base != self.end_offset):
                 log.warning("%s is dropped: the segment before it has lost its end", segment.path)
                 segment.delete()
                 continue
             self._segments.append(segment)
             whole = segment.open(following, recovery_point)
+
+    def _new(self, base_offset: int) -> Segment:
+        self._new_files = True
+        return Segment(self.folder, base_offset)
 
     @property
     def start_offset(self) -> int:
@@ -91,7 +95,7 @@ class FileSegments:
     def roll(self, producers: ProducerStates) -> None:
         self._segments[-1].seal()
         self._take_snapshot(producers)
-        self._segments.append(Segment(self.folder, self.end_offset))
+        self._segments.append(self._new(self.end_offset))
 
     def append(self, batch: StoredBatch) -> None:
         self._segments[-1].append(batch)
@@ -166,7 +170,7 @@ class FileSegments:
     def restart_at(self, offset: int) -> None:
         for segment in self._segments:
             segment.delete()
-        self._segments = [Segment(self.folder, offset)]
+        self._segments = [self._new(offset)]
         self._forget_behind(-1)
 
     def _forget_behind(self, offset: int) -> None:
@@ -226,15 +230,21 @@ class FileSegments:
     # ---- the end
 
     def flush(self) -> None:
+        if self.recovery_point == self.end_offset:
+            return
         for segment in self._segments[self._index(self.recovery_point) :]:
-            segment.flush()
-        sync_path(self.folder)
+            segment.flush(indexes=segment is not self._segments[-1])
+        if self._new_files:
+            sync_path(self.folder)
+            self._new_files = False
         self.recovery_point = self.end_offset
 
     def close(self, producers: ProducerStates) -> None:
         """Flushes everything first."""
-        self._take_snapshot(producers)
-        self.flush()
+        if self.recovery_point < self.end_offset:
+            self._segments[-1].seal()
+            self._take_snapshot(producers)
+            self.flush()
         for segment in self._segments:
             segment.close()
 

@@ -62,17 +62,18 @@ class Segment:
         False."""
         with on_disk("read", self.path):
             self.size = os.fstat(self._file).st_size
-        loaded = (
-            self.offsets.load()
-            and self.times.load()
-            and (not self.offsets.values or self.offsets.values[-1] < self.size)
-        )
+        loaded = self.offsets.load() and self.times.load()
+        if loaded and self.size and (not self.times.keys or max(self.offsets.values, default=0) >= self.size):
+            loaded = False
         if loaded and following is not None and following <= recovery_point:
             self.end_offset = following
             self._set_newest()
             return True
         self.offsets.keep_keys(recovery_point - 1 - self.base_offset if loaded else -1)
-        return self._recover()
+        whole = self._recover()
+        if following is not None:
+            self.seal()
+        return whole
 
     def _set_newest(self) -> None:
         if len(self.times):
@@ -220,12 +221,13 @@ class Segment:
         self.offsets.save()
         self.times.save()
 
-    def flush(self) -> None:
-        self.seal()
+    def flush(self, indexes: bool) -> None:
+        """Without its indexes the last segment is read anew from where they end."""
         with on_disk("flush", self.path):
             os.fsync(self._file)
-        sync_path(self.offsets.path)
-        sync_path(self.times.path)
+        if indexes:
+            sync_path(self.offsets.path)
+            sync_path(self.times.path)
 
     def close(self) -> None:
         os.close(self._file)

@@ -6,9 +6,9 @@ NNN.snapshot   version i16 = 1 | CRC-32C of what follows | count i32 | for each 
 NNN.txnindex   for each aborted transaction: version i16 = 0 | producer id i64 | first offset i64 | last offset i64 |
                last stable offset i64
 
-Kafka's snapshots tell of one batch for each producer. Behind that, where Kafka does not look, ours have the others that
-are remembered, so that a repeated batch is known for one after a restart: for each producer, in the same order, the
-count i8 and of each batch, the oldest first: first sequence i32, last sequence i32, base offset i64, timestamp i64.
+Kafka's snapshots tell of one batch for each producer. Behind that, where Kafka does not look, ours have all that are
+remembered, so that a repeated batch is known for one after a restart: for each producer, in the same order, the count
+i8 and of each batch, the oldest first: first sequence i32, last sequence i32, base offset i64, timestamp i64.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ def encode_snapshot(states: ProducerStates) -> bytes:
             _NONE if entry.transaction_start is None else entry.transaction_start,
         )
     for _, entry in entries:
-        older = list(entry.batches)[:-1]
-        body += bytes([len(older)])
-        for one in older:
+        body += bytes([len(entry.batches)])
+        for one in entry.batches:
             body += _BATCH.pack(one.base_sequence, one.last_sequence, one.base_offset, one.max_timestamp)
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
@@ -69,7 +68,7 @@ def decode_snapshot(data: bytes, now_ms: int) -> ProducerStates:
             raise CorruptMessageError(f"version {version} with CRC {crc:#010x} is no snapshot of version {_VERSION}")
         entries, at = _decode_entries(data, now_ms)
         for entry in entries.values():
-            at = _decode_older(data, at, entry)
+            at = _decode_batches(data, at, entry)
     except (struct.error, IndexError) as error:
         raise CorruptMessageError(f"a snapshot of {len(data)} bytes ends too early: {error}") from error
     return ProducerStates(entries)
@@ -89,14 +88,13 @@ def _decode_entries(data: bytes, now_ms: int) -> tuple[dict[int, ProducerEntry],
     return entries, at
 
 
-def _decode_older(data: bytes, at: int, entry: ProducerEntry) -> int:
+def _decode_batches(data: bytes, at: int, entry: ProducerEntry) -> int:
     if at == len(data):
         return at  # one of Kafka's own
-    count, at = data[at], at + 1
-    for index in range(count):
-        entry.batches.insert(index, AppendedBatch(*_BATCH.unpack_from(data, at)))
-        at += _BATCH.size
-    return at
+    end = at + 1 + data[at] * _BATCH.size
+    entry.batches.clear()
+    entry.batches.extend(AppendedBatch(*fields) for fields in _BATCH.iter_unpack(data[at + 1 : end]))
+    return end
 
 
 def encode_aborted(aborted: AbortedTransaction, last_stable_offset: int) -> bytes:

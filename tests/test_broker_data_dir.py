@@ -1,0 +1,274 @@
+"""A cluster with a data folder: what it remembers when it starts again, and what a kill leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkabuf import KafkaProducer, RecordMetadata
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.log_config import LogConfig
+from kafkabuf.broker.log_manager import LogManager
+from kafkabuf.broker.storage.journal import Journal
+from kafkabuf.broker.timer import Timer
+from kafkabuf.clock import ManualClock
+from kafkabuf.errors import InvalidTopicError, KafkaStorageError
+from kafkabuf.protocol import messages
+from tests.consumers import read_with_confluent
+from tests.raw_client import RawClient, batch
+from tests.transaction_support import World
+
+
+@contextlib.contextmanager
+def running(folder: Path, **settings: Any) -> Iterator[tuple[EmbeddedCluster, RawClient]]:
+    with EmbeddedCluster(data_dir=folder, **settings) as cluster:
+        with RawClient(cluster.bootstrap_servers.split(",")[0]) as client:
+            yield cluster, client
+
+
+def commit(client: RawClient, offset: int) -> int:
+    asked = {
+        "partition_index": 1,
+        "committed_offset": offset,
+        "committed_leader_epoch": 3,
+        "committed_metadata": "über",
+    }
+    answer = client.ask(
+        messages.OFFSET_COMMIT,
+        8,
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[{"name": "t", "partitions": [asked]}],
+    )
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def committed(client: RawClient) -> tuple[int, int, str | None]:
+    topics = [{"name": "t", "partition_indexes": [1]}]
+    answer = client.ask(messages.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=False)
+    found = answer.topics[0].partitions[0]
+    return found.committed_offset, found.committed_leader_epoch, found.metadata
+
+
+def topic_id(cluster: EmbeddedCluster, name: str) -> object:
+    return cluster._call(lambda c: c.topic(name).topic_id)
+
+
+def test_restart_forgets_topics_records_or_offsets(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, client):
+        cluster.create_topic("t", 2, configs={"max.message.bytes": "500", "retention.ms": "-1"})
+        cluster.create_topic("gone")
+        assert [client.produce("t", batch([b"a", b"b"]), partition=1).base_offset for _ in range(3)] == [0, 2, 4]
+        assert [commit(client, offset) for offset in (1, 5)] == [0, 0]
+        cluster._call(lambda c: c.topic("t").partition(1).log.delete_before(2))
+        cluster._call(lambda c: c.delete_topic("gone"))
+        kept, known, epoch = cluster.records("t", 1), topic_id(cluster, "t"), cluster.leader("t", 1)[1]
+    for restarts in (1, 2):
+        with running(tmp_path) as (cluster, client):
+            assert cluster.topics() == {"t": 2}
+            assert (topic_id(cluster, "t"), cluster.records("t", 1)) == (known, kept)
+            assert (cluster.log_start_offset("t", 1), cluster.end_offsets("t")) == (2, {0: 0, 1: 6})
+            assert cluster.leader("t", 1) == (1, epoch + restarts)
+            assert committed(client) == (5, 3, "über")
+            assert client.produce("t", batch([b"x" * 600])).error_code == 10
+    with running(tmp_path) as (cluster, client):
+        cluster._call(lambda c: c.add_partitions("t", 3))
+        cluster.create_topic("gone")
+        assert cluster.end_offset("gone", 0) == 0
+    with running(tmp_path) as (cluster, client):
+        assert cluster.topics() == {"t": 3, "gone": 1}
+        cluster._call(lambda c: (c.delete_topic("t"), c.delete_topic("gone")))
+    assert [path.name for path in (tmp_path / "node-1").iterdir() if path.is_dir()] == []
+
+
+def test_restart_takes_a_repeated_batch_for_new(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, client):
+        cluster.create_topic("t")
+        found = client.ask(messages.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=1000)
+        batches = [batch([b"x"], producer=(found.producer_id, 0, sequence)) for sequence in range(7)]
+        assert [client.produce("t", one).base_offset for one in batches[:6]] == list(range(6))
+    with running(tmp_path) as (cluster, client):
+        # All five that a producer may have in flight.
+        again = [client.produce("t", one) for one in batches[1:]]
+        assert [(one.error_code, one.base_offset) for one in again] == [(0, offset) for offset in range(1, 7)]
+        assert cluster.end_offset("t", 0) == 7
+        other = client.ask(messages.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=1000)
+        assert other.producer_id > found.producer_id
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_restart_loses_a_transaction(tmp_path: Path, clean: bool) -> None:
+    world = World(data_dir=tmp_path)
+    producer = world.start()
+    world.send(producer, 0)
+    world.end(producer, False)
+    producer = producer[0], producer[1] + 1
+    world.send(producer, 0)
+    if clean:
+        world.close()
+    else:
+        world.client.socket.close()
+        _forget(world.cluster)
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        world.cluster, world.client = cluster, client
+        assert (world.stable(), world.stable(1)) == (2, 0)
+        # What was aborted before is still to be passed over.
+        assert cluster._call(lambda c: len(c.topic("t").partition(0).log.aborted(0, 9))) == 1
+        assert world.send(producer, 1).base_offset == 3
+        assert world.end(producer, True) == (0, producer[0], producer[1] + 1)
+        assert world.stable() == 5
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        world.cluster, world.client = cluster, client
+        producer = world.start()
+        world.send(producer, 0)
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        world.cluster, world.client = cluster, client
+        world.advance(10.1)
+        assert world.stable() == 7
+        # Fenced by its time-out.
+        assert world.send(producer, 1).error_code == 47
+
+
+def test_markers_on_their_way_are_lost_with_the_restart(tmp_path: Path) -> None:
+    world = World(data_dir=tmp_path)
+    producer = world.start()
+    world.send(producer, 0)
+    world.cluster.hold_markers()
+    assert world.end(producer, True)[0] == 0
+    assert world.stable() == 0
+    world.close()
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        world.cluster, world.client = cluster, client
+        assert world.stable() == 2
+        assert world.init()[0] == 0
+
+
+def _forget(cluster: EmbeddedCluster) -> None:
+    """Ends it as kill -9 does: nothing is written any more. Its lock has to go too."""
+
+    def die(found: Any) -> None:
+        found.logs.close = found.memory.close = lambda: None
+        found.logs._lock.close()
+
+    cluster._call(die)
+    cluster.stop()
+
+
+def test_second_cluster_works_in_the_same_folder(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, _):
+        cluster.create_topic("t")
+        with pytest.raises(KafkaStorageError, match="another cluster works in"):
+            EmbeddedCluster(data_dir=tmp_path).start()
+        assert cluster.topics() == {"t": 1}
+
+
+def test_unusable_folder_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cluster = EmbeddedCluster(data_dir=tmp_path / "file")
+    with pytest.raises(KafkaStorageError, match=r"cannot open .*file: File exists"):
+        cluster.start()
+    (tmp_path / "file").unlink()
+    with cluster:
+        pass
+    (tmp_path / "file" / "cluster.journal").write_text("something else\n")
+    with pytest.raises(KafkaStorageError, match="does not begin with"):
+        cluster.start()
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "a/b", "", "x" * 250, "a\0b"])
+def test_topic_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    manager = LogManager(Timer(None, ManualClock()), tmp_path / "data")  # type: ignore[arg-type]
+    manager.start()
+    with pytest.raises(InvalidTopicError):
+        manager.open(1, name, 0, LogConfig())
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
+    manager.close()
+
+
+def test_journal_loses_a_change_with_a_torn_line_or_keeps_it_for_ever(tmp_path: Path) -> None:
+    journal = Journal(path := tmp_path / "journal")
+    journal.open()
+    for number in range(3):
+        journal.put(("one", number), [number, "ü"])
+    journal.put(("one", 1), None)
+    size = path.stat().st_size
+    journal.put(("two",), {"last": 1})
+    journal.close()
+    whole = path.read_bytes()
+    for cut in range(size, len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        journal = Journal(path)
+        journal.open()
+        assert list(journal.find("one")) == [((0,), [0, "ü"]), ((2,), [2, "ü"])]
+        assert list(journal.find("two")) == ([((), {"last": 1})] if cut == len(whole) else [])
+        journal.put(("three",), cut)
+        journal.close()
+        (again := Journal(path)).open()
+        assert list(again.find("three")) == [((), cut)]
+        again.close()
+    path.write_bytes(whole.replace(b"last", b'la"st'))
+    with pytest.raises(KafkaStorageError, match=r"journal, line 6, is no \[key, value\]"):
+        Journal(path).open()
+
+
+def test_journal_grows_for_ever(tmp_path: Path) -> None:
+    journal = Journal(path := tmp_path / "journal")
+    journal.open()
+    for number in range(3000):
+        journal.put(("offset",), number)
+    assert path.stat().st_size < 1100 * len(b'[["offset"],1000]\n')
+    journal.close()
+    (again := Journal(path)).open()
+    assert list(again.find()) == [(("offset",), 2999)]
+    again.close()
+
+
+def test_kill_loses_acknowledged_records(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "kafkabuf",
+        "broker",
+        "--port",
+        "0",
+        "--partitions",
+        "2",
+        "--data-dir",
+        str(tmp_path),
+    ]
+    acknowledged: list[tuple[int, int, int]] = []
+    enough = threading.Event()
+
+    def note(number: int, metadata: RecordMetadata, error: BaseException | None) -> None:
+        if error is None:
+            acknowledged.append((metadata.partition, metadata.offset, number))
+            if len(acknowledged) >= 20_000:
+                enough.set()
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        servers = broker.stdout.readline().strip().partition("=")[2]
+        producer = KafkaProducer(bootstrap_servers=servers, linger_ms=1, batch_size=2000)
+        number = 0
+        while not enough.is_set():
+            producer.send("t", b"%d" % number, callback=partial(note, number))
+            number += 1
+        os.kill(broker.pid, signal.SIGKILL)
+        producer.close(timeout=0)
+    assert number > len(acknowledged)
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        found = read_with_confluent(cluster, "t", 2)
+    for partition, offset, sent in acknowledged:
+        assert found[partition][offset].value == b"%d" % sent
