@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 
 import cramjam
 
@@ -14,51 +15,81 @@ from kafkabuf.errors import CorruptMessageError, UnsupportedCompressionTypeError
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-# Nothing a client sends unpacks to more than this; a gzip bomb stops here.
-MAX_UNPACKED = 100 * 1024 * 1024
+# What a client sends may become this large, or so many times what it was: a bomb is given up there.
+_UNPACKED = 8 * 1024 * 1024
+_TIMES = 8
+_FIRST_ROOM = 64 * 1024
 # The frame that Java's SnappyOutputStream writes: this magic, two versions, then blocks of [length | raw snappy].
 _XERIAL = b"\x82SNAPPY\0"
 
 
-def decompress(codec: int, data: bytes) -> bytes:
-    """CorruptMessageError if `data` is not what the codec says, UnsupportedCompressionTypeError if none can read it."""
+def most_unpacked(size: int) -> int:
+    """Bytes that so many compressed ones may become."""
+    return max(_UNPACKED, _TIMES * size)
+
+
+def decompress(codec: int, data: bytes, most: int | None = None) -> bytes:
+    """CorruptMessageError if `data` is not what the codec says or becomes more than `most` bytes (None:
+    `most_unpacked`), UnsupportedCompressionTypeError if none can read it."""
     if codec == NONE:
         return data
     try:
-        return _unpack(codec, data)
+        return _unpack(codec, data, most_unpacked(len(data)) if most is None else most)
     except UnsupportedCompressionTypeError:
         raise
     except Exception as error:  # each library has errors of its own; to a broker all mean the same
-        raise CorruptMessageError(f"{len(data)} bytes are not {NAMES[codec]}: {error}") from error
+        raise CorruptMessageError(f"{len(data)} bytes are not {NAMES[codec]}, or too many: {error}") from error
 
 
-def _gunzip(data: bytes) -> bytes:
-    unpacker = zlib.decompressobj(wbits=31)
-    unpacked = unpacker.decompress(data, MAX_UNPACKED)
-    if not unpacker.eof:
-        raise ValueError(f"the stream is cut, or larger than {MAX_UNPACKED} bytes")
-    return unpacked
-
-
-def _unpack(codec: int, data: bytes) -> bytes:
+def _unpack(codec: int, data: bytes, most: int) -> bytes:
     if codec == GZIP:
-        return _gunzip(data)
+        return _gunzip(data, most)
     if codec == SNAPPY:
-        return _unsnappy(data)
+        return _unsnappy(data, most)
     if codec == LZ4:
-        return bytes(cramjam.lz4.decompress(data))
+        return _into(cramjam.lz4.decompress_into, data, most)
     if codec == ZSTD:
-        return bytes(cramjam.zstd.decompress(data))
+        return _into(cramjam.zstd.decompress_into, data, most)
     raise UnsupportedCompressionTypeError(f"compression type {codec} is unknown")
 
 
-def _unsnappy(data: bytes) -> bytes:
+def _into(decompress_into: Callable[[bytes, bytearray], int], data: bytes, most: int) -> bytes:
+    """For libraries that fill a buffer of ours and no more: it grows until what comes out fits, or `most` do not do."""
+    size = min(most, max(4 * len(data), _FIRST_ROOM))
+    while True:
+        room = bytearray(size)
+        try:
+            return bytes(memoryview(room)[: decompress_into(data, room)])
+        except cramjam.DecompressionError:
+            if size == most:
+                raise
+        size = min(most, 4 * size)
+
+
+def _gunzip(data: bytes, most: int) -> bytes:
+    unpacker = zlib.decompressobj(wbits=31)
+    unpacked = unpacker.decompress(data, most)
+    if not unpacker.eof:
+        raise ValueError(f"the stream is cut, or larger than {most} bytes")
+    return unpacked
+
+
+def _unsnappy(data: bytes, most: int) -> bytes:
     if not data.startswith(_XERIAL):
-        return bytes(cramjam.snappy.decompress_raw(data))
+        return _unsnappy_block(data, most)
     blocks, position = [], len(_XERIAL) + 8
     while position < len(data):
         (size,) = struct.unpack_from(">i", data, position)
         position += 4
-        blocks.append(bytes(cramjam.snappy.decompress_raw(data[position : position + size])))
+        if not 0 <= size <= len(data) - position:
+            raise ValueError(f"a block of {size} bytes where {len(data) - position} are left")
+        blocks.append(_unsnappy_block(data[position : position + size], most))
+        most -= len(blocks[-1])
         position += size
     return b"".join(blocks)
+
+
+def _unsnappy_block(data: bytes, most: int) -> bytes:
+    if (size := cramjam.snappy.decompress_raw_len(data)) > most:
+        raise ValueError(f"a block becomes {size} bytes, {most} are allowed")
+    return bytes(cramjam.snappy.decompress_raw(data))

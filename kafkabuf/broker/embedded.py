@@ -93,9 +93,13 @@ class EmbeddedCluster(FaultControls, TrafficControls):
             raise ClosedError("the cluster is running; stop it before starting it again")
         apis.load()
         loop = asyncio.new_event_loop()
+        try:
+            self._cluster = Cluster(self._config, self._clock, loop)
+        except BaseException:
+            loop.close()
+            raise
         thread = threading.Thread(target=self._run, args=(loop,), name="kafkabuf-broker", daemon=True)
         self._loop, self._thread = loop, thread
-        self._cluster = Cluster(self._config, self._clock, loop)
         thread.start()
         try:
             self._await(self._cluster.start())

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafkabuf.broker.batch import CODEC_MASK, NO_TIMESTAMP, BatchInfo, Limits
-from kafkabuf.broker.compression import NAMES, NONE, ZSTD, decompress
+from kafkabuf.broker.compression import NAMES, NONE, ZSTD, decompress, most_unpacked
 from kafkabuf.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -91,11 +91,16 @@ def check_message_set(records: memoryview, limits: Limits, now_ms: int) -> tuple
     """
     offsets: list[tuple[int, int]] = []
     count, newest, magic = 0, NO_TIMESTAMP, 0
+    room = most_unpacked(len(records))
     for message in messages(records):
         if message.end - message.start > limits.max_message_bytes:
             size = message.end - message.start
             raise RecordTooLargeError(f"a message of {size} bytes, max.message.bytes is {limits.max_message_bytes}")
-        count += 1 if message.codec == NONE else _inner_count(records, message)
+        if message.codec == NONE:
+            count += 1
+        else:
+            inner, unpacked = _inner_count(records, message, room)
+            count, room = count + inner, room - unpacked
         offsets.append((message.start, count - 1))
         newest, magic = max(newest, message.timestamp), max(magic, message.magic)
     if not count:
@@ -105,18 +110,19 @@ def check_message_set(records: memoryview, limits: Limits, now_ms: int) -> tuple
     return BatchInfo(count, newest, magic), offsets
 
 
-def _inner_count(records: memoryview, wrapper: Message) -> int:
+def _inner_count(records: memoryview, wrapper: Message, room: int) -> tuple[int, int]:
+    """How many messages are in a compressed one, and how many bytes these take, of the `room` that is left for them."""
     if wrapper.codec >= len(NAMES) or wrapper.codec == ZSTD:
         raise UnsupportedCompressionTypeError(f"compression type {wrapper.codec} is not for magic {wrapper.magic}")
     if wrapper.magic == 0:
         raise UnsupportedForMessageFormatError("compressed messages of magic 0 are not taken: use magic 1")
-    inner = decompress(wrapper.codec, bytes(records[wrapper.value]))
+    inner = decompress(wrapper.codec, bytes(records[wrapper.value]), room)
     found = [message.offset for message in messages(memoryview(inner))]
     if not found or found != list(range(len(found))):
         raise InvalidRecordError(
             f"a compressed message of {len(found)} with inner offsets {found[:5]}..., not 0, 1, 2..."
         )
-    return len(found)
+    return len(found), len(inner)
 
 
 def stamp(data: bytearray, offsets: list[tuple[int, int]], base_offset: int) -> None:

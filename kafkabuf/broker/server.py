@@ -29,7 +29,7 @@ log = logging.getLogger("kafkabuf.broker")
 _IDLE = 512
 _INITIAL = 16 * 1024
 # Memory follows the bytes that have come, not those announced: the buffer grows by this much or to twice what is in it.
-_STEP = 1024 * 1024
+_STEP = 64 * 1024
 # A buffer this large stays with its connection, so that a producer of 1 MiB requests does not pay for a new one each
 # time.
 _KEEP = 2 * 1024 * 1024

@@ -12,6 +12,9 @@ _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
 _INT64 = struct.Struct(">q").unpack_from
 
+# Topics and partitions that one request may name, and more than enough: each becomes objects of many times its bytes.
+MOST_ITEMS = 100_000
+
 # What reading bytes that do not fit raises; codecs turn these into errors of the protocol.
 MALFORMED = (ValueError, IndexError, OverflowError, struct.error)
 
@@ -19,12 +22,13 @@ MALFORMED = (ValueError, IndexError, OverflowError, struct.error)
 class Cursor:
     """`flexible` picks compact lengths and tagged fields (KIP-482)."""
 
-    __slots__ = ("flexible", "position", "view")
+    __slots__ = ("flexible", "items", "position", "view")
 
     def __init__(self, frame: Buffer, position: int, flexible: bool) -> None:
         self.view = memoryview(frame)
         self.position = position
         self.flexible = flexible
+        self.items = 0
 
     def int8(self) -> int:
         (value,) = _INT8(self.view, self.position)
@@ -50,10 +54,14 @@ class Cursor:
         return UUID(bytes=bytes(self._take(16)))
 
     def count(self) -> int:
-        """The length of an array. A null array counts as empty; one longer than the frame is a ValueError."""
+        """The length of an array. A null array counts as empty; one longer than the frame is a ValueError, and so are
+        too many items of all arrays."""
         count = self._compact_length() if self.flexible else self.int32()
         if not -1 <= count <= len(self.view) - self.position:
             raise ValueError(f"an array of {count} items where {len(self.view) - self.position} bytes are left")
+        self.items += max(count, 0)
+        if self.items > MOST_ITEMS:
+            raise ValueError(f"arrays of {self.items} items, {MOST_ITEMS} are allowed")
         return max(count, 0)
 
     def string(self) -> str:
