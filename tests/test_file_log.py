@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import logging
-import os
 import re
 import resource
 import shutil
@@ -167,7 +166,7 @@ def test_damage_reaches_what_lies_before_it(
         found = [bytes(one.data) for one in opened(folder).batches()]
         intact = int(last.stem)
         # What is put there may be what was there.
-        position = len(os.path.commonprefix([data, broken]))
+        position = next((at for at in range(len(data)) if data[at : at + 1] != broken[at : at + 1]), len(data))
         while batches[intact:] and position >= len(batches[intact]):
             position -= len(batches[intact])
             intact += 1
