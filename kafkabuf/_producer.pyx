@@ -219,7 +219,7 @@ cdef class ProducerCore:
         return <PartitionQueue>topic.queues[number]
 
     cdef object deadline(self, double waited):
-        return self.clock.monotonic() + max(self.max_block - waited, 0.0)
+        return self.clock.monotonic() + (self.max_block - waited)
 
     cdef int64_t now_ms(self) except -1:
         cdef timespec now

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kafkabuf._metrics import ProducerStats
 from kafkabuf.errors import ClosedError, ConfigError, NetworkError, UnsupportedVersionError
 from kafkabuf.network._frame import Frame
 from kafkabuf.network.client import Request
@@ -372,6 +373,7 @@ def test_poll_sleeps_past_a_time_out() -> None:
 
 def test_idle_connection_is_kept_for_ever_or_closed_while_in_use() -> None:
     with one_broker(connections_max_idle_ms=5_000) as (rigged, broker):
+        rigged.client.stats = stats = ProducerStats()
         rigged.clock.advance(4)
         rigged.client.send(0, produce())
         rigged.client.poll(0)
@@ -385,6 +387,7 @@ def test_idle_connection_is_kept_for_ever_or_closed_while_in_use() -> None:
         rigged.clock.advance(2)
         rigged.settle()
         assert rigged.client.connection_delay(0) == 0.0
+        assert stats.closed.total == 2, "the broker's, and the bootstrap server's"
         rigged.connect(0)  # and comes back when it is needed
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.errors import ConfigError, InvalidPartitionsError
-from kafkabuf.partitioner import partition_for_key
+from kafkabuf.partitioner import RoundRobinPartitioner, partition_for_key
 from tests.producer_support import SLAB, TOPIC, Rig, assert_whole
 
 # ---- partitioner.class -----------------------------------------------------------------------------------------------
@@ -64,6 +64,11 @@ def test_partitioner_that_raises_is_not_named() -> None:
 def test_round_robin_leaves_a_partition_out(name: str) -> None:
     rig = Rig(leaders=[1] * 3, partitioner_class=name)
     assert [rig.send(b"v", None, key=b"same").batch.partition for _ in range(6)] == [0, 1, 2, 0, 1, 2]
+
+
+def test_turn_of_one_topic_is_taken_by_another() -> None:
+    partitioner = RoundRobinPartitioner()
+    assert [partitioner(topic, None, None, 3) for topic in "aabba"] == [0, 1, 0, 1, 2]
 
 
 def test_random_prefers_a_partition() -> None:
