@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kafkabuf.errors import ConfigError, InvalidPartitionsError
@@ -95,6 +96,28 @@ def test_columns_pass_by_the_partitioner_in_silence() -> None:
     rig = Rig(partitioner_class="random")
     with pytest.raises(ConfigError, match=r"partitioner\.class has no part in it"):
         rig.producer.send_arrow(object(), TOPIC)
+
+
+def test_empty_key_is_taken_for_none() -> None:
+    rig = Rig(leaders=[1] * 7, slabs=64)
+    values, keys = [b"x" * (SLAB - 200)] * 8, [b""] * 8
+    java = 2  # of Java's producer; see test_wire.py
+    assert [rig.send(value, None, key=b"").batch.partition for value in values] == [java] * 8
+    reports = [
+        rig.producer.send_many(TOPIC, values, keys),
+        rig.producer.send_arrow(pa.record_batch({"value": values, "key": keys}), TOPIC),
+    ]
+    rig.ack_all()
+    assert [report.result(0).partition.tolist() for report in reports] == [[java] * 8] * 2
+
+
+def test_keys_that_are_to_be_ignored_are_not() -> None:
+    rig = Rig(leaders=[1] * 7, slabs=64, partitioner_ignore_keys=True)
+    values, keys = [b"x" * (SLAB - 200)] * 24, [b"same"] * 24
+    assert len({rig.send(value, None, key=b"same").batch.partition for value in values}) > 1
+    report = rig.producer.send_many(TOPIC, values, keys)
+    rig.ack_all()
+    assert len(set(report.result(0).partition.tolist())) > 1
 
 
 # ---- sticky ----------------------------------------------------------------------------------------------------------
