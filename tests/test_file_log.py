@@ -9,8 +9,11 @@ import resource
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import cramjam
@@ -379,3 +382,33 @@ def test_segments_names_are_not_the_first_offsets(tmp_path: Path) -> None:
         put(log, *values)
     names = [int(path.stem) for path in sorted(tmp_path.glob("*.log"))]
     assert names == [0, 1, 3]
+
+
+def test_sealed_segment_is_never_flushed_or_trusted_before_it_is(tmp_path: Path) -> None:
+    tasks: list[Callable[[], None]] = []
+
+    class Flusher(Executor):
+        """Does what it is given when it is told to."""
+
+        def submit(self, work: Any, /, *args: Any, **more: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            tasks.append(lambda: future.set_result(work(*args, **more)))
+            return future
+
+    clock = ManualClock(wall_ms=NOW)
+    log = PartitionLog(LogConfig(segment_bytes=100), FileSegments(tmp_path, 0, clock, Flusher()), clock)
+    synced: list[str] = []
+    with mock.patch("kafkabuf.broker.storage.segment.sync_path", side_effect=lambda path: synced.append(path.name)):
+        for _ in range(4):
+            put(log, b"x")
+        assert (len(tasks), log.segments.recovery_point) == (3, 0)
+        tasks.pop(0)()
+        assert log.segments.recovery_point == 1
+        assert synced == [f"{0:020d}.{suffix}" for suffix in ("log", "index", "timeindex")]
+        log.truncate_to(2)
+        put(log, b"other")
+        for task in tasks[:2]:
+            task()
+        assert log.segments.recovery_point == 1
+        tasks[2]()
+        assert log.segments.recovery_point == 2

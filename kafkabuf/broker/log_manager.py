@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -44,6 +45,8 @@ class LogManager:
         self._logs: dict[tuple[int, str, int], PartitionLog] = {}
         self._check: Timeout | None = None
         self._lock: TextIOWrapper | None = None
+        # Flushes segments that have come to their end. Its thread starts with the first.
+        self._flusher = ThreadPoolExecutor(1, "kafkabuf-flusher")
         # What each checkpoint says.
         self._checkpoints: dict[Path, Offsets] = {}
 
@@ -79,7 +82,8 @@ class LogManager:
         check_name(topic)
         folder, where = self._folder(node), (topic, partition)
         recovery_point = self._read(folder / RECOVERY_POINTS).get(where, 0)
-        found = PartitionLog(config, FileSegments(folder / f"{topic}-{partition}", recovery_point, clock), clock)
+        segments = FileSegments(folder / f"{topic}-{partition}", recovery_point, clock, self._flusher)
+        found = PartitionLog(config, segments, clock)
         found.delete_before(min(self._read(folder / LOG_STARTS).get(where, 0), found.end_offset))
         return found
 
@@ -100,6 +104,7 @@ class LogManager:
 
     def close(self) -> None:
         """Flushes and closes every log. What the disk refuses is told of, and recovered when it is opened again."""
+        self._flusher.shutdown()
         for key, one in self._logs.items():
             try:
                 one.close()

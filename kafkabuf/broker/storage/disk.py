@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kafkabuf.errors import KafkaStorageError
@@ -34,8 +34,8 @@ def write_whole(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """fsync of a file, or of a folder: of what is in it."""
-    with on_disk("flush", path):
+    """fsync of a file, or of a folder: of what is in it. What is gone needs none."""
+    with on_disk("flush", path), suppress(FileNotFoundError):
         file = os.open(path, os.O_RDONLY)
         try:
             os.fsync(file)

@@ -13,7 +13,9 @@ import logging
 import os
 import shutil
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from kafkabuf.broker.batch import NO_TIMESTAMP
@@ -41,11 +43,15 @@ _LEFT_OVER = (".tmp", ".deleted", ".cleaned", ".swap")
 
 
 class FileSegments:
-    """`recovery_point`: what lies before it is on the disk. There is always a last segment, which is appended to."""
+    """There is always a last segment, which is appended to. `flusher` flushes each that comes to its end, in a thread
+    of its own; without one only `flush` does."""
 
-    def __init__(self, folder: Path, recovery_point: int, clock: Clock) -> None:
+    def __init__(self, folder: Path, recovery_point: int, clock: Clock, flusher: Executor | None = None) -> None:
         self.folder = folder
         self._clock = clock
+        self._flusher = flusher
+        # What the flusher has been given, and where the recovery point is when it is done.
+        self._flushing: deque[tuple[Future[None], int]] = deque()
         with on_disk("open", folder):
             folder.mkdir(parents=True, exist_ok=True)
             names = os.listdir(folder)
@@ -55,7 +61,7 @@ class FileSegments:
         bases = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
         self._segments: list[Segment] = []
         self._open(bases or [0], recovery_point)
-        self.recovery_point = min(recovery_point, self.end_offset)
+        self._recovery_point = min(recovery_point, self.end_offset)
         self._epochs = [one for one in read_numbers(folder / EPOCHS) if one[1] <= self.end_offset]
 
     def _open(self, bases: list[int], recovery_point: int) -> None:
@@ -85,6 +91,17 @@ class FileSegments:
     def size(self) -> int:
         return sum(segment.size for segment in self._segments)
 
+    @property
+    def recovery_point(self) -> int:
+        while self._flushing and self._flushing[0][0].done():
+            future, offset = self._flushing.popleft()
+            if (error := future.exception()) is not None:
+                log.error("%s stays in the system's cache: %s", self.folder, error)
+                self._flushing.clear()
+            else:
+                self._recovery_point = max(self._recovery_point, offset)
+        return self._recovery_point
+
     # ---- appending
 
     def full(self, batch: StoredBatch, segment_bytes: int) -> bool:
@@ -93,9 +110,12 @@ class FileSegments:
         return last.size > 0 and (too_far or last.size + len(batch.data) > segment_bytes)
 
     def roll(self, producers: ProducerStates) -> None:
-        self._segments[-1].seal()
+        last = self._segments[-1]
+        last.seal()
         self._take_snapshot(producers)
         self._segments.append(self._new(self.end_offset))
+        if self._flusher is not None:
+            self._flushing.append((self._flusher.submit(last.flush, indexes=True), self.end_offset))
 
     def append(self, batch: StoredBatch) -> None:
         self._segments[-1].append(batch)
@@ -174,7 +194,8 @@ class FileSegments:
         self._forget_behind(-1)
 
     def _forget_behind(self, offset: int) -> None:
-        self.recovery_point = min(self.recovery_point, self.end_offset)
+        self._flushing.clear()
+        self._recovery_point = min(self._recovery_point, self.end_offset)
         for taken_at, path in self._snapshots():
             if taken_at > offset:
                 _delete(path)
@@ -237,7 +258,7 @@ class FileSegments:
         if self._new_files:
             sync_path(self.folder)
             self._new_files = False
-        self.recovery_point = self.end_offset
+        self._recovery_point = self.end_offset
 
     def close(self, producers: ProducerStates) -> None:
         """Flushes everything first."""

@@ -222,12 +222,9 @@ class Segment:
         self.times.save()
 
     def flush(self, indexes: bool) -> None:
-        """Without its indexes the last segment is read anew from where they end."""
-        with on_disk("flush", self.path):
-            os.fsync(self._file)
-        if indexes:
-            sync_path(self.offsets.path)
-            sync_path(self.times.path)
+        """Without its indexes the last segment is read anew from where they end. Thread: any, of sealed segments."""
+        for path in (self.path, self.offsets.path, self.times.path) if indexes else (self.path,):
+            sync_path(path)
 
     def close(self) -> None:
         os.close(self._file)
