@@ -193,7 +193,8 @@ class KafkaProducer(ProducerCore):
             topic: where all go.
             values, keys, headers, partitions, timestamps_ms: lists, or other sequences, of equal length: what send()
                 takes as value, key, headers, partition and timestamp_ms. Serializers, partitioner and interceptors are
-                asked as by send().
+                asked as by send(), but must not wait for records of the same call, as flush() would: these may not be
+                sent before the call is over.
             report: as in send_arrow().
 
         A record larger than `max.request.size` or `buffer.memory` is left out and the others are sent; the report has

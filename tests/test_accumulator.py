@@ -14,7 +14,7 @@ import pytest
 from kafkabuf._batch import Batch, RecordFuture
 from kafkabuf._drain import Ready
 from kafkabuf.clock import ManualClock
-from kafkabuf.errors import BufferExhaustedError, ClosedError, NetworkError, TimeoutError
+from kafkabuf.errors import BufferExhaustedError, ClosedError, NetworkError, RecordTooLargeError, TimeoutError
 from tests.pool_support import in_thread, until
 from tests.producer_support import PATIENCE, SLAB, TOPIC, Rig, assert_whole
 
@@ -177,6 +177,20 @@ def test_cost_of_a_turn_grows_with_partitions_that_hold_nothing() -> None:
     assert [queue.partition for queue in rig.accumulator.active] == [4_321]
     acknowledge(drain(rig))
     assert not rig.accumulator.active
+
+
+def test_largest_record_is_refused_or_a_larger_one_sent() -> None:
+    value = b"x" * 1_000
+    with pytest.raises(
+        RecordTooLargeError, match=r"needs up to \d+ bytes, more than max\.request\.size \(1000\)"
+    ) as raised:
+        Rig(max_request_size=1_000).send(value)
+    needed = int(str(raised.value).split()[5])
+    Rig(max_request_size=needed).send(value)
+    with pytest.raises(RecordTooLargeError):
+        Rig(max_request_size=needed - 1).send(value)
+    reports = [Rig(max_request_size=size).producer.send_many(TOPIC, [value]) for size in (needed, needed - 1)]
+    assert [len(report.too_large) for report in reports] == [0, 1]
 
 
 # ---- draining --------------------------------------------------------------------------------------------------------

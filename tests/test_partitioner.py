@@ -141,6 +141,18 @@ def test_lingering_batches_stay_in_one_partition_for_ever(bulk: bool) -> None:
     assert all(later - earlier >= 3 for earlier, later in pairwise(changes))
 
 
+@pytest.mark.parametrize("bulk", [False, True])
+def test_large_record_leaves_a_partition_that_was_given_nothing(bulk: bool) -> None:
+    for _ in range(5):
+        rig = Rig(leaders=[1] * 8)
+        before = rig.topic.sticky_partition
+        if bulk:
+            rig.producer.send_many(TOPIC, [b"x" * 3 * SLAB])
+        else:
+            rig.send(b"x" * 3 * SLAB, None)
+        assert [batch.partition for batch in rig.incomplete()] == [before]
+
+
 # Kafka: testAdaptiveBuiltInPartitioner, BuiltInPartitionerTest.adaptivePartitionsTest
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 def test_long_queues_get_as_many_records_as_short_ones(adaptive: str) -> None:
