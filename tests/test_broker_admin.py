@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -68,8 +69,9 @@ def test_parked_fetch_of_a_deleted_topic_waits_on(cluster: EmbeddedCluster, admi
         wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000, "current_leader_epoch": -1}
         topics = [{"topic": "t", "partitions": [wanted]}]
         client.send(messages.FETCH, 12, max_wait=60_000, min_bytes=1, max_bytes=1000, topics=topics)
-        while not cluster._call(lambda c: bool(c.topic("t").partition(0).log.watchers)):
-            pass  # it is on its way
+        leader, _ = cluster.leader("t", 0)
+        while cluster._call(lambda c: c.nodes[leader].fetches.delayed) < 2:  # one is the follower's
+            time.sleep(0.001)
         admin.delete_topics(["t"])["t"].result(10)
         assert client.receive(messages.FETCH, 12).responses[0].partitions[0].error_code == 3
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.replication import PartitionState
 from kafkabuf.errors import ConfigError
 from kafkabuf.protocol import messages
 from tests.raw_client import RawClient, batch
@@ -139,7 +140,7 @@ def test_wrong_node_does_not_name_the_right_one(version: int) -> None:
 
 
 def test_leader_that_does_not_exist_breaks_the_answer(world: World) -> None:
-    world.cluster.move_leader("t", 0, 9)
+    world.cluster._call(lambda c: setattr(c.replica("t", 0, 1), "known", PartitionState(9, 1, (1,))))
     one = world.client.produce("t", batch([b"x"]), version=10)
     assert (one.error_code, one.current_leader.leader_id) == (6, 9)
 

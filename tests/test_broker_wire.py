@@ -333,15 +333,15 @@ def test_long_poll_outlives_its_leader(client: RawClient) -> None:
 
 
 def test_parked_request_outlives_its_client(cluster: EmbeddedCluster) -> None:
-    def watchers() -> int:
-        return cluster._call(lambda state: len(state.topic("t").partition(0).log.watchers))
+    def parked() -> int:
+        return cluster._call(lambda state: state.nodes[1].fetches.delayed)
 
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100}
     with RawClient(cluster.bootstrap_servers) as client:
         topics = [{"topic": "t", "partitions": [partition]}]
         client.send(1, 12, max_wait=600_000, min_bytes=1, max_bytes=1, topics=topics)
-        wait_until(lambda: watchers() == 1)
-    wait_until(lambda: watchers() == 0)
+        wait_until(lambda: parked() == 1)
+    wait_until(lambda: parked() == 0)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

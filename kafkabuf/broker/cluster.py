@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -16,6 +16,7 @@ from uuid import UUID
 from kafkabuf.broker.batch import Limits
 from kafkabuf.broker.cluster_memory import ClusterMemory
 from kafkabuf.broker.control import Marker
+from kafkabuf.broker.controller import NO_NODE, Controller
 from kafkabuf.broker.faults import Faults
 from kafkabuf.broker.groups import OFFSETS_TOPIC, Groups
 from kafkabuf.broker.limits import ConnectionLimits
@@ -23,12 +24,13 @@ from kafkabuf.broker.listener import Listener
 from kafkabuf.broker.log import PartitionLog
 from kafkabuf.broker.log_config import LogConfig, int_config
 from kafkabuf.broker.log_manager import LogManager
+from kafkabuf.broker.node import Listening, Node
 from kafkabuf.broker.quotas import Quotas
+from kafkabuf.broker.replication import NO_LEADER, Replica
 from kafkabuf.broker.request_log import RequestLog
 from kafkabuf.broker.security import Mechanisms, Security
-from kafkabuf.broker.server import Connection
 from kafkabuf.broker.timer import Timer
-from kafkabuf.broker.topics import NO_LEADER, Topic, check_name
+from kafkabuf.broker.topics import Partition, Topic, check_name
 from kafkabuf.broker.transactions import Transactions
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import (
@@ -43,12 +45,14 @@ from kafkabuf.errors import (
 
 log = logging.getLogger("kafkabuf.broker")
 
-NO_NODE = -1
+__all__ = ["Cluster", "ClusterConfig", "Node"]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """`retention_bytes` is per partition, None keeps everything; topics override it with the config retention.bytes.
+    """`replication_factor` is that of topics for which nobody says another. Topics override `retention_bytes`, which is
+    per partition, None for everything, and `min_insync_replicas` by configs of these names. `replica_lag_time_max_ms`
+    and `broker_session_timeout_ms` are Kafka's replica.lag.time.max.ms and broker.session.timeout.ms.
     `transaction_version` is the level of Kafka's feature transaction.version that clients are told: 2 for KIP-890.
     `request_log`: how many requests are remembered."""
 
@@ -66,58 +70,26 @@ class ClusterConfig:
     request_log: int = 10_000
     # Where logs and all else that outlives the cluster is kept; None: in memory.
     data_dir: Path | None = None
-
-
-@dataclass(slots=True)
-class Traffic:
-    """What came to a node and went from it, frames with all that is in them."""
-
-    requests: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-
-class Node:
-    """One broker: an address and the connections to it. It leads partitions as `Topic` says."""
-
-    def __init__(self, cluster: Cluster, node_id: int, host: str, port: int) -> None:
-        self.cluster = cluster
-        self.node_id = node_id
-        self.host = host
-        self.port = port
-        self.connections: set[Connection] = set()
-        self.traffic = Traffic()
-        self._listener: Listener | None = None
-
-    @property
-    def alive(self) -> bool:
-        return self._listener is not None
-
-    def coordinates(self, key: str) -> bool:
-        return self.cluster.coordinator(key) == self.node_id
-
-    def start(self) -> None:
-        """Listens; a port of 0 becomes the one the system gave, and stays the node's from then on."""
-        if self._listener is None:
-            self._listener = Listener(self)
-            self.port = self._listener.port
-
-    async def stop(self) -> None:
-        """Stops listening and cuts every connection, answered or not, as a process that dies does."""
-        if self._listener is None:
-            return
-        listener, self._listener = self._listener, None
-        await listener.close()
-        for connection in tuple(self.connections):
-            connection.abort()
-        while self.connections:
-            await asyncio.sleep(0)
+    replication_factor: int = 1
+    min_insync_replicas: int = 1
+    replica_lag_time_max_ms: int = 30_000
+    broker_session_timeout_ms: int = 9_000
 
 
 class Cluster:
-    def __init__(self, config: ClusterConfig, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    """`listen` has a node listen; a cluster that is asked in its own process needs no sockets."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        listen: Callable[[Node], Listening] = Listener,
+    ) -> None:
         self.config = config
         self.clock = clock
+        self.loop = loop
+        self.listen = listen
         # What clients may take their time for is of the real world, whatever the cluster takes the time to be.
         self.network_clock: Clock = SystemClock()
         self.timer = Timer(loop, clock)
@@ -136,6 +108,7 @@ class Cluster:
             config.transaction_version,
             self.memory.keep_transaction,
         )
+        self.controller = Controller(self)
         self.topics: dict[str, Topic] = {}
         self.cluster_id = "kafkabuf-embedded"
         ports = config.ports or (0,) * config.brokers
@@ -150,23 +123,15 @@ class Cluster:
         self.logs.start()
         self.memory.restore(self)
         for node in self.nodes.values():
-            node.start()
-        self._elect()
+            node.listen()
+        self.controller.admit(*self.nodes.values())
 
     async def stop(self) -> None:
         for node in self.nodes.values():
-            await node.stop()
+            await node.close()
         self.memory.close()
         self.logs.close()
         self.timer.close()
-
-    async def stop_node(self, node_id: int) -> None:
-        await self.nodes[node_id].stop()
-        self._elect()
-
-    async def start_node(self, node_id: int) -> None:
-        self.nodes[node_id].start()
-        self._elect()
 
     def cut_connections(self, node_id: int | None) -> int:
         nodes = self.nodes.values() if node_id is None else (self.nodes[node_id],)
@@ -176,10 +141,8 @@ class Cluster:
         return len(cut)
 
     def alive(self) -> list[int]:
+        """The nodes that the controller reckons with."""
         return [node.node_id for node in self.nodes.values() if node.alive]
-
-    def controller(self) -> int:
-        return min(self.alive(), default=NO_NODE)
 
     def coordinator(self, key: str) -> int:
         """The node that coordinates a group or a transactional id: the same for all who ask, as long as the nodes
@@ -187,15 +150,20 @@ class Cluster:
         alive = self.alive()
         return alive[zlib.crc32(key.encode()) % len(alive)] if alive else NO_NODE
 
-    def _elect(self) -> None:
-        """Finds a leader for what lost its own. A node that comes back gets only what nobody leads."""
-        alive = self.alive()
-        for topic in self.topics.values():
-            for partition in topic.partitions:
-                if partition.leader not in alive:
-                    partition.elect(alive)
-            self.memory.keep_topic(topic)
-        self.transactions.write_held_markers()
+    def refresh_fetchers(self) -> None:
+        """Which nodes reach which has changed."""
+        for node in self.nodes.values():
+            node.fetchers.refresh()
+
+    @property
+    def session_timeout(self) -> float:
+        """Seconds after which a node that is not heard of is out."""
+        return self.config.broker_session_timeout_ms / 1000
+
+    @property
+    def max_lag(self) -> float:
+        """Seconds by which a follower may be behind and in sync."""
+        return self.config.replica_lag_time_max_ms / 1000
 
     # ---- topics
 
@@ -218,21 +186,40 @@ class Cluster:
             placed = self._placed([tuple(assignment.get(index, ())) for index in range(len(assignment))])
         else:
             placed = self._place(name, partitions, replication_factor, len(self.topics))
-        topic = self.new_topic(name, dict(configs or {}), dry_run)
-        topic.add(placed)
+        topic = self.new_topic(name, dict(configs or {}))
+        new = topic.add(placed)
         if not dry_run:
-            self.add_topic(topic)
             self.memory.keep_topic(topic)
+            self.add_topic(topic)
+            self.add_copies(new)
+            self.controller.introduce(new)
         return topic
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = self._by_id[topic.topic_id] = topic
 
+    def add_copies(self, partitions: list[Partition]) -> None:
+        """Each on its nodes, with its log."""
+        for partition in partitions:
+            for node_id in partition.replicas:
+                log = partition.topic.new_log(node_id, partition.index)
+                partition.copies[node_id] = Replica(self.nodes[node_id], partition, log)
+
+    def replica(self, topic: str, partition: int, node_id: int) -> Replica:
+        """UnknownTopicOrPartitionError, NotLeaderOrFollowerError."""
+        return self.topic(topic).partition(partition).copy(node_id)
+
+    def copies(self, node_id: int) -> list[Replica]:
+        """All that a node has."""
+        every = (partition for topic in self.topics.values() for partition in topic.partitions)
+        return [partition.copies[node_id] for partition in every if node_id in partition.copies]
+
     def _place(self, name: str, partitions: int, replication_factor: int, shift: int) -> list[tuple[int, ...]]:
         """Replicas for each partition, the first of them `shift` nodes on from the first alive."""
         alive = self.alive()
         count = self.config.default_partitions if partitions == -1 else partitions
-        factor = 1 if replication_factor == -1 else replication_factor
+        default = min(self.config.replication_factor, max(len(alive), 1))
+        factor = default if replication_factor == -1 else replication_factor
         if count < 1:
             raise InvalidPartitionsError(f"topic {name} with {count} partitions: at least 1 is needed")
         if not 1 <= factor <= len(alive):
@@ -247,13 +234,16 @@ class Cluster:
             )
         return placed
 
-    def new_topic(self, name: str, configs: dict[str, str], dry_run: bool = False) -> Topic:
+    def new_topic(self, name: str, configs: dict[str, str]) -> Topic:
         """Without partitions: `Topic.add` makes them."""
         kept = LogConfig.of(configs, self.config.retention_bytes)
         limits = Limits(max_message_bytes=int_config(configs, "max.message.bytes", self.config.max_message_bytes))
-        if dry_run:
-            return Topic(name, [], limits, lambda node, index: PartitionLog(kept), configs)
-        return Topic(name, [], limits, lambda node, index: self.logs.open(node, name, index, kept), configs)
+        int_config(configs, "min.insync.replicas", self.config.min_insync_replicas, 1)
+
+        def new_log(node: int, index: int) -> PartitionLog:
+            return self.logs.open(node, name, index, kept)
+
+        return Topic(name, [], limits, new_log, configs, self.config.min_insync_replicas)
 
     def add_partitions(
         self, name: str, count: int, assignment: list[tuple[int, ...]] | None = None, *, dry_run: bool = False
@@ -272,17 +262,21 @@ class Cluster:
         else:
             raise InvalidReplicaAssignmentError(f"{len(assignment)} assignments for {count - have} new partitions")
         if not dry_run:
-            topic.add(placed)
+            new = topic.add(placed)
             self.memory.keep_topic(topic)
+            self.add_copies(new)
+            self.controller.introduce(new)
 
     def delete_topic(self, name: str | UUID) -> Topic:
         """Records and all. Parked requests learn of it."""
         topic = self.topic(name)
         self.memory.forget_topic(topic.name)
         del self.topics[topic.name], self._by_id[topic.topic_id]
-        self.logs.delete(topic.name)
+        topic.deleted = True
         for partition in topic.partitions:
-            partition.log.wake()
+            for copy in partition.copies.values():
+                copy.forget()
+        self.logs.delete(topic.name)
         return topic
 
     def topic(self, name: str | UUID) -> Topic:
@@ -304,17 +298,17 @@ class Cluster:
         return 0
 
     def write_marker(self, where: tuple[str, int], marker: Marker) -> bool:
-        """Ends a transaction in one partition; False if it has no leader to do so. What does not exist any more, and
-        what a later epoch has written to, needs no marker."""
+        """Ends a transaction in one partition; False if no leader can be reached to do so. What does not exist any
+        more, and what a later epoch has written to, needs no marker."""
         name, index = where
         if name == OFFSETS_TOPIC:
             self.groups.end_transaction(marker.producer_id, marker.committed)
             return True
         try:
             partition = self.topic(name).partition(index)
-            if partition.leader == NO_LEADER:
+            if partition.leader == NO_LEADER or not self.nodes[partition.leader].connected:
                 return False
-            partition.log.append_marker(marker, self.clock.time_ms(), partition.leader_epoch)
+            partition.copies[partition.leader].write_marker(marker, self.clock.time_ms())
         except KafkaError as error:
             log.info("no marker for %s-%d: %s", name, index, error)
         return True

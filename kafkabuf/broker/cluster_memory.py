@@ -1,6 +1,7 @@
 """What a cluster remembers over a restart besides its records, in the journal `cluster.journal` of its data folder.
 
-    ["topic", name]                                   id, configs; of each partition its replicas, leader, leader epoch
+    ["topic", name]                                   id, configs, the replicas of each partition
+    ["partition", topic, partition]                   leader, leader epoch, ISR
     ["group", group, "committed", topic, partition]   number of the commit, offset, leader epoch, metadata
     ["group", group, "pending", producer id, ...]     the same, of a transaction that has not ended
     ["transaction", transactional id]                 all of it, by the names of its fields
@@ -13,13 +14,14 @@ leader epoch at a restart, so that one which was not remembered in time does not
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kafkabuf.broker.replication import NO_LEADER, PartitionState
 from kafkabuf.broker.storage.journal import Journal, Key
-from kafkabuf.broker.topics import Topic
+from kafkabuf.broker.topics import Partition, Topic
 from kafkabuf.broker.transactions import State, Transaction
 
 if TYPE_CHECKING:
@@ -60,26 +62,34 @@ class ClusterMemory:
     # ---- topics
 
     def keep_topic(self, topic: Topic) -> None:
-        """Whenever one of its partitions has other replicas, or another leader."""
-        partitions = [
-            {"replicas": list(one.replicas), "leader": one.leader, "leader_epoch": one.leader_epoch}
-            for one in topic.partitions
-        ]
-        state = {"id": str(topic.topic_id), "configs": dict(topic.configs), "partitions": partitions}
-        self._journal.put(("topic", topic.name), state)
+        """Whenever its configs, or the replicas of one of its partitions, are others."""
+        replicas = [list(one.replicas) for one in topic.partitions]
+        self._journal.put(
+            ("topic", topic.name),
+            {"id": str(topic.topic_id), "configs": dict(topic.configs), "replicas": replicas},
+        )
+
+    def keep_partition(self, partition: Partition, state: PartitionState) -> None:
+        """Before it becomes true: whoever is not in sync any more must not lead after a restart."""
+        self._journal.put(("partition", partition.topic.name, partition.index), astuple(state))
 
     def forget_topic(self, name: str) -> None:
+        for (index,), _ in self._journal.find("partition", name):
+            self._journal.put(("partition", name, index), None)
         self._journal.put(("topic", name), None)
 
-    @staticmethod
-    def _restore_topic(cluster: Cluster, name: str, state: dict[str, Any]) -> None:
-        topic = cluster.new_topic(name, state["configs"])
-        topic.topic_id = UUID(state["id"])
-        topic.add([tuple(one["replicas"]) for one in state["partitions"]])
-        for partition, one in zip(topic.partitions, state["partitions"], strict=True):
-            partition.leader = one["leader"]
-            partition.leader_epoch = max(one["leader_epoch"], partition.log.leader_epochs.latest) + 1
+    def _restore_topic(self, cluster: Cluster, name: str, kept: dict[str, Any]) -> None:
+        """Nobody leads it yet."""
+        topic = cluster.new_topic(name, kept["configs"])
+        topic.topic_id = UUID(kept["id"])
+        topic.add([tuple(one) for one in kept["replicas"]])
         cluster.add_topic(topic)
+        cluster.add_copies(topic.partitions)
+        states = {index: state for (index,), state in self._journal.find("partition", name)}
+        for partition in topic.partitions:
+            _, epoch, isr = states.get(partition.index, (NO_LEADER, -1, partition.replicas))
+            written = max(copy.log.leader_epochs.latest for copy in partition.copies.values())
+            partition.state = PartitionState(NO_LEADER, max(epoch, written), tuple(isr))
 
     # ---- groups, transactions, producers
 

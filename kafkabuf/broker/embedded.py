@@ -14,6 +14,7 @@ from kafkabuf.broker import apis
 from kafkabuf.broker.cluster import Cluster, ClusterConfig
 from kafkabuf.broker.controls import FaultControls, TrafficControls
 from kafkabuf.broker.limits import ConnectionLimits
+from kafkabuf.broker.node_controls import NodeControls
 from kafkabuf.broker.security import Security
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ClosedError, ConfigError
@@ -21,7 +22,7 @@ from kafkabuf.errors import ClosedError, ConfigError
 T = TypeVar("T")
 
 
-class EmbeddedCluster(FaultControls, TrafficControls):
+class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
     """N Kafka nodes on loopback, in one background thread. A context manager; or call `start` and `stop`.
 
         with EmbeddedCluster(brokers=3) as cluster:
@@ -30,6 +31,11 @@ class EmbeddedCluster(FaultControls, TrafficControls):
     Topics, records and groups live in memory and outlive the nodes, not the cluster; with a `data_dir` they lie in that
     folder, in Kafka's format, and the next cluster to be given it goes on with them. Nodes are numbered from 1. Methods
     may be called from any thread; they run in the cluster's own and return when done.
+
+    Every copy of a partition has a log of its own; followers fetch, acks=all waits for the ISR, and a leader's death
+    has another of the ISR elected. A topic has `replication_factor` copies of each partition if nobody says otherwise:
+    3, or as many as there are nodes (Kafka's default.replication.factor is 1, with which no topic outlives a node).
+    `min_insync_replicas`, `replica_lag_time_max_ms`, `broker_session_timeout_ms` are Kafka's settings.
 
     `retention_bytes` is per partition. `verify_records` has every magic 2 batch read record by record on arrival, as
     Kafka does: a few microseconds each. `transaction_version` is Kafka's feature transaction.version: with 2 clients
@@ -54,12 +60,20 @@ class EmbeddedCluster(FaultControls, TrafficControls):
         limits: ConnectionLimits | None = None,
         request_log: int = 10_000,
         data_dir: str | PathLike[str] | None = None,
+        replication_factor: int | None = None,
+        min_insync_replicas: int = 1,
+        replica_lag_time_max_ms: int = 30_000,
+        broker_session_timeout_ms: int = 9_000,
         clock: Clock | None = None,
     ) -> None:
         if brokers < 1:
             raise ConfigError(f"brokers={brokers}: a cluster has at least one node")
         if ports is not None and len(ports) != brokers:
             raise ConfigError(f"{len(ports)} ports for {brokers} brokers: give one for each, or none")
+        if replication_factor is not None and not 1 <= replication_factor <= brokers:
+            raise ConfigError(f"replication_factor={replication_factor}: 1 to {brokers}, the number of brokers")
+        if min_insync_replicas < 1:
+            raise ConfigError(f"min_insync_replicas={min_insync_replicas}: at least 1 is needed")
         if transaction_version not in (0, 1, 2):
             raise ConfigError(f"transaction_version={transaction_version}: 0, 1 and 2 are known")
         if request_log < 0:
@@ -78,6 +92,10 @@ class EmbeddedCluster(FaultControls, TrafficControls):
             security or Security(),
             request_log,
             Path(data_dir) if data_dir is not None else None,
+            replication_factor=replication_factor or min(brokers, 3),
+            min_insync_replicas=min_insync_replicas,
+            replica_lag_time_max_ms=replica_lag_time_max_ms,
+            broker_session_timeout_ms=broker_session_timeout_ms,
         )
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -152,11 +170,12 @@ class EmbeddedCluster(FaultControls, TrafficControls):
         self,
         name: str,
         partitions: int = 1,
-        replication_factor: int = 1,
+        replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError. The configs that
-        matter are those of `LogConfig`, and max.message.bytes."""
+        """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError. A replication
+        factor of -1 is the cluster's. The configs that matter are those of `LogConfig`, max.message.bytes,
+        min.insync.replicas and unclean.leader.election.enable."""
         self._call(lambda c: c.create_topic(name, partitions, replication_factor, configs))
 
     def topics(self) -> dict[str, int]:
@@ -179,23 +198,9 @@ class EmbeddedCluster(FaultControls, TrafficControls):
         return self._call(lambda c: [bytes(one.data) for one in c.topic(topic).partition(partition).log.batches()])
 
     def leader(self, topic: str, partition: int) -> tuple[int, int]:
-        """(node id, leader epoch); the node is -1 when none is alive."""
-        found = self._call(lambda c: c.topic(topic).partition(partition))
-        return found.leader, found.leader_epoch
-
-    # ---- trouble, made on purpose
-
-    def stop_node(self, node_id: int) -> None:
-        """Kills a node: its connections are cut, others lead its partitions from now on, their leader epochs rise."""
-        self._await(self._running().stop_node(node_id))
-
-    def start_node(self, node_id: int) -> None:
-        """Brings a node back on its old port. It leads only what nobody leads."""
-        self._await(self._running().start_node(node_id))
-
-    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Makes a node the leader; the epoch rises, parked requests to the old one are answered."""
-        self._call(lambda c: c.topic(topic).partition(partition).move_to(node_id))
+        """(node id, leader epoch); the node is -1 when none leads."""
+        found = self._call(lambda c: c.topic(topic).partition(partition).state)
+        return found.leader, found.epoch
 
     def tick(self) -> None:
         """Runs what a moved `ManualClock` has made due."""

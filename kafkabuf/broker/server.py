@@ -70,6 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         # under way came, None while there is none.
         self._opened = self._active = self._clock.monotonic()
         self._partial: float | None = None
+        # An answer that the node, paused or cut off from its clients, could not give yet; nothing is served meanwhile.
+        self._held: tuple[Frame | None, _Sequel] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -98,7 +100,15 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _held_up(self) -> bool:
-        return self._waiting is not None or self._muted is not None or not self._writable
+        waiting = self._waiting is not None or self._muted is not None
+        return waiting or not self._writable or not self._node.answers
+
+    def go_on(self) -> None:
+        """The node answers again."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._send(*held)
+        self._serve()
 
     # ---- bytes in
 
@@ -201,6 +211,9 @@ class Connection(asyncio.BufferedProtocol):
         self._serve()
 
     def _send(self, frame: Frame | None, sequel: _Sequel) -> None:
+        if not self._node.answers:
+            self._held = frame, sequel
+            return
         if frame is not None and not sequel.drop and self._transport is not None and not self._closing:
             self._write(self._transport, b"".join((_LENGTH.pack(sum(map(len, frame))), *frame)))
         if sequel.close is not None:
@@ -267,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
 
         if self._closing:
             return "it does not take its last answer" if over(self._active, limits.request_receive_timeout_ms) else None
-        if self._waiting is not None or self._muted is not None:
+        if self._waiting is not None or self._muted is not None or not self._node.answers:
             return None
         if self._partial is not None and over(self._partial, limits.request_receive_timeout_ms):
             return f"a request took longer than {limits.request_receive_timeout_ms} ms to come"

@@ -1,86 +1,129 @@
-"""Topics and partitions: who leads what. Belongs to the cluster's event loop."""
+"""Topics and partitions, as the controller keeps them. Belongs to the cluster's event loop."""
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
 from kafkabuf.broker.batch import Limits
+from kafkabuf.broker.control import Marker
 from kafkabuf.broker.log import PartitionLog
+from kafkabuf.broker.log_config import int_config
+from kafkabuf.broker.replication import NO_LEADER, UNTOLD, PartitionState, Replica
 from kafkabuf.errors import (
-    FencedLeaderEpochError,
     InvalidTopicError,
     KafkaError,
     LeaderNotAvailableError,
     NotLeaderOrFollowerError,
-    UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
 
-NO_LEADER = -1
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-@dataclass(slots=True)
 class Partition:
-    """`replicas` lists the nodes that may lead it. There is one log, whoever leads: no replication yet."""
+    """`replicas` lists the nodes that have a copy, the one preferred as leader first; `copies` are these. `state` is
+    the controller's and changes by its hand alone."""
 
-    index: int
-    replicas: tuple[int, ...]
-    log: PartitionLog
-    leader: int = NO_LEADER
-    leader_epoch: int = 0
+    __slots__ = ("_markers", "copies", "index", "replicas", "state", "topic")
 
-    def elect(self, alive: list[int]) -> None:
-        """Gives the partition a leader among `alive`, the first replica that is; a change raises the epoch.
+    def __init__(self, topic: Topic, index: int, replicas: tuple[int, ...]) -> None:
+        self.topic = topic
+        self.index = index
+        self.replicas = replicas
+        self.copies: dict[int, Replica] = {}
+        self.state: PartitionState = UNTOLD
+        # Transaction markers that not all in sync have, with their offsets: who leads next has to write them again.
+        self._markers: deque[tuple[int, Marker]] = deque()
 
-        Deviation from Kafka: when no replica is alive another node takes over, log and all.
+    @property
+    def leader(self) -> int:
+        return self.state.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.epoch
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        return self.state.isr
+
+    @property
+    def log(self) -> PartitionLog:
+        """The leader's log; while nobody leads, that of the first who may without loss."""
+        return self.copies[self.state.leader if self.state.leader != NO_LEADER else self.state.isr[0]].log
+
+    @property
+    def min_isr(self) -> int:
+        return min(int_config(self.topic.configs, "min.insync.replicas", self.topic.min_isr), len(self.replicas))
+
+    def led_by(self, node: int, client_epoch: int = -1) -> Replica:
+        """The copy on `node`, which believes to lead the partition, for a client that does so too and believes in
+        `client_epoch` (-1: it did not say). NotLeaderOrFollowerError, FencedLeaderEpochError, UnknownLeaderEpochError.
         """
-        candidates = [node for node in self.replicas if node in alive]
-        if not candidates and alive:
-            candidates = [alive[self.index % len(alive)]]
-            self.replicas = (candidates[0], *self.replicas[1:])
-        self.lead_by(candidates[0] if candidates else NO_LEADER)
+        copy = self.copy(node)
+        copy.check_leads(client_epoch)
+        return copy
 
-    def move_to(self, node: int) -> None:
-        """Makes `node` the first replica and the leader."""
-        self.replicas = (node, *(other for other in self.replicas if other != node))
-        self.lead_by(node)
+    def copy(self, node: int) -> Replica:
+        """NotLeaderOrFollowerError if the node has none."""
+        if node not in self.copies:
+            raise NotLeaderOrFollowerError(f"node {node} has no copy of partition {self.index}")
+        return self.copies[node]
 
-    def lead_by(self, node: int) -> None:
-        if node != self.leader:
-            self.leader = node
-            self.leader_epoch += 1
-            self.log.wake()
+    def seen_by(self, node: int) -> PartitionState:
+        """What a node tells its clients: one with a copy what it was told, also while it is cut off."""
+        copy = self.copies.get(node)
+        return self.state if copy is None else copy.known
 
-    def check_leader(self, node: int, client_epoch: int = -1) -> KafkaError | None:
-        """The error to give a client that asked `node`, believing in `client_epoch` (-1: it did not say)."""
-        if self.leader != node:
-            return NotLeaderOrFollowerError(f"partition {self.index} is led by node {self.leader}, not {node}")
-        if -1 < client_epoch < self.leader_epoch:
-            return FencedLeaderEpochError(f"leader epoch {client_epoch} is over, it is {self.leader_epoch} now")
-        if client_epoch > self.leader_epoch:
-            return UnknownLeaderEpochError(f"leader epoch {client_epoch} has not come, it is {self.leader_epoch}")
-        return None
+    # ---- transactions
+
+    def marker_written(self, offset: int, marker: Marker) -> None:
+        self._markers.append((offset, marker))
+
+    def markers_reached(self, high_watermark: int) -> None:
+        while self._markers and self._markers[0][0] < high_watermark:
+            self._markers.popleft()
+
+    def rewrite_markers(self, timestamp: int) -> None:
+        """On a new leader: what it never got. Its log is the beginning of the one that led before."""
+        markers, end = tuple(self._markers), self.log.end_offset
+        self._markers.clear()
+        for offset, marker in markers:
+            if offset >= end:
+                self.copies[self.leader].write_marker(marker, timestamp)
+            else:
+                self._markers.append((offset, marker))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Topic:
+    """`min_isr` is the cluster's, for topics without a min.insync.replicas of their own."""
+
     name: str
     partitions: list[Partition]
     limits: Limits
     # Makes or opens the log of a replica, by its node and partition.
     new_log: Callable[[int, int], PartitionLog]
     configs: dict[str, str] = field(default_factory=dict)
+    min_isr: int = 1
     topic_id: UUID = field(default_factory=uuid4)
+    deleted: bool = False
 
-    def add(self, placed: list[tuple[int, ...]]) -> None:
-        """Further partitions, by their replicas; the first of these leads."""
-        for nodes in placed:
-            index = len(self.partitions)
-            self.partitions.append(Partition(index, nodes, self.new_log(nodes[0], index), nodes[0]))
+    @property
+    def unclean_election(self) -> bool:
+        """Whether a copy that is not in sync may lead when none is left that is, and records be lost by it."""
+        return self.configs.get("unclean.leader.election.enable", "false").lower() == "true"
+
+    def add(self, placed: list[tuple[int, ...]]) -> list[Partition]:
+        """Further partitions, by their replicas; without copies and a leader yet."""
+        have = len(self.partitions)
+        new = [Partition(self, have + index, nodes) for index, nodes in enumerate(placed)]
+        self.partitions += new
+        return new
 
     def partition(self, index: int) -> Partition:
         if not 0 <= index < len(self.partitions):
@@ -96,8 +139,8 @@ def check_name(name: str) -> None:
         raise InvalidTopicError(f"{name!r} is no topic name: 1 to 249 of letters, digits, '.', '_', '-' are allowed")
 
 
-def partition_error(partition: Partition) -> KafkaError | None:
+def leader_error(state: PartitionState, index: int) -> KafkaError | None:
     """What Metadata says of a partition."""
-    if partition.leader == NO_LEADER:
-        return LeaderNotAvailableError(f"no node that could lead partition {partition.index} is alive")
+    if state.leader == NO_LEADER:
+        return LeaderNotAvailableError(f"no node that could lead partition {index} is alive")
     return None

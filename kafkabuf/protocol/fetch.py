@@ -25,6 +25,7 @@ MIN_VERSION = 4
 MAX_VERSION = 16
 FIRST_FLEXIBLE = 12
 FIRST_TOPIC_ID = 13
+CONSUMER = -1
 
 _THROTTLE = struct.Struct(">i").pack
 _SESSION = struct.Struct(">hi").pack
@@ -36,17 +37,20 @@ _INT32 = struct.Struct(">i").pack
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """`leader_epoch` is what the client believes, -1 if it does not say."""
+    """`leader_epoch` is what the client believes, -1 if it does not say. `high_watermark` is never a frame's: a
+    follower says what it knows (as in KIP-1166)."""
 
     partition: int
     leader_epoch: int
     offset: int
     max_bytes: int
+    high_watermark: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """`topics` are named by name before version 13, by topic id from then on."""
+    """`topics` are named by name before version 13, by topic id from then on. `replica_id` is never a frame's:
+    followers ask without one."""
 
     max_wait_ms: int
     min_bytes: int
@@ -54,7 +58,8 @@ class FetchRequest:
     isolation_level: int
     session_id: int
     session_epoch: int
-    topics: list[tuple[str | UUID, list[FetchPartition]]]
+    topics: Sequence[tuple[str | UUID, list[FetchPartition]]]
+    replica_id: int = CONSUMER
 
 
 @dataclass(slots=True)

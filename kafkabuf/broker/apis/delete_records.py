@@ -36,10 +36,7 @@ def _delete(node: Node, name: str, asked: Any, injected: int) -> dict[str, int]:
     try:
         if injected:
             raise error_for_code(injected)
-        partition = node.cluster.topic(name).partition(asked.partition_index)
-        if (refusal := partition.check_leader(node.node_id)) is not None:
-            raise refusal
-        log = partition.log
+        log = node.cluster.topic(name).partition(asked.partition_index).led_by(node.node_id).log
         log.delete_before(log.high_watermark if asked.offset == _ALL else asked.offset)
     except KafkaError as error:
         return {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": error.code}

@@ -24,10 +24,8 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         "error_code": _MISMATCHED_ENDPOINT_TYPE if wrong else 0,
         "error_message": "this is a broker, not a controller" if wrong else None,
         "cluster_id": cluster.cluster_id,
-        "controller_id": cluster.controller(),
+        "controller_id": cluster.controller.node_id,
         "brokers": [
-            {"broker_id": one.node_id, "host": one.host, "port": one.port}
-            for one in cluster.nodes.values()
-            if one.alive and not wrong
+            {"broker_id": one.node_id, "host": one.host, "port": one.port} for one in node.brokers() if not wrong
         ],
     }

@@ -34,14 +34,12 @@ def _describe(node: Node, topic: str, index: int, injected: int) -> dict[str, An
     try:
         if injected:
             raise error_for_code(injected)
-        partition = node.cluster.topic(topic).partition(index)
-        if (refusal := partition.check_leader(node.node_id)) is not None:
-            raise refusal
+        log = node.cluster.topic(topic).partition(index).led_by(node.node_id).log
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "error_message": str(error)}
     return {
         "partition_index": index,
-        "active_producers": [_producer(producer_id, entry) for producer_id, entry in partition.log.producers],
+        "active_producers": [_producer(producer_id, entry) for producer_id, entry in log.producers],
     }
 
 

@@ -1,28 +1,31 @@
-"""Fetch (key 1), versions 4 to 16.
+"""Fetch (key 1), versions 4 to 16, for clients and for followers.
 
 Whole stored batches from the one that holds the offset, up to the partition's and the request's limits; the first
 batch of an answer comes whatever its size (KIP-74). Less than `min_bytes` waits for more, up to `max_wait_ms`, and
 ends early when a partition changes its leader or has an error.
 
-With read_committed an answer ends at the last stable offset and names the aborted transactions within it.
+Clients read up to the high watermark. With read_committed an answer ends at the last stable offset and names the
+aborted transactions within it. Followers read to the log's end, and the offset they ask for tells the leader how far
+they are; they are told only of partitions with news, as in Kafka's fetch sessions.
 
-Deviations: no fetch sessions (the session id is always 0, which makes clients send full requests); followers do not
-fetch; magic 0 and 1 are never converted.
+Deviations: no fetch sessions (the session id is always 0, which makes clients send full requests); a replica id that
+comes over a connection is not believed; magic 0 and 1 are never converted.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kafkabuf.broker.delayed import DelayedAnswer
 from kafkabuf.broker.dispatch import Frame, api
 from kafkabuf.broker.log import PartitionLog
+from kafkabuf.broker.replication import Replica
 from kafkabuf.broker.topics import Partition
 from kafkabuf.errors import KafkaError, OffsetOutOfRangeError, error_for_code
 from kafkabuf.protocol import fetch
-from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
+from kafkabuf.protocol.fetch import CONSUMER, FetchedPartition, FetchPartition, FetchRequest
 from kafkabuf.protocol.messages import FETCH, RequestHeader
 
 if TYPE_CHECKING:
@@ -43,20 +46,34 @@ def _encode(header: RequestHeader, answer: Answer | int, throttle_ms: int) -> Fr
 def handle(node: Node, header: RequestHeader, request: FetchRequest) -> Answer | int | Awaitable[Answer]:
     if request.session_id != 0:
         return _FETCH_SESSION_ID_NOT_FOUND
-    read = _Read(node, request)
-    return read.answer() if read.satisfied() or request.max_wait_ms <= 0 else read.wait()
+    return read(node, request)
+
+
+def read(node: Node, request: FetchRequest) -> Answer | Awaitable[Answer]:
+    """The answer, or a future of it that is parked in the node's purgatory."""
+    wanted = _Read(node, request)
+    if request.max_wait_ms <= 0 or wanted.satisfied():
+        return wanted.answer()
+    parked = DelayedAnswer(request.max_wait_ms / 1000, wanted.satisfied, wanted.answer)
+    return parked.park(node.fetches, wanted.partitions)
 
 
 class _Read:
-    """One request: what it asks of which partition, and whether that is there yet."""
+    """One request: what it asks of which partition, and whether that is there yet. `injected`: error codes by topic,
+    None for all."""
 
     def __init__(self, node: Node, request: FetchRequest) -> None:
         self._node = node
         self._request = request
         self._committed = request.isolation_level == _READ_COMMITTED
-        names = {topic: self._name(topic) for topic, _ in request.topics}
-        self._injected = node.cluster.faults.take_errors(FETCH, list(names.values()))
-        self._names = names
+        self._follower = request.replica_id
+        self.partitions: list[Partition] = []
+        self._injected: dict[str | None, int] = {}
+        self._names: dict[str | UUID, str] = {}
+        if self._follower == CONSUMER:
+            self._names = {topic: self._name(topic) for topic, _ in request.topics}
+            self._injected = node.cluster.faults.take_errors(FETCH, list(self._names.values()))
+        self._begin()
 
     def _name(self, topic: str | UUID) -> str:
         try:
@@ -64,21 +81,33 @@ class _Read:
         except KafkaError:
             return str(topic)
 
-    def _find(self, topic: str | UUID, asked: FetchPartition) -> Partition:
-        """The partition to read from, or the error to answer with."""
-        code = self._injected.get(self._names[topic], self._injected.get(None, 0))
-        if code:
+    def _begin(self) -> None:
+        """Finds the partitions; a follower's offsets are news for its leader, once."""
+        for topic, partitions in self._request.topics:
+            for asked in partitions:
+                try:
+                    copy = self._find(topic, asked)
+                except KafkaError:
+                    continue
+                self.partitions.append(copy.partition)
+                if self._follower != CONSUMER:
+                    copy.fetched_by(self._follower, asked.offset)
+
+    def _find(self, topic: str | UUID, asked: FetchPartition) -> Replica:
+        """The copy to read from, or the error to answer with."""
+        if self._injected and (code := self._injected.get(self._names[topic], self._injected.get(None, 0))):
             raise error_for_code(code)
-        partition = self._node.cluster.topic(topic).partition(asked.partition)
-        if (error := partition.check_leader(self._node.node_id, asked.leader_epoch)) is not None:
-            raise error
-        if not partition.log.log_start_offset <= asked.offset <= partition.log.high_watermark:
+        copy = self._node.cluster.topic(topic).partition(asked.partition).led_by(self._node.node_id, asked.leader_epoch)
+        log = copy.log
+        if not log.log_start_offset <= asked.offset <= log.end_offset:
             raise OffsetOutOfRangeError(
-                f"offset {asked.offset}, the log holds {partition.log.log_start_offset} to {partition.log.end_offset}"
+                f"offset {asked.offset}, the log holds {log.log_start_offset} to {log.end_offset}"
             )
-        return partition
+        return copy
 
     def _limit(self, log: PartitionLog) -> int:
+        if self._follower != CONSUMER:
+            return log.end_offset
         return log.last_stable_offset if self._committed else log.high_watermark
 
     def satisfied(self) -> bool:
@@ -88,41 +117,12 @@ class _Read:
             for asked in partitions:
                 try:
                     log = self._find(topic, asked).log
-                    found += min(log.available(asked.offset, self._limit(log)), asked.max_bytes)
                 except KafkaError:
                     return True
+                limit = self._limit(log)
+                if asked.offset < limit:
+                    found += min(log.available(asked.offset, limit), asked.max_bytes)
         return found >= self._request.min_bytes
-
-    async def wait(self) -> Answer:
-        """Parked: looks again whenever one of its partitions has news, gives up after `max_wait_ms`."""
-        news = asyncio.Event()
-        expired = False
-
-        def expire() -> None:
-            nonlocal expired
-            expired = True
-            news.set()
-
-        logs = self._logs()
-        timeout = self._node.cluster.timer.after(self._request.max_wait_ms / 1000, expire)
-        for one in logs:
-            one.watchers.add(news.set)
-        try:
-            while not expired and not self.satisfied():
-                news.clear()
-                await news.wait()
-        finally:
-            timeout.cancel()
-            for one in logs:
-                one.watchers.discard(news.set)
-        return self.answer()
-
-    def _logs(self) -> list[PartitionLog]:
-        return [
-            self._node.cluster.topic(topic).partition(asked.partition).log
-            for topic, partitions in self._request.topics
-            for asked in partitions
-        ]
 
     def answer(self) -> Answer:
         room = self._request.max_bytes
@@ -132,18 +132,27 @@ class _Read:
             fetched = []
             for asked in partitions:
                 one = self._fetch(topic, asked, room, empty)
-                room -= one.nbytes
-                empty = empty and not one.nbytes
-                fetched.append(one)
+                if one is not None:
+                    room -= one.nbytes
+                    empty = empty and not one.nbytes
+                    fetched.append(one)
             answer.append((topic, fetched))
         return answer
 
-    def _fetch(self, topic: str | UUID, asked: FetchPartition, room: int, at_least_one: bool) -> FetchedPartition:
+    def _fetch(
+        self, topic: str | UUID, asked: FetchPartition, room: int, at_least_one: bool
+    ) -> FetchedPartition | None:
         try:
-            log = self._find(topic, asked).log
+            copy = self._find(topic, asked)
         except KafkaError as error:
             return FetchedPartition(asked.partition, error.code)
-        found = log.read(asked.offset, min(asked.max_bytes, room), at_least_one, self._limit(log))
+        log = copy.log
+        if (asked.offset, asked.high_watermark) == (log.end_offset, log.high_watermark):
+            return None
+        limit = self._limit(log)
+        found = []
+        if asked.offset < limit:
+            found = log.read(asked.offset, min(asked.max_bytes, room), at_least_one, limit)
         return FetchedPartition(
             asked.partition,
             0,

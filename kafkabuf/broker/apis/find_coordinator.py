@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.cluster import NO_NODE
+from kafkabuf.broker.controller import NO_NODE
 from kafkabuf.broker.dispatch import api
 from kafkabuf.errors import CoordinatorNotAvailableError, InvalidRequestError
 from kafkabuf.protocol.messages import FIND_COORDINATOR, RequestHeader

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.topics import Partition
+from kafkabuf.broker.replication import Replica
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import LIST_OFFSETS, RequestHeader
 
@@ -43,21 +43,20 @@ def _look_up(node: Node, name: str, asked: Any, committed: bool, injected: int) 
         if injected:
             raise error_for_code(injected)
         partition = node.cluster.topic(name).partition(index)
-        if (error := partition.check_leader(node.node_id, getattr(asked, "current_leader_epoch", -1))) is not None:
-            raise error
-        offset, timestamp, epoch = _offset(partition, asked.timestamp, committed)
+        leader = partition.led_by(node.node_id, getattr(asked, "current_leader_epoch", -1))
+        offset, timestamp, epoch = _offset(leader, asked.timestamp, committed)
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "offset": _NOTHING, "timestamp": _NOTHING}
     return {"partition_index": index, "offset": offset, "timestamp": timestamp, "leader_epoch": epoch}
 
 
-def _offset(partition: Partition, timestamp: int, committed: bool) -> tuple[int, int, int]:
+def _offset(leader: Replica, timestamp: int, committed: bool) -> tuple[int, int, int]:
     """(offset, timestamp, leader epoch), each -1 where there is none to give."""
-    log = partition.log
+    log = leader.log
     end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
-        return end, _NOTHING, partition.leader_epoch
+        return end, _NOTHING, leader.known.epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, _NOTHING, partition.leader_epoch
+        return log.log_start_offset, _NOTHING, leader.known.epoch
     found = log.newest() if timestamp == NEWEST_TIMESTAMP else log.offset_at(timestamp)
     return found if found is not None and found[0] < end else (_NOTHING, _NOTHING, _NOTHING)

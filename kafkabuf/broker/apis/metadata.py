@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.topics import Partition, Topic, partition_error
+from kafkabuf.broker.topics import Partition, Topic, leader_error
 from kafkabuf.errors import KafkaError, UnknownTopicOrPartitionError, error_for_code
 from kafkabuf.protocol.messages import METADATA, RequestHeader
 
@@ -35,11 +35,9 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     else:
         topics = [_find(node, topic, create, injected) for topic in wanted]
     return {
-        "brokers": [
-            {"node_id": one.node_id, "host": one.host, "port": one.port} for one in cluster.nodes.values() if one.alive
-        ],
+        "brokers": [{"node_id": one.node_id, "host": one.host, "port": one.port} for one in node.brokers()],
         "cluster_id": cluster.cluster_id,
-        "controller_id": cluster.controller(),
+        "controller_id": cluster.controller.node_id,
         "topics": topics,
     }
 
@@ -78,14 +76,15 @@ def _describe(topic: Topic, node: Node, injected: int = 0) -> dict[str, Any]:
 
 
 def _describe_partition(partition: Partition, node: Node) -> dict[str, Any]:
-    alive = node.cluster.alive()
-    error = partition_error(partition)
+    state = partition.seen_by(node.node_id)
+    alive = {one.node_id for one in node.brokers()}
+    error = leader_error(state, partition.index)
     return {
         "error_code": 0 if error is None else error.code,
         "partition_index": partition.index,
-        "leader_id": partition.leader,
-        "leader_epoch": partition.leader_epoch,
+        "leader_id": state.leader,
+        "leader_epoch": state.epoch,
         "replica_nodes": partition.replicas,
-        "isr_nodes": [one for one in partition.replicas if one in alive],
+        "isr_nodes": state.isr,
         "offline_replicas": [one for one in partition.replicas if one not in alive],
     }

@@ -41,9 +41,7 @@ def _write_all(node: Node, asked: Any, injected: int) -> dict[str, Any]:
 def _write(node: Node, topic: str, index: int, marker: Marker) -> int:
     try:
         partition = node.cluster.topic(topic).partition(index)
-        if (refusal := partition.check_leader(node.node_id)) is not None:
-            raise refusal
-        partition.log.append_marker(marker, node.cluster.clock.time_ms(), partition.leader_epoch)
+        partition.led_by(node.node_id).write_marker(marker, node.cluster.clock.time_ms())
     except KafkaError as error:
         return error.code
     return 0
