@@ -69,6 +69,7 @@ LAYERS = (
         "metric_names",
         "prometheus",
         "opentelemetry",
+        "pytest_plugin",
         "broker",
         "__main__",
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ class LoggedRequest:
 
     def note_answer(self, answer: Any) -> None:
         """Thread: the event loop."""
-        self.error_code = _first_error(answer)
+        self.error_code = answer if isinstance(answer, int) else _first_error(answer)
 
 
 Match = Callable[[LoggedRequest], bool]
@@ -142,8 +142,9 @@ def _first(message: Any, *attributes: str) -> Any:
 def _first_error(answer: Any) -> int:
     """The first error code in an answer, as handlers give it: mappings, sequences, or objects with error_code."""
     if isinstance(answer, Mapping):
-        return int(answer.get("error_code") or 0) or _first_error(answer.values())
-    if isinstance(answer, list | tuple | ValuesView):
+        nested = [one for one in answer.values() if isinstance(one, list | tuple | Mapping)]
+        return int(answer.get("error_code") or 0) or _first_error(nested)
+    if isinstance(answer, list | tuple):
         return next((code for code in map(_first_error, answer) if code), 0)
     if (topics := getattr(answer, "topics", None)) is not None:
         return _first_error(topics)

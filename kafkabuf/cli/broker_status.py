@@ -1,0 +1,66 @@
+"""What `kafkabuf broker` shows while it runs: one line that is rewritten, or now and then a line for a log."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Collection
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.controls import Stats
+
+_LIVE_SECONDS = 0.5
+_PLAIN_SECONDS = 10.0
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+class Status:
+    """Asks the cluster; rates are over the time between two lines."""
+
+    def __init__(self, cluster: EmbeddedCluster, console: Console) -> None:
+        self._cluster = cluster
+        self._console = console
+        self._before = cluster.stats()
+        self._asked = time.monotonic()
+
+    def show_until(self, wanted: Collection[signal.Signals]) -> None:
+        """Returns when one of these signals comes, which must be blocked."""
+        if self._console.is_terminal:
+            with Live(console=self._console, auto_refresh=False, transient=True) as live:
+                while signal.sigtimedwait(wanted, _LIVE_SECONDS) is None:
+                    live.update(Text(self.line(), no_wrap=True, overflow="ellipsis"), refresh=True)
+            return
+        last = ""
+        while signal.sigtimedwait(wanted, _PLAIN_SECONDS) is None:
+            # Where nothing changes a log does not grow.
+            if (line := self.line()) != last:
+                self._console.print(line, highlight=False, soft_wrap=True)
+            last = line
+
+    def line(self) -> str:
+        before, now, asked = self._before, self._cluster.stats(), time.monotonic()
+        seconds, self._before, self._asked = max(asked - self._asked, 1e-9), now, asked
+        return describe(now, before, seconds)
+
+
+def describe(now: Stats, before: Stats, seconds: float) -> str:
+    parts = [
+        f"{now.nodes_up}/{now.nodes} nodes up",
+        f"{now.connections:,} connections",
+        f"{(now.requests - before.requests) / seconds:,.0f} requests/s",
+        f"{_bytes((now.bytes_in - before.bytes_in) / seconds)}/s in",
+        f"{_bytes((now.bytes_out - before.bytes_out) / seconds)}/s out",
+        f"{now.parked:,} parked",
+    ]
+    return ", ".join(parts)
+
+
+def _bytes(amount: float) -> str:
+    unit = 0
+    while amount >= 999.5 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{amount:.3g} {_UNITS[unit]}"
