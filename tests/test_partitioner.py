@@ -153,6 +153,25 @@ def test_large_record_leaves_a_partition_that_was_given_nothing(bulk: bool) -> N
         assert [batch.partition for batch in rig.incomplete()] == [before]
 
 
+@pytest.mark.parametrize("_", range(8))  # partitions are drawn at random
+def test_bulk_append_moves_on_from_where_others_have_just_gone(_: int) -> None:
+    chosen: list[int] = []
+
+    def others(data: bytes) -> bytes:
+        if data == b"second":
+            rig.send(b"other", None)
+            rig.send(b"other", None)  # finds the batch full, and goes to a new partition
+            chosen.append(rig.topic.sticky_partition)
+        return b"x" * (SLAB - 200)
+
+    rig = Rig(leaders=[1] * 8, value_serializer=others)
+    before = rig.topic.sticky_partition
+    report = rig.producer.send_many(TOPIC, [b"first", b"second"])
+    rig.ack_all()
+    if chosen != [before]:  # else it is its own turn to move on
+        assert report.result(0).partition.tolist() == [before, *chosen]
+
+
 # Kafka: testAdaptiveBuiltInPartitioner, BuiltInPartitionerTest.adaptivePartitionsTest
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 def test_long_queues_get_as_many_records_as_short_ones(adaptive: str) -> None:
