@@ -221,6 +221,10 @@ class InconsistentGroupProtocolError(KafkaError):
     code = 23
 
 
+class InvalidGroupIdError(KafkaError, ValueError):
+    code = 24
+
+
 class TopicAuthorizationError(KafkaError, PermissionError):
     code = 29
 
@@ -337,6 +341,14 @@ class UnknownProducerIdError(KafkaError):
     code = 59
 
 
+class NonEmptyGroupError(KafkaError):
+    code = 68
+
+
+class GroupIdNotFoundError(KafkaError):
+    code = 69
+
+
 class FencedLeaderEpochError(InvalidMetadataError):
     code = 74
 
@@ -363,8 +375,24 @@ class MemberIdRequiredError(KafkaError):
     code = 79
 
 
+class PreferredLeaderNotAvailableError(InvalidMetadataError):
+    code = 80
+
+
 class FencedInstanceIdError(KafkaError):
     code = 82
+
+
+class EligibleLeadersNotAvailableError(InvalidMetadataError):
+    code = 83
+
+
+class ElectionNotNeededError(InvalidMetadataError):
+    code = 84
+
+
+class GroupSubscribedToTopicError(KafkaError):
+    code = 86
 
 
 class InvalidRecordError(KafkaError):

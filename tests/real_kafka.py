@@ -44,7 +44,7 @@ _READY_TIMEOUT = 90.0
 _STOP_TIMEOUT = 20.0
 _ADMIN_TIMEOUT = 30.0
 # For the short-lived tools: start quickly rather than run fast.
-_TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 # One node, small: internal topics of one partition, no waiting for more group members, no 128 MiB for the log cleaner.
 _DEFAULTS = {
@@ -238,7 +238,7 @@ class RealKafka:
 
     def _run_tool(self, main_class: str, *arguments: str) -> str:
         classpath = f"{resolve_kafka(self.version)}/*"
-        command = [java(), *_TOOL_JVM, *logging("error"), "-cp", classpath, main_class, *arguments]
+        command = [java(), *TOOL_JVM, *logging("error"), "-cp", classpath, main_class, *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise RealKafkaError(f"{main_class} {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")

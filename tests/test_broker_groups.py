@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.broker.groups import Answer, Group, Joining, State
+from kafkabuf.broker.group import Group, State
+from kafkabuf.broker.group_members import Answer, Joining
 from kafkabuf.broker.timer import Timer
 from kafkabuf.clock import ManualClock
 
@@ -126,7 +127,7 @@ async def test_followers_get_no_assignment_or_the_wrong_one(world: World) -> Non
 @scenario
 async def test_silent_member_is_waited_for_beyond_the_rebalance_timeout(world: World) -> None:
     await world.stable(2)
-    for one in world.group.members.values():
+    for one in world.group.members:
         one.joining.session_timeout = 100.0
     third = world.join(session_timeout=100.0)
     assert pending(third)
@@ -249,14 +250,16 @@ async def test_session_timeout_of_nothing_is_taken(world: World) -> None:
 
 @scenario
 async def test_stranger_commits_for_a_living_group(world: World) -> None:
-    assert world.group.check_commit("", -1) is None
+    assert world.group.check_commit("", None, -1) is None
     first = await settled(world.join())
-    late = world.group.check_commit(first["member_id"], 1)
+    late = world.group.check_commit(first["member_id"], None, 1)
     assert late is not None
     assert late.code == 27
     await settled(world.group.sync(first["member_id"], 1, {}))
-    assert world.group.check_commit(first["member_id"], 1) is None
-    refused = [world.group.check_commit(*who) for who in (("", -1), ("x", 1), (first["member_id"], 0))]
+    assert world.group.check_commit(first["member_id"], None, 1) is None
+    refused = [
+        world.group.check_commit(who, None, number) for who, number in (("", -1), ("x", 1), (first["member_id"], 0))
+    ]
     assert [error and error.code for error in refused] == [25, 25, 22]
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from kafkabuf.broker.batch import Limits
 from kafkabuf.broker.cluster_memory import ClusterMemory
+from kafkabuf.broker.configs import check_configs
 from kafkabuf.broker.control import Marker
 from kafkabuf.broker.controller import NO_NODE, Controller
 from kafkabuf.broker.faults import Faults
@@ -182,6 +183,7 @@ class Cluster:
         check_name(name)
         if name in self.topics:
             raise TopicExistsError(f"topic {name} exists")
+        check_configs(configs or {})
         if assignment:
             placed = self._placed([tuple(assignment.get(index, ())) for index in range(len(assignment))])
         else:
@@ -245,6 +247,15 @@ class Cluster:
 
         return Topic(name, [], limits, new_log, configs, self.config.min_insync_replicas)
 
+    def configure_topic(self, topic: Topic, configs: dict[str, str], *, dry_run: bool = False) -> None:
+        """Gives a topic these settings instead of those it has. InvalidConfigError."""
+        check_configs(configs)
+        made = self.new_topic(topic.name, configs)
+        if not dry_run:
+            topic.configs, topic.limits, topic.new_log = made.configs, made.limits, made.new_log
+            self.logs.configure(topic.name, LogConfig.of(configs, self.config.retention_bytes))
+            self.memory.keep_topic(topic)
+
     def add_partitions(
         self, name: str, count: int, assignment: list[tuple[int, ...]] | None = None, *, dry_run: bool = False
     ) -> None:
@@ -277,6 +288,7 @@ class Cluster:
             for copy in partition.copies.values():
                 copy.forget()
         self.logs.delete(topic.name)
+        self.groups.forget_topic(topic.name)
         return topic
 
     def topic(self, name: str | UUID) -> Topic:

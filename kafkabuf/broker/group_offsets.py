@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+# Kafka's offset.metadata.max.bytes.
+MAX_METADATA = 4096
+
 # Topic and partition.
 TopicPartition = tuple[str, int]
 
@@ -49,6 +52,22 @@ class GroupOffsets:
     def _commit(self, partition: TopicPartition, number: int, offset: Committed) -> None:
         self.remember(("committed", *partition), _state(number, offset))
         self._committed[partition] = number, offset
+
+    def delete(self, partition: TopicPartition) -> None:
+        if self._committed.pop(partition, None) is not None:
+            self.remember(("committed", *partition), None)
+        for producer_id, offsets in self._pending.items():
+            if offsets.pop(partition, None) is not None:
+                self.remember(("pending", producer_id, *partition), None)
+
+    def clear(self) -> None:
+        for partition in {*self._committed, *(one for offsets in self._pending.values() for one in offsets)}:
+            self.delete(partition)
+
+    def forget_topic(self, name: str) -> None:
+        for offsets in (self._committed, *self._pending.values()):
+            for partition in [one for one in offsets if one[0] == name]:
+                self.delete(partition)
 
     def commit_in_transaction(self, producer_id: int, partition: TopicPartition, offset: Committed) -> None:
         number = next(self._numbers)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DELETE_TOPICS, RequestHeader
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ def _delete(node: Node, name: str | None, topic_id: UUID | None, injected: int) 
     try:
         if injected:
             raise error_for_code(injected)
-        topic = node.cluster.delete_topic(name if name is not None else topic_id or UUID(int=0))
+        if (name is None) == (topic_id is None):
+            raise InvalidRequestError("a topic is named either by its name or by its id")
+        topic = node.cluster.delete_topic(name or topic_id or "")
     except KafkaError as error:
         return {"name": name, "topic_id": topic_id, "error_code": error.code, "error_message": str(error)}
     return {"name": topic.name, "topic_id": topic.topic_id}

@@ -1,31 +1,43 @@
-"""DescribeCluster (key 60), versions 0 and 1: the nodes that are alive, and one that plays the controller.
+"""DescribeCluster (key 60), versions 0 to 2: the nodes that are alive, and one that plays the controller; from version
+2 on, if asked, nodes that are dead as well, fenced as Kafka calls it.
 
-Deviations: there are no controllers to describe, and authorized operations are never told."""
+Deviation: there are no controllers to describe."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkabuf.broker.controller import NO_NODE
 from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from kafkabuf.protocol.messages import DESCRIBE_CLUSTER, RequestHeader
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
 
-_BROKERS = 1
-_MISMATCHED_ENDPOINT_TYPE = 114
+_BROKERS, _CONTROLLERS = 1, 2
+_MISMATCHED_ENDPOINT_TYPE, _UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 
 
-@api(DESCRIBE_CLUSTER, 0, 1)
+@api(DESCRIBE_CLUSTER, 0, 2)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     cluster = node.cluster
-    wrong = getattr(request, "endpoint_type", _BROKERS) != _BROKERS
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    fenced_too = getattr(request, "include_fenced_brokers", False)
+    if (kind := getattr(request, "endpoint_type", _BROKERS)) != _BROKERS:
+        code = _MISMATCHED_ENDPOINT_TYPE if kind == _CONTROLLERS else _UNSUPPORTED_ENDPOINT_TYPE
+        return {
+            "error_code": code,
+            "error_message": "this is a broker, not a controller",
+            "cluster_id": "",
+            "controller_id": NO_NODE,
+        }
     return {
-        "error_code": _MISMATCHED_ENDPOINT_TYPE if wrong else 0,
-        "error_message": "this is a broker, not a controller" if wrong else None,
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller.node_id,
         "brokers": [
-            {"broker_id": one.node_id, "host": one.host, "port": one.port} for one in node.brokers() if not wrong
+            {"broker_id": one.node_id, "host": one.host, "port": one.port, "is_fenced": not node.sees(one.node_id)}
+            for one in (cluster.nodes.values() if fenced_too else node.brokers())
         ],
+        "cluster_authorized_operations": operations,
     }

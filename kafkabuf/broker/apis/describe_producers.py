@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: what partitions led here know of their producers."""
+"""DescribeProducers (key 61), version 0: what partitions with a replica here know of their producers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _describe(node: Node, topic: str, index: int, injected: int) -> dict[str, An
     try:
         if injected:
             raise error_for_code(injected)
-        log = node.cluster.topic(topic).partition(index).led_by(node.node_id).log
+        log = node.cluster.topic(topic).partition(index).copy(node.node_id).log
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "error_message": str(error)}
     return {

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10), versions 0 to 5: the coordinator of a group or of a transactional id is one of the nodes
+"""FindCoordinator (key 10), versions 0 to 6: the coordinator of a group or of a transactional id is one of the nodes
 alive, picked by its name. Other keys are refused with INVALID_REQUEST."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.controller import NO_NODE
 from kafkabuf.broker.dispatch import api
-from kafkabuf.errors import CoordinatorNotAvailableError, InvalidRequestError
+from kafkabuf.errors import CoordinatorNotAvailableError, InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import FIND_COORDINATOR, RequestHeader
 
 if TYPE_CHECKING:
@@ -16,22 +16,24 @@ if TYPE_CHECKING:
 GROUP, TRANSACTION = 0, 1
 
 
-@api(FIND_COORDINATOR, 0, 5, own_errors=True)
+@api(FIND_COORDINATOR, 0, 6, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     code = node.cluster.faults.take_error(FIND_COORDINATOR)
-    if getattr(request, "key_type", GROUP) not in (GROUP, TRANSACTION):
-        code = InvalidRequestError.code
+    error = error_for_code(code) if code else None
+    if (kind := getattr(request, "key_type", GROUP)) not in (GROUP, TRANSACTION):
+        error = InvalidRequestError(f"key type {kind}: groups ({GROUP}) and transactions ({TRANSACTION}) are known")
     # One key until version 3, a list of them from version 4.
     if header.version < 4:
-        return _coordinator(node, request.key, code)
-    return {"coordinators": [_coordinator(node, key, code) for key in request.coordinator_keys]}
+        return _coordinator(node, request.key, error)
+    return {"coordinators": [_coordinator(node, key, error) for key in request.coordinator_keys]}
 
 
-def _coordinator(node: Node, key: str, code: int) -> dict[str, Any]:
+def _coordinator(node: Node, key: str, error: KafkaError | None) -> dict[str, Any]:
     chosen = node.cluster.coordinator(key)
-    if not code and chosen == NO_NODE:
-        code = CoordinatorNotAvailableError.code
-    if code:
-        return {"key": key, "error_code": code, "node_id": NO_NODE, "host": "", "port": -1}
+    if error is None and chosen == NO_NODE:
+        error = CoordinatorNotAvailableError("no node is alive")
+    if error is not None:
+        nowhere = {"node_id": NO_NODE, "host": "", "port": -1}
+        return {"key": key, "error_code": error.code, "error_message": str(error), **nowhere}
     found = node.cluster.nodes[chosen]
     return {"key": key, "error_code": 0, "node_id": chosen, "host": found.host, "port": found.port}

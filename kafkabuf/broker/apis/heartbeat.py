@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.errors import NotCoordinatorError
+from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import HEARTBEAT, RequestHeader
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 @api(HEARTBEAT, 0, 4)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    if not node.coordinates(request.group_id):
-        return {"error_code": NotCoordinatorError.code}
-    return node.cluster.groups.get(request.group_id).heartbeat(request.member_id, request.generation_id)
+    if (error := check_coordinator(node, request.group_id)) is not None:
+        return {"error_code": error.code}
+    if (group := node.cluster.groups.find(request.group_id)) is None:
+        return {"error_code": UnknownMemberIdError.code}
+    instance = getattr(request, "group_instance_id", None)
+    return group.heartbeat(request.member_id, request.generation_id, instance)

@@ -1,5 +1,6 @@
 """JoinGroup (key 11), versions 0 to 9: waits until all members have joined. From version 4 on a new member is first
-given its id (KIP-394)."""
+given its id (KIP-394), from version 9 on a static member that comes back may be told to skip the assignment
+(KIP-814)."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.groups import Joining
-from kafkabuf.errors import NotCoordinatorError
+from kafkabuf.broker.group_members import Joining, failed
+from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import JOIN_GROUP, RequestHeader
 
 if TYPE_CHECKING:
@@ -17,19 +19,25 @@ if TYPE_CHECKING:
 
 @api(JOIN_GROUP, 0, 9)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any]]:
-    if not node.coordinates(request.group_id):
-        return {"error_code": NotCoordinatorError.code}
+    groups, member_id = node.cluster.groups, request.member_id
+    if (error := check_coordinator(node, request.group_id)) is not None:
+        return failed(error, member_id=member_id)
+    if member_id and groups.find(request.group_id) is None:
+        return {"error_code": UnknownMemberIdError.code, "member_id": member_id}
+    return groups.get(request.group_id).join(_joining(node, header, request))
+
+
+def _joining(node: Node, header: RequestHeader, request: Any) -> Joining:
     session = request.session_timeout.total_seconds()
-    rebalance = request.rebalance_timeout.total_seconds() if header.version >= 1 else session
-    return node.cluster.groups.get(request.group_id).join(
-        Joining(
-            request.member_id,
-            header.client_id or "",
-            getattr(request, "group_instance_id", None),
-            session,
-            rebalance if rebalance >= 0 else session,
-            request.protocol_type,
-            [(one.name, one.metadata) for one in request.protocols],
-            needs_member_id=header.version >= 4,
-        )
+    return Joining(
+        request.member_id,
+        header.client_id or "",
+        getattr(request, "group_instance_id", None),
+        session,
+        request.rebalance_timeout.total_seconds() if header.version >= 1 else session,
+        request.protocol_type,
+        [(one.name, one.metadata) for one in request.protocols],
+        needs_member_id=header.version >= 4,
+        skips_assignment=header.version >= 9,
+        client_host=f"/{node.host}",
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.errors import NotCoordinatorError
+from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import LEAVE_GROUP, RequestHeader
 
 if TYPE_CHECKING:
@@ -14,18 +15,22 @@ if TYPE_CHECKING:
 
 @api(LEAVE_GROUP, 0, 5)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    if not node.coordinates(request.group_id):
-        return {"error_code": NotCoordinatorError.code}
-    group = node.cluster.groups.get(request.group_id)
+    if (error := check_coordinator(node, request.group_id)) is not None:
+        return {"error_code": error.code}
     if header.version < 3:
-        return {"error_code": group.leave(request.member_id, None)}
+        return {"error_code": _leave(node, request.group_id, request.member_id, None)}
     return {
         "members": [
             {
                 "member_id": one.member_id,
                 "group_instance_id": one.group_instance_id,
-                "error_code": group.leave(one.member_id, one.group_instance_id),
+                "error_code": _leave(node, request.group_id, one.member_id, one.group_instance_id),
             }
             for one in request.members
         ]
     }
+
+
+def _leave(node: Node, group_id: str, member_id: str, group_instance_id: str | None) -> int:
+    group = node.cluster.groups.find(group_id)
+    return UnknownMemberIdError.code if group is None else group.leave(member_id, group_instance_id)

@@ -1,6 +1,7 @@
-"""ListOffsets (key 2), versions 1 to 8: earliest (-2), latest (-1), newest timestamp (-3), local earliest (-4), or the
-first record at or after a timestamp. Timestamps are looked up record by record, in compressed batches as well. With
-read_committed (version 2 and later) the log ends at its last stable offset."""
+"""ListOffsets (key 2), versions 1 to 10: earliest (-2), latest (-1), newest timestamp (-3), earliest on this node's own
+disk (-4), latest on others' (-5, which is none here), or the first record at or after a timestamp. Timestamps are
+looked up record by record, in compressed batches as well. With read_committed (version 2 and later) the log ends at its
+last stable offset."""
 
 from __future__ import annotations
 
@@ -8,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
 from kafkabuf.broker.replication import Replica
-from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.errors import KafkaError, UnsupportedVersionError, error_for_code
 from kafkabuf.protocol.messages import LIST_OFFSETS, RequestHeader
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
 
-LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+# The first version to know each.
+_FIRST = {LATEST: 1, EARLIEST: 1, NEWEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _NOTHING = -1
 _READ_COMMITTED = 1
 
 
-@api(LIST_OFFSETS, 1, 8, own_errors=True)
+@api(LIST_OFFSETS, 1, 10, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_errors(LIST_OFFSETS, [topic.name for topic in request.topics])
     committed = getattr(request, "isolation_level", 0) == _READ_COMMITTED
@@ -28,7 +31,9 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             {
                 "name": topic.name,
                 "partitions": [
-                    _look_up(node, topic.name, asked, committed, injected.get(topic.name, injected.get(None, 0)))
+                    _look_up(
+                        node, header, topic.name, asked, committed, injected.get(topic.name, injected.get(None, 0))
+                    )
                     for asked in topic.partitions
                 ],
             }
@@ -37,11 +42,15 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _look_up(node: Node, name: str, asked: Any, committed: bool, injected: int) -> dict[str, int]:
+def _look_up(
+    node: Node, header: RequestHeader, name: str, asked: Any, committed: bool, injected: int
+) -> dict[str, int]:
     index = asked.partition_index
     try:
         if injected:
             raise error_for_code(injected)
+        if asked.timestamp < 0 and header.version < _FIRST.get(asked.timestamp, header.version + 1):
+            raise UnsupportedVersionError(f"timestamp {asked.timestamp} means nothing in version {header.version}")
         partition = node.cluster.topic(name).partition(index)
         leader = partition.led_by(node.node_id, getattr(asked, "current_leader_epoch", -1))
         offset, timestamp, epoch = _offset(leader, asked.timestamp, committed)
@@ -58,5 +67,7 @@ def _offset(leader: Replica, timestamp: int, committed: bool) -> tuple[int, int,
         return end, _NOTHING, leader.known.epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, _NOTHING, leader.known.epoch
+    if timestamp == LATEST_TIERED:
+        return _NOTHING, _NOTHING, _NOTHING
     found = log.newest() if timestamp == NEWEST_TIMESTAMP else log.offset_at(timestamp)
     return found if found is not None and found[0] < end else (_NOTHING, _NOTHING, _NOTHING)

@@ -1,9 +1,8 @@
-"""Metadata (key 3), versions 0 to 13: nodes that are alive, topics by name, by id (version 10 and later) or all.
+"""Metadata (key 3), versions 0 to 13: nodes that are alive, topics by name, by id (version 12 and later) or all.
 
 A topic that does not exist is made on the spot, where the cluster's and the request's settings allow it.
 
-Deviations: a new topic has its leaders in the same answer (Kafka first says LEADER_NOT_AVAILABLE); authorized
-operations are never told.
+Deviation: a new topic has its leaders in the same answer (Kafka first says LEADER_NOT_AVAILABLE).
 """
 
 from __future__ import annotations
@@ -12,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.topics import Partition, Topic, leader_error
-from kafkabuf.errors import KafkaError, UnknownTopicOrPartitionError, error_for_code
+from kafkabuf.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kafkabuf.broker.topics import Partition, Topic, check_name, leader_error
+from kafkabuf.errors import InvalidRequestError, KafkaError, UnknownTopicOrPartitionError, error_for_code
 from kafkabuf.protocol.messages import METADATA, RequestHeader
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
 
 NO_TOPIC_ID = UUID(int=0)
+_FIRST_BY_ID = 12
+_BY_ID_TOO_EARLY = InvalidRequestError(f"topics are asked for by their ids from version {_FIRST_BY_ID} on")
 
 
 @api(METADATA, 0, 13, own_errors=True)
@@ -27,6 +29,8 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     cluster = node.cluster
     # Version 0 has no null: there an empty list asks for all.
     wanted = None if header.version == 0 and not request.topics else request.topics
+    if header.version < _FIRST_BY_ID and any(topic.name is None for topic in wanted or ()):
+        return {"cluster_id": None, "topics": [_refuse("", topic.topic_id, _BY_ID_TOO_EARLY) for topic in wanted]}
     names = [] if wanted is None else [topic.name for topic in wanted if topic.name is not None]
     injected = cluster.faults.take_errors(METADATA, names)
     create = cluster.config.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
@@ -34,7 +38,11 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         topics = [_describe(cluster.topics[name], node, injected.get(None, 0)) for name in cluster.topics]
     else:
         topics = [_find(node, topic, create, injected) for topic in wanted]
+    operations = getattr(request, "include_cluster_authorized_operations", False)
+    if getattr(request, "include_topic_authorized_operations", False):
+        topics = [{**topic, "topic_authorized_operations": TOPIC_OPERATIONS} for topic in topics]
     return {
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if operations else NOT_ASKED,
         "brokers": [{"node_id": one.node_id, "host": one.host, "port": one.port} for one in node.brokers()],
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller.node_id,
@@ -47,6 +55,8 @@ def _find(node: Node, wanted: Any, create: bool, injected: dict[str | None, int]
     try:
         if code := injected.get(name, injected.get(None, 0)):
             raise error_for_code(code)
+        if name is not None:
+            check_name(name)
         topic = node.cluster.topic(topic_id if name is None else name)
     except UnknownTopicOrPartitionError as error:
         return _create(node, name) if create and not injected else _refuse(name, topic_id, error)
@@ -71,11 +81,12 @@ def _describe(topic: Topic, node: Node, injected: int = 0) -> dict[str, Any]:
         "error_code": injected,
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "partitions": [] if injected else [_describe_partition(one, node) for one in topic.partitions],
+        "partitions": [] if injected else [describe_partition(one, node) for one in topic.partitions],
     }
 
 
-def _describe_partition(partition: Partition, node: Node) -> dict[str, Any]:
+def describe_partition(partition: Partition, node: Node) -> dict[str, Any]:
+    """As Metadata and DescribeTopicPartitions tell of it."""
     state = partition.seen_by(node.node_id)
     alive = {one.node_id for one in node.brokers()}
     error = leader_error(state, partition.index)

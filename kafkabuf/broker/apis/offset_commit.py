@@ -7,44 +7,65 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.group_offsets import Committed
-from kafkabuf.broker.groups import Group
-from kafkabuf.errors import NotCoordinatorError
+from kafkabuf.broker.group import Group
+from kafkabuf.broker.group_offsets import MAX_METADATA, Committed
+from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.errors import (
+    GroupIdNotFoundError,
+    IllegalGenerationError,
+    KafkaError,
+    OffsetMetadataTooLargeError,
+    error_for_code,
+)
 from kafkabuf.protocol.messages import OFFSET_COMMIT, RequestHeader
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
 
 
+_FIRST_TO_KNOW_NOT_FOUND = 9
+
+
 @api(OFFSET_COMMIT, 2, 9, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    group = node.cluster.groups.get(request.group_id)
-    code = node.cluster.faults.take_error(OFFSET_COMMIT)
-    if not code and not node.coordinates(request.group_id):
-        code = NotCoordinatorError.code
-    if not code and (error := group.check_commit(request.member_id, request.generation_id_or_member_epoch)) is not None:
+    group: Group | None = None
+    code = 0
+    try:
+        group = _group(node, header, request)
+    except KafkaError as error:
         code = error.code
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": one.partition_index,
-                        "error_code": code or _commit(node, group, topic.name, one),
-                    }
-                    for one in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-    }
+    answers = []
+    for topic in request.topics:
+        codes = [(one.partition_index, code or _commit(node, group, topic.name, one)) for one in topic.partitions]
+        partitions = [{"partition_index": index, "error_code": found} for index, found in codes]
+        answers.append({"name": topic.name, "partitions": partitions})
+    return {"topics": answers}
 
 
-def _commit(node: Node, group: Group, topic: str, one: Any) -> int:
-    if code := node.cluster.partition_code(topic, one.partition_index):
-        return code
+def _group(node: Node, header: RequestHeader, request: Any) -> Group:
+    """The group to commit to, or the error for all partitions."""
+    if code := node.cluster.faults.take_error(OFFSET_COMMIT):
+        raise error_for_code(code)
+    if (error := check_coordinator(node, request.group_id, named=False)) is not None:
+        raise error
+    generation = request.generation_id_or_member_epoch
+    missing = GroupIdNotFoundError if header.version >= _FIRST_TO_KNOW_NOT_FOUND else IllegalGenerationError
+    group = node.cluster.groups.committing(request.group_id, generation, missing)
+    instance = getattr(request, "group_instance_id", None)
+    if (refusal := group.check_commit(request.member_id, instance, generation)) is not None:
+        raise refusal
+    return group
+
+
+def _commit(node: Node, group: Group | None, name: str, one: Any) -> int:
+    assert group is not None, "there is a group where there is no error"
+    try:
+        node.cluster.topic(name).partition(one.partition_index)
+        if len(one.committed_metadata or "") > MAX_METADATA:
+            raise OffsetMetadataTooLargeError(f"metadata is longer than {MAX_METADATA}")
+    except KafkaError as error:
+        return error.code
     epoch = getattr(one, "committed_leader_epoch", -1)
     committed = Committed(one.committed_offset, epoch, one.committed_metadata)
-    group.offsets.commit((topic, one.partition_index), committed)
+    group.offsets.commit((name, one.partition_index), committed)
     return 0

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
 from kafkabuf.broker.group_offsets import Committed, GroupOffsets
-from kafkabuf.errors import NotCoordinatorError, UnstableOffsetCommitError
+from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.errors import UnstableOffsetCommitError
 from kafkabuf.protocol.messages import OFFSET_FETCH, RequestHeader
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
 
+_FIRST_GROUPS = 8
 _NEVER = Committed(-1, -1, "")
 
 
@@ -21,15 +23,16 @@ _NEVER = Committed(-1, -1, "")
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     code = node.cluster.faults.take_error(OFFSET_FETCH)
     stable = getattr(request, "require_stable", False)
-    if header.version < 8:
+    if header.version < _FIRST_GROUPS:
         return _fetch(node, request, stable, code)
     return {"groups": [_fetch(node, group, stable, code) for group in request.groups]}
 
 
 def _fetch(node: Node, asked: Any, stable: bool, code: int) -> dict[str, Any]:
-    if not code and not node.coordinates(asked.group_id):
-        code = NotCoordinatorError.code
-    offsets = node.cluster.groups.get(asked.group_id).offsets
+    if not code and (error := check_coordinator(node, asked.group_id, named=False)) is not None:
+        code = error.code
+    group = node.cluster.groups.find(asked.group_id)
+    offsets = GroupOffsets() if group is None else group.offsets
     wanted: dict[str, list[int]] = {}
     if asked.topics is None:
         for topic, index in offsets.partitions():

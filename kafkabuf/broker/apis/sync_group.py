@@ -1,4 +1,5 @@
-"""SyncGroup (key 14), versions 0 to 5: the leader brings the assignment, the others wait for it."""
+"""SyncGroup (key 14), versions 0 to 5: the leader brings the assignment, the others wait for it. From version 5 on a
+member says which protocol it believes in (KIP-559)."""
 
 from __future__ import annotations
 
@@ -6,16 +7,30 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
-from kafkabuf.errors import NotCoordinatorError
+from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.errors import InconsistentGroupProtocolError, UnknownMemberIdError
 from kafkabuf.protocol.messages import SYNC_GROUP, RequestHeader
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
 
 
+_FIRST_PROTOCOL = 5
+
+
 @api(SYNC_GROUP, 0, 5)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | Awaitable[dict[str, Any]]:
-    if not node.coordinates(request.group_id):
-        return {"error_code": NotCoordinatorError.code}
-    assignments = {one.member_id: one.assignment for one in request.assignments}
-    return node.cluster.groups.get(request.group_id).sync(request.member_id, request.generation_id, assignments)
+    if (error := check_coordinator(node, request.group_id)) is not None:
+        return {"error_code": error.code}
+    protocol = getattr(request, "protocol_type", None), getattr(request, "protocol_name", None)
+    if header.version >= _FIRST_PROTOCOL and None in protocol:
+        return {"error_code": InconsistentGroupProtocolError.code}
+    if (group := node.cluster.groups.find(request.group_id)) is None:
+        return {"error_code": UnknownMemberIdError.code}
+    return group.sync(
+        request.member_id,
+        request.generation_id,
+        {one.member_id: one.assignment for one in request.assignments},
+        group_instance_id=getattr(request, "group_instance_id", None),
+        protocol=protocol,
+    )

@@ -7,9 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.group import NO_GENERATION
 from kafkabuf.broker.group_offsets import Committed
-from kafkabuf.broker.groups import NO_GENERATION, OFFSETS_TOPIC, offsets_partition
-from kafkabuf.errors import KafkaError, NotCoordinatorError
+from kafkabuf.broker.groups import OFFSETS_TOPIC, check_coordinator, offsets_partition
+from kafkabuf.errors import KafkaError
 from kafkabuf.protocol.messages import TXN_OFFSET_COMMIT, RequestHeader
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
 def _check(node: Node, header: RequestHeader, request: Any) -> int:
     """The error code for all partitions."""
     group_id = request.group_id
-    if not node.coordinates(group_id):
-        return NotCoordinatorError.code
+    if (refusal := check_coordinator(node, group_id)) is not None:
+        return refusal.code
+    generation = getattr(request, "generation_id", NO_GENERATION)
     try:
         node.cluster.transactions.join(
             request.transactional_id,
@@ -63,12 +65,11 @@ def _check(node: Node, header: RequestHeader, request: Any) -> int:
             add=header.version >= _FIRST_OF_VERSION_2,
             knows_abortable=header.version >= _FIRST_TO_KNOW_ABORTABLE,
         )
+        group = node.cluster.groups.committing(group_id, generation)
     except KafkaError as error:
         return error.code
-    refusal = node.cluster.groups.get(group_id).check_transactional_commit(
-        getattr(request, "member_id", ""),
-        getattr(request, "group_instance_id", None),
-        getattr(request, "generation_id", NO_GENERATION),
+    refusal = group.check_commit(
+        getattr(request, "member_id", ""), getattr(request, "group_instance_id", None), generation, transactional=True
     )
     return 0 if refusal is None else refusal.code
 

@@ -1,0 +1,36 @@
+"""DeleteGroups (key 42), versions 0 to 2: groups without members, with their offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.protocol.messages import DELETE_GROUPS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(DELETE_GROUPS, 0, 2, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    injected = node.cluster.faults.take_error(DELETE_GROUPS)
+    return {
+        "results": [
+            {"group_id": group_id, "error_code": _delete(node, group_id, injected)}
+            for group_id in dict.fromkeys(request.groups_names)
+        ]
+    }
+
+
+def _delete(node: Node, group_id: str, injected: int) -> int:
+    try:
+        if injected:
+            raise error_for_code(injected)
+        if (error := check_coordinator(node, group_id, named=False)) is not None:
+            raise error
+        node.cluster.groups.delete(group_id)
+    except KafkaError as error:
+        return error.code
+    return 0

@@ -1,0 +1,63 @@
+"""DescribeGroups (key 15), versions 0 to 6: state and members of groups coordinated here. One that does not exist is
+"Dead", and from version 6 on an error (KIP-1043). What its members said is told of a stable group only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.group import Group, State
+from kafkabuf.broker.group_members import Member
+from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from kafkabuf.errors import GroupIdNotFoundError, KafkaError, error_for_code
+from kafkabuf.protocol.messages import DESCRIBE_GROUPS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+_FIRST_TO_KNOW_NOT_FOUND = 6
+
+
+@api(DESCRIBE_GROUPS, 0, 6, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    injected = node.cluster.faults.take_error(DESCRIBE_GROUPS)
+    asked = getattr(request, "include_authorized_operations", False)
+    operations = GROUP_OPERATIONS if asked else NOT_ASKED
+    return {"groups": [_describe(node, header, group_id, injected, operations) for group_id in request.groups]}
+
+
+def _describe(node: Node, header: RequestHeader, group_id: str, injected: int, operations: int) -> dict[str, Any]:
+    error = error_for_code(injected) if injected else check_coordinator(node, group_id, named=False)
+    if error is not None:
+        return {"group_id": group_id, "error_code": error.code}
+    try:
+        group = node.cluster.groups.existing(group_id)
+    except GroupIdNotFoundError as missing:
+        return {"group_id": group_id, "group_state": "Dead", **_not_found(header, missing)}
+    stable = group.state is State.STABLE
+    return {
+        "group_id": group_id,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol if stable else "",
+        "members": [_member(group, one, stable) for one in group.members],
+        "authorized_operations": operations,
+    }
+
+
+def _not_found(header: RequestHeader, error: KafkaError) -> dict[str, Any]:
+    if header.version < _FIRST_TO_KNOW_NOT_FOUND:
+        return {}
+    return {"error_code": error.code, "error_message": str(error)}
+
+
+def _member(group: Group, member: Member, stable: bool) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.joining.group_instance_id,
+        "client_id": member.joining.client_id,
+        "client_host": member.joining.client_host,
+        "member_metadata": member.metadata(group.protocol) if stable else b"",
+        "member_assignment": member.assignment,
+    }

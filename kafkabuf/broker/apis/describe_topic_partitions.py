@@ -1,0 +1,69 @@
+"""DescribeTopicPartitions (key 75), version 0: topics by name, or all, in the order of their names and at most so many
+partitions; a cursor says where the next request has to go on (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.apis.metadata import describe_partition
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.operations import TOPIC_OPERATIONS
+from kafkabuf.broker.topics import check_name
+from kafkabuf.errors import InvalidRequestError, KafkaError
+from kafkabuf.protocol.messages import DESCRIBE_TOPIC_PARTITIONS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+# Kafka's max.request.partition.size.limit.
+MAX_PARTITIONS = 2000
+
+
+@api(DESCRIBE_TOPIC_PARTITIONS, 0, 0)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    cursor = request.cursor
+    wanted = {one.name for one in request.topics}
+    names = sorted(wanted or node.cluster.topics)
+    first = 0
+    if cursor is not None:
+        if cursor.partition_index < 0 or (wanted and cursor.topic_name not in wanted):
+            return {"topics": [{"name": name, "error_code": InvalidRequestError.code} for name in names]}
+        names = [name for name in names if name >= cursor.topic_name]
+        first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
+    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        if room == 0:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        topic = _describe(node, name, first, room)
+        topics.append(topic)
+        told = first + len(topic["partitions"])
+        if told < topic.pop("count"):
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": told}}
+        room -= told - first
+        first = 0
+    return {"topics": topics}
+
+
+def _describe(node: Node, name: str, first: int, room: int) -> dict[str, Any]:
+    try:
+        check_name(name)
+        topic = node.cluster.topic(name)
+    except KafkaError as error:
+        return {
+            "error_code": error.code,
+            "name": name,
+            "partitions": [],
+            "count": 0,
+            "topic_authorized_operations": TOPIC_OPERATIONS,
+        }
+    return {
+        "name": name,
+        "topic_id": topic.topic_id,
+        "count": len(topic.partitions),
+        "partitions": [
+            {**describe_partition(one, node), "eligible_leader_replicas": [], "last_known_elr": []}
+            for one in topic.partitions[first : first + room]
+        ],
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }

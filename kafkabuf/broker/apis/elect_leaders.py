@@ -1,0 +1,72 @@
+"""ElectLeaders (key 43), versions 0 to 2, on any node: makes the preferred replica, the first one, the leader; or,
+where nobody leads, any replica that is alive. Without partitions all are looked at; what changed or failed is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.replication import NO_LEADER
+from kafkabuf.broker.topics import Partition
+from kafkabuf.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    InvalidRequestError,
+    KafkaError,
+    PreferredLeaderNotAvailableError,
+)
+from kafkabuf.protocol.messages import ELECT_LEADERS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Cluster, Node
+
+_KINDS = PREFERRED, UNCLEAN = 0, 1
+
+
+@api(ELECT_LEADERS, 0, 2)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    kind = getattr(request, "election_type", PREFERRED)
+    if request.topic_partitions is None:
+        every = {topic.name: range(len(topic.partitions)) for topic in node.cluster.topics.values()}
+        results = {name: [_elect(node, name, index, kind) for index in indexes] for name, indexes in every.items()}
+        not_needed = ElectionNotNeededError.code
+        results = {name: [one for one in found if one["error_code"] != not_needed] for name, found in results.items()}
+    else:
+        results = {
+            one.topic: [_elect(node, one.topic, index, kind) for index in one.partitions]
+            for one in request.topic_partitions
+        }
+    return {
+        "error_code": 0 if kind in _KINDS else InvalidRequestError.code,
+        "replica_election_results": [{"topic": name, "partition_result": found} for name, found in results.items()],
+    }
+
+
+def _elect(node: Node, topic: str, index: int, kind: int) -> dict[str, Any]:
+    try:
+        if kind not in _KINDS:
+            raise InvalidRequestError(
+                f"election type {kind}: preferred ({PREFERRED}) and unclean ({UNCLEAN}) are known"
+            )
+        partition = node.cluster.topic(topic).partition(index)
+        (_prefer if kind == PREFERRED else _lead_at_any_price)(node.cluster, partition)
+    except KafkaError as error:
+        return {"partition_id": index, "error_code": error.code, "error_message": str(error)}
+    return {"partition_id": index, "error_code": 0}
+
+
+def _prefer(cluster: Cluster, partition: Partition) -> None:
+    if partition.leader == partition.replicas[0]:
+        raise ElectionNotNeededError("the preferred replica leads already")
+    if not cluster.controller.prefer(partition):
+        raise PreferredLeaderNotAvailableError(f"node {partition.replicas[0]} is not alive and in sync")
+
+
+def _lead_at_any_price(cluster: Cluster, partition: Partition) -> None:
+    """Whoever is alive, in sync or not: records may be lost."""
+    if partition.leader != NO_LEADER:
+        raise ElectionNotNeededError(f"node {partition.leader} leads")
+    alive = next((one for one in partition.replicas if cluster.nodes[one].alive), None)
+    if alive is None:
+        raise EligibleLeadersNotAvailableError("no replica is alive")
+    cluster.controller.lead(partition, alive, (alive,))

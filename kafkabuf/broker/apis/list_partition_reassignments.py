@@ -1,0 +1,16 @@
+"""ListPartitionReassignments (key 46), version 0: none, for replicas never move here. Kafka's own kafka-topics asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.protocol.messages import LIST_PARTITION_REASSIGNMENTS, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(LIST_PARTITION_REASSIGNMENTS, 0, 0)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    return {"topics": []}

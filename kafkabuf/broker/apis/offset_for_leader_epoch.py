@@ -1,0 +1,41 @@
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4, on the leader: where a leader epoch ended, so that a client can tell
+whether the records it has read were lost with a former leader (KIP-320)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.dispatch import api
+from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.protocol.messages import OFFSET_FOR_LEADER_EPOCH, RequestHeader
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster import Node
+
+
+@api(OFFSET_FOR_LEADER_EPOCH, 2, 4, own_errors=True)
+def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    injected = node.cluster.faults.take_errors(OFFSET_FOR_LEADER_EPOCH, [topic.topic for topic in request.topics])
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [
+                    _look_up(node, topic.topic, asked, injected.get(topic.topic, injected.get(None, 0)))
+                    for asked in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _look_up(node: Node, topic: str, asked: Any, injected: int) -> dict[str, int]:
+    try:
+        if injected:
+            raise error_for_code(injected)
+        leader = node.cluster.topic(topic).partition(asked.partition).led_by(node.node_id, asked.current_leader_epoch)
+    except KafkaError as error:
+        return {"partition": asked.partition, "error_code": error.code}
+    epoch, end_offset = leader.log.leader_epochs.end_offset_for(asked.leader_epoch)
+    return {"partition": asked.partition, "leader_epoch": epoch, "end_offset": end_offset}
