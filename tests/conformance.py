@@ -9,7 +9,7 @@ not count, for Kafka's is often that of a hash table.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -145,7 +145,7 @@ def versions(address: str) -> dict[int, range]:
     return {one.api_key: range(one.min_version, one.max_version + 1) for one in answer.api_keys}
 
 
-def run(talk: Conversation, wanted: dict[int, range]) -> None:
+def run(talk: Conversation, wanted: Mapping[int, Iterable[int]]) -> None:
     """Every step, for every version that is wanted."""
     for api_key, steps in sorted(STEPS.items()):
         for version in wanted.get(api_key, ()):

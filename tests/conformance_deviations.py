@@ -51,5 +51,4 @@ DEVIATIONS = [
     Deviation(m.DESCRIBE_CONFIGS, "all nodes", ".results[[][]].configs", _ELR),
     Deviation(m.DESCRIBE_CONFIGS, "a node", "*.read_only", "nodes' settings do not change here"),
     Deviation(m.DESCRIBE_CONFIGS, "a node", "*.config_source", "told as given, although it is the default"),
-    Deviation(m.INCREMENTAL_ALTER_CONFIGS, "an operation that is none", "*", "Kafka stumbles: UNKNOWN_SERVER_ERROR"),
 ]

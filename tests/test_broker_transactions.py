@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.broker.batch import BatchInfo
@@ -20,7 +19,7 @@ from kafkabuf.broker.producer_state import EXPIRATION_MS, AbortedTransaction, Pr
 from kafkabuf.protocol import messages
 from tests import transaction_steps
 from tests.raw_client import RawClient
-from tests.real_kafka import RealKafka
+from tests.real_kafka import RealKafka, admin_client, create_topic
 from tests.transaction_script import Script
 from tests.transaction_support import World
 
@@ -32,8 +31,8 @@ V1_PARTS = transaction_steps.PARTS[:4]
 
 def answers(bootstrap: str, parts: tuple[Any, ...]) -> dict[str, Any]:
     topic = f"script-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, transaction_steps.PARTITIONS, 1)])[topic].result(30)
+    # Kafka may lose a marker for a partition whose leader it has not heard of: wait for them.
+    create_topic(admin_client(bootstrap), topic, transaction_steps.PARTITIONS)
     with RawClient(bootstrap) as client:
         script = Script(client, topic, topic)
         script.wait_for_coordinators()

@@ -29,7 +29,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     cluster = node.cluster
     # Version 0 has no null: there an empty list asks for all.
     wanted = None if header.version == 0 and not request.topics else request.topics
-    if header.version < _FIRST_BY_ID and any(topic.name is None for topic in wanted or ()):
+    if wanted is not None and header.version < _FIRST_BY_ID and any(topic.name is None for topic in wanted):
         return {"cluster_id": None, "topics": [_refuse("", topic.topic_id, _BY_ID_TOO_EARLY) for topic in wanted]}
     names = [] if wanted is None else [topic.name for topic in wanted if topic.name is not None]
     injected = cluster.faults.take_errors(METADATA, names)
