@@ -16,7 +16,7 @@ from kafkabuf.errors import CorruptMessageError, UnsupportedCompressionTypeError
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 # What a client sends may become this large, or so many times what it was: a bomb is given up there.
-_UNPACKED = 8 * 1024 * 1024
+_UNPACKED = 4 * 1024 * 1024
 _TIMES = 8
 _FIRST_ROOM = 64 * 1024
 # The frame that Java's SnappyOutputStream writes: this magic, two versions, then blocks of [length | raw snappy].
@@ -28,7 +28,7 @@ def most_unpacked(size: int) -> int:
     return max(_UNPACKED, _TIMES * size)
 
 
-def decompress(codec: int, data: bytes, most: int | None = None) -> bytes:
+def decompress(codec: int, data: bytes, most: int | None = None) -> bytes | bytearray:
     """CorruptMessageError if `data` is not what the codec says or becomes more than `most` bytes (None:
     `most_unpacked`), UnsupportedCompressionTypeError if none can read it."""
     if codec == NONE:
@@ -41,7 +41,7 @@ def decompress(codec: int, data: bytes, most: int | None = None) -> bytes:
         raise CorruptMessageError(f"{len(data)} bytes are not {NAMES[codec]}, or too many: {error}") from error
 
 
-def _unpack(codec: int, data: bytes, most: int) -> bytes:
+def _unpack(codec: int, data: bytes, most: int) -> bytes | bytearray:
     if codec == GZIP:
         return _gunzip(data, most)
     if codec == SNAPPY:
@@ -53,13 +53,14 @@ def _unpack(codec: int, data: bytes, most: int) -> bytes:
     raise UnsupportedCompressionTypeError(f"compression type {codec} is unknown")
 
 
-def _into(decompress_into: Callable[[bytes, bytearray], int], data: bytes, most: int) -> bytes:
+def _into(decompress_into: Callable[[bytes, bytearray], int], data: bytes, most: int) -> bytearray:
     """For libraries that fill a buffer of ours and no more: it grows until what comes out fits, or `most` do not do."""
     size = min(most, max(4 * len(data), _FIRST_ROOM))
     while True:
         room = bytearray(size)
         try:
-            return bytes(memoryview(room)[: decompress_into(data, room)])
+            del room[decompress_into(data, room) :]
+            return room
         except cramjam.DecompressionError:
             if size == most:
                 raise
@@ -68,8 +69,8 @@ def _into(decompress_into: Callable[[bytes, bytearray], int], data: bytes, most:
 
 def _gunzip(data: bytes, most: int) -> bytes:
     unpacker = zlib.decompressobj(wbits=31)
-    unpacked = unpacker.decompress(data, most)
-    if not unpacker.eof:
+    unpacked = unpacker.decompress(data, most + 1)
+    if not unpacker.eof or len(unpacked) > most:
         raise ValueError(f"the stream is cut, or larger than {most} bytes")
     return unpacked
 

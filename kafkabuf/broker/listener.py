@@ -34,7 +34,7 @@ class Listener:
         self._socket = socket.create_server((node.host, node.port), family=family, backlog=_BACKLOG)
         self._socket.setblocking(False)
         self._loop = asyncio.get_running_loop()
-        self._accepting: set[asyncio.Task[None]] = set()
+        self._accepting: dict[asyncio.Task[None], Connection] = {}
         self._resume: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._refused = 0
@@ -59,15 +59,20 @@ class Listener:
             self._loop.remove_reader(self._socket)
             self._resume = self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen)
             return
-        if len(self._node.connections) + len(self._accepting) >= self._limits.max_connections:
+        if self._open() >= self._limits.max_connections:
             self._refuse(accepted)
             return
         accepted.setblocking(False)
-        task = self._loop.create_task(self._connect(accepted, peer))
-        self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
+        connection = Connection(self._node)
+        task = self._loop.create_task(self._connect(accepted, connection, peer))
+        self._accepting[task] = connection
+        task.add_done_callback(self._accepting.pop)
         if self._sweeping is None:
             self.sweep()
+
+    def _open(self) -> int:
+        made = self._node.connections
+        return len(made) + sum(one not in made for one in self._accepting.values())
 
     def _refuse(self, accepted: socket.socket) -> None:
         """The 1st, 2nd, 4th, 8th ... are logged: whoever tries to exhaust us shall not fill the log either."""
@@ -77,20 +82,17 @@ class Listener:
             most = self._limits.max_connections
             log.warning("node %d: %d connections are open, refusing more", self._node.node_id, most)
 
-    async def _connect(self, accepted: socket.socket, peer: object) -> None:
+    async def _connect(self, accepted: socket.socket, connection: Connection, peer: object) -> None:
         context = self._node.cluster.tls
         timeouts = {} if context is None else self._tls_timeouts()
         try:
-            await self._loop.connect_accepted_socket(self._protocol, accepted, ssl=context, **timeouts)
+            await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=context, **timeouts)
         except OSError as error:
             log.warning("node %d: no TLS with %s: %s", self._node.node_id, peer, error)
 
     def _tls_timeouts(self) -> dict[str, float]:
         handshake = self._limits.authentication_timeout_ms / 1000
         return {"ssl_handshake_timeout": handshake, "ssl_shutdown_timeout": _TLS_SHUTDOWN_SECONDS}
-
-    def _protocol(self) -> Connection:
-        return Connection(self._node)
 
     def sweep(self) -> None:
         """Closes the connections that overstay, now and every so often while there are any."""

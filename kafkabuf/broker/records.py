@@ -52,7 +52,7 @@ def _batch_records(view: memoryview) -> Iterator[StoredRecord]:
         raise InvalidRecordError(f"{len(body) - position} bytes are left after {count} records")
 
 
-def _check_record(body: bytes, start: int, end: int, index: int) -> tuple[int, int]:
+def _check_record(body: bytes | bytearray, start: int, end: int, index: int) -> tuple[int, int]:
     """Timestamp delta and offset delta of a record that fills its length exactly."""
     timestamp_delta, position = _varint(body, start + 1)
     offset_delta, position = _varint(body, position)
@@ -69,14 +69,14 @@ def _check_record(body: bytes, start: int, end: int, index: int) -> tuple[int, i
     return timestamp_delta, offset_delta
 
 
-def _pass_bytes(body: bytes, position: int, end: int, null: bool) -> int:
+def _pass_bytes(body: bytes | bytearray, position: int, end: int, null: bool) -> int:
     size, position = _varint(body, position)
     if size < (-1 if null else 0) or position + size > end:
         raise InvalidRecordError(f"a length of {size} bytes where the record has {end - position} left")
     return position + max(size, 0)
 
 
-def _varint(body: bytes, position: int) -> tuple[int, int]:
+def _varint(body: bytes | bytearray, position: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 70:
         byte = body[position]
