@@ -29,6 +29,7 @@ cdef class PartitionQueue:
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t next_sequence
     cdef readonly int32_t last_acked    # number of the last record that the broker is known to have; -1: none
+    cdef readonly int64_t last_acked_offset  # the highest offset the broker has given; -1: none yet
     cdef readonly list in_sequence      # batches with numbers and without an outcome, by number
     cdef readonly bint unresolved       # numbers were lost: nothing new goes before it is known whether they were taken
 

@@ -23,6 +23,7 @@ class PartitionQueue:
     producer_epoch: int
     next_sequence: int
     last_acked: int
+    last_acked_offset: int
     in_sequence: list[Batch]
     unresolved: bool
     def __new__(cls, topic: str, partition: int) -> PartitionQueue: ...

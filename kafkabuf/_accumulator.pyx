@@ -25,6 +25,7 @@ cdef class PartitionQueue:
         self.batches = deque()
         self.in_sequence = []
         self.leader = self.leader_epoch = self.producer_id = self.producer_epoch = self.last_acked = -1
+        self.last_acked_offset = -1
 
     def follow(self, int leader, int leader_epoch=-1):
         """The partition's leader is now this node, which has yet to prove that it knows so. Epoch -1: unknown."""

@@ -248,6 +248,6 @@ cdef class SenderCore:
     ) except -1:
         queue.proven = True
         if self._producer_state is not None:
-            self._producer_state.completed(queue, batch)
+            self._producer_state.completed(queue, batch, base_offset)
         batch.complete(base_offset, log_append_time)
         return 0

@@ -32,7 +32,7 @@ cdef class SequenceCore:
     cdef bint is_current(self, PartitionQueue queue) noexcept
     cdef int number(self, PartitionQueue queue, Batch batch) except -1
     cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1
-    cdef int completed(self, PartitionQueue queue, Batch batch) except -1
+    cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1
     cdef int close_gap(self, PartitionQueue queue, Batch batch, Py_ssize_t place) except -1
 
 

@@ -60,11 +60,13 @@ cdef class SequenceCore:
             batch.producer_id = batch.producer_epoch = batch.base_sequence = -1
         return 0
 
-    cdef int completed(self, PartitionQueue queue, Batch batch) except -1:
-        """The broker has the batch (Kafka's handleCompletedBatch)."""
+    cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1:
+        """The broker has the batch (Kafka's handleCompletedBatch), at `base_offset`; -1: it tells no offset any more."""
         cdef list under_way = queue.in_sequence
         cdef Py_ssize_t place = 0
         cdef int32_t last
+        if base_offset >= 0:
+            queue.last_acked_offset = max(queue.last_acked_offset, base_offset + batch.builder.count - 1)
         if len(under_way) == 0 or under_way[0] is not batch:
             place = under_way.index(batch) if batch in under_way else -1  # -1: it expired meanwhile
         if place >= 0:

@@ -156,10 +156,18 @@ class TransactionalState(ProducerState):
         self.settled = True
 
     def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
-        if isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
-            forgotten = isinstance(error, UnknownProducerIdError)
-            return not self.is_next(queue, batch) or (forgotten and log_start_offset < 0)
-        return error.retriable
+        if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
+            return error.retriable
+        if not self.is_next(queue, batch):
+            return True
+        if not isinstance(error, UnknownProducerIdError):
+            return False
+        if log_start_offset > queue.last_acked_offset:
+            # Retention took all that the producer wrote there, and with it what the broker knew of the producer. No
+            # number is used twice by counting from 0 once more, so the transaction need not be aborted.
+            self.start_sequences_at_beginning(queue)
+            return True
+        return log_start_offset < 0
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
         numbers_lost = self.failed(queue, batch)
