@@ -61,7 +61,7 @@ cdef class SequenceCore:
         return 0
 
     cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1:
-        """The broker has the batch (Kafka's handleCompletedBatch), at `base_offset`; -1: it tells no offset any more."""
+        """The broker has the batch (Kafka's handleCompletedBatch), at `base_offset`; -1: it tells no offset."""
         cdef list under_way = queue.in_sequence
         cdef Py_ssize_t place = 0
         cdef int32_t last

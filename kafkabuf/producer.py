@@ -235,8 +235,8 @@ class KafkaProducer(ProducerCore):
         Args:
             offsets: by (topic, partition) or an object with these attributes, the offset of the next record to read:
                 a number, or an object with `offset` and perhaps `metadata` and `leader_epoch`.
-            group_metadata: a GroupMetadata or an object with its attributes, as kafka-python's; a group id alone does
-                not fence a consumer that has been replaced.
+            group_metadata: a GroupMetadata; an object with its attributes, as kafka-python's `group_metadata()`
+                returns; a tuple of them; or a group id, which alone does not fence a consumer that has been replaced.
         """
         with self._metrics.timed("txn-send-offsets"):
             self._transaction_manager().send_offsets(offsets_of(offsets), group_of(group_metadata))

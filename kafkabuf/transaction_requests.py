@@ -81,6 +81,7 @@ class GroupMetadata:
 
 
 Offsets = Mapping[Any, Any]
+_GROUP = ("group_id", "generation_id", "member_id", "group_instance_id")
 
 
 def offsets_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -110,14 +111,29 @@ def _offset(value: Any) -> OffsetAndMetadata:
 
 def group_of(given: Any) -> GroupMetadata:
     """A GroupMetadata out of what send_offsets_to_transaction() takes. Raises TypeError."""
-    if isinstance(given, GroupMetadata):
-        return given
-    if isinstance(given, str) and given:
-        return GroupMetadata(given)
-    names = ("group_id", "generation_id", "member_id", "group_instance_id")
-    if not all(hasattr(given, name) for name in names):
-        raise TypeError(f"group_metadata is a GroupMetadata, a group id, or has {', '.join(names)}; found {given!r}")
-    return GroupMetadata(*(getattr(given, name) for name in names))
+    found: tuple[Any, ...] = ()
+    if isinstance(given, str):
+        found = (given,)
+    elif all(hasattr(given, name) for name in _GROUP):
+        found = tuple(getattr(given, name) for name in _GROUP)
+    elif isinstance(given, tuple):
+        found = given
+    defaults = (None, -1, "", None)
+    group, generation, member, instance = [*found, *defaults[len(found) :]][:4]
+    right = isinstance(generation, int) and isinstance(member, str) and isinstance(instance, str | None)
+    if len(found) > len(defaults) or not isinstance(group, str) or not group or not right:
+        raise TypeError(
+            "group_metadata is a group id, a tuple (group_id, generation_id, member_id, group_instance_id) of which "
+            "the last may be left out, or an object with these attributes, as GroupMetadata and what kafka-python's "
+            f"consumer.group_metadata() returns; found {_described(given)}"
+        )
+    return GroupMetadata(group, generation, member, instance)
+
+
+def _described(given: Any) -> str:
+    if isinstance(given, bytes):  # librdkafka's own format, which nobody else is meant to read
+        return "bytes, as of confluent-kafka's consumer_group_metadata(): pass the consumer's group id"
+    return repr(given)
 
 
 class TransactionalRequest:

@@ -73,15 +73,18 @@ class FakeBroker:
         return self.requests.get(timeout=PATIENCE)
 
     def close(self) -> None:
-        for sock in [self._listener, *self.sockets]:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
+        # Closed only when no thread is left: one that has just begun would read from what is no socket any more.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join(PATIENCE)
+        self.drop_connections()
         for thread in self._threads:
             thread.join(PATIENCE)
+        for sock in [self._listener, *self.sockets]:
+            sock.close()
 
     def drop_connections(self) -> None:
-        for sock in self.sockets:
+        for sock in list(self.sockets):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 

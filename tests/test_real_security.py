@@ -123,12 +123,16 @@ def test_session_that_ends_loses_records(kafka: SecureKafka, ca: Authority, capl
     kafka.create_topic("session")
     sent = 0
     with producer_for(kafka, "SCRAM", **scram(ca), linger_ms=0) as producer:
-        end = time.monotonic() + 2.2 * SESSION_MS / 1000
-        while time.monotonic() < end:
-            producer.send("session", b"%d" % sent).result(10)
-            sent += 1
-    assert caplog.text.count("connecting to") == 2, "a connection was lost, and opened anew"
-    assert caplog.text.count("has authenticated us") >= 4, "no session was renewed"
+        for _ in range(5):
+            end = time.monotonic() + 2.2 * SESSION_MS / 1000
+            while time.monotonic() < end:
+                producer.send("session", b"%d" % sent).result(10)
+                sent += 1
+            # Who comes too late on a busy machine loses the connection, rightly, and authenticates on a new one.
+            renewed = caplog.text.count("has authenticated us") - caplog.text.count("connecting to")
+            if renewed >= 2:
+                break
+    assert renewed >= 2, "no session was renewed on its connection"
     assert SECRET not in caplog.text
     assert values_in(kafka, "session") == [b"%d" % i for i in range(sent)]
 

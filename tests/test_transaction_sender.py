@@ -10,7 +10,7 @@ import pytest
 from kafkabuf.errors import AbortableTransactionError, NetworkError, TimeoutError
 from kafkabuf.protocol.messages import PRODUCE
 from kafkabuf.transaction_state import State
-from tests.idempotence_support import numbers
+from tests.idempotence_support import UNKNOWN_PRODUCER, numbers
 from tests.producer_support import assert_whole
 from tests.transaction_rig import GIVEN_ID, TransactionalRig
 
@@ -43,6 +43,35 @@ def test_batch_that_is_split_leaves_its_transaction(v2: bool) -> None:
     assert [numbers(sent) for sent in rig.client.sent] == [(GIVEN_ID, 0, 0), (GIVEN_ID, 0, 0), (GIVEN_ID, 0, 1)]
     assert all(future.exception(0) is None for future in futures)
     assert rig.sender.batch_splits == 1
+    rig.assert_usable()
+    assert_whole(rig.pool)
+
+
+# Kafka: testTransactionalUnknownProducerHandlingWhenRetentionLimitReached
+@pytest.mark.parametrize(("log_start_offset", "lost"), [(1010, False), (1001, False), (1000, True), (10, True)])
+def test_retention_aborts_a_transaction_or_the_loss_of_its_numbers_does_not(log_start_offset: int, lost: bool) -> None:
+    rig = TransactionalRig().begun()
+    rig.hold(PRODUCE)
+    rig.send()
+    rig.turns()
+    rig.client.answer(rig.client.under_way[0], base_offset=1000, log_start_offset=10)
+    rig.turns()
+    assert rig.queue().last_acked_offset == 1000
+    future = rig.send()
+    rig.turns()
+    (refused,) = rig.client.under_way
+    assert numbers(refused) == (GIVEN_ID, 0, 1)
+    rig.client.answer(refused, UNKNOWN_PRODUCER, base_offset=-1, log_start_offset=log_start_offset)
+    rig.let_go(PRODUCE)
+    if lost:  # a part of what it wrote is there: the broker ought to know the producer
+        with pytest.raises(AbortableTransactionError):
+            rig.manager.commit()
+        rig.manager.abort()
+    else:
+        rig.manager.commit()
+        assert future.exception(0) is None
+        assert [numbers(sent) for sent in rig.client.sent[1:]] == [(GIVEN_ID, 0, 1), (GIVEN_ID, 0, 0)]
+        assert rig.asked.count("init") == 0
     rig.assert_usable()
     assert_whole(rig.pool)
 

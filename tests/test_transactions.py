@@ -5,10 +5,13 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import confluent_kafka
+import kafka.structs
 import pytest
 
 from kafkabuf.clock import ManualClock
@@ -321,6 +324,17 @@ def test_offsets_of_other_libraries_are_not_understood() -> None:
     group = SimpleNamespace(group_id="g", generation_id=1, member_id="m", group_instance_id=None)
     assert group_of(group) == GroupMetadata("g", 1, "m")
     assert group_of("g") == GroupMetadata("g")
+    assert group_of(("g", 2)) == GroupMetadata("g", 2)
+    assert group_of(("g", 1, "m", "i")) == GroupMetadata("g", 1, "m", "i")
+    their_group = kafka.structs.ConsumerGroupMetadata("g", 1, "m", "i")
+    assert group_of(their_group) == GroupMetadata("g", 1, "m", "i")
+
+
+def test_group_metadata_of_confluent_kafka_is_refused_without_a_way_out() -> None:
+    with closing(confluent_kafka.Consumer({"bootstrap.servers": "localhost:9", "group.id": "g"})) as consumer:
+        opaque = consumer.consumer_group_metadata()
+    with pytest.raises(TypeError, match=r"confluent-kafka's .* pass the consumer's group id"):
+        group_of(opaque)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +347,11 @@ def test_offsets_that_are_none_are_committed(given: Any) -> None:
         offsets_of(given)
 
 
-@pytest.mark.parametrize("given", [None, "", 5, object(), SimpleNamespace(group_id="g")])
+@pytest.mark.parametrize(
+    "given",
+    [None, "", 5, object(), SimpleNamespace(group_id="g"), (), ("g", "m"), ("g", 1, None), ("g", 1, "m", 5),
+     ("g", 1, "m", None, "more"), (None, 1, "m"), b"g", kafka.structs.ConsumerGroupMetadata(group_id=None)],
+)  # fmt: skip
 def test_group_that_is_none_is_asked_about(given: Any) -> None:
     with pytest.raises(TypeError, match="group"):
         group_of(given)
