@@ -42,7 +42,7 @@ def read_with_kafka_python(
         found: list[Partition] = [{} for _ in wanted]
         last = time.monotonic()
         while any(consumer.position(where) < ends[where] for where in wanted):
-            # Short: a poll that finds only markers of transactions moves the positions, but goes on waiting for records.
+            # Short: a poll that finds only markers of transactions moves the positions and goes on waiting.
             fetched = consumer.poll(timeout_ms=100)
             last = time.monotonic() if fetched else last
             patient = time.monotonic() - last < PATIENCE
