@@ -24,8 +24,8 @@ from kafkabuf.broker.compression import GZIP, LZ4, SNAPPY, ZSTD, decompress, mos
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ConfigError, CorruptMessageError
 from kafkabuf.protocol import messages
-from kafkabuf.protocol.cursor import MOST_ITEMS
 from kafkabuf.protocol.messages import API_VERSIONS, FETCH, METADATA, PRODUCE
+from kafkabuf.protocol.schema import MOST_ITEMS
 from tests.raw_client import RawClient, batch, message, varint
 
 MIB = 1024 * 1024
@@ -248,6 +248,27 @@ def test_million_items_of_a_produce_request_become_objects(world: World, nested:
     assert resident(peak=True) - before - 2 * len(body) < 8 * MIB
     assert world.served()
     assert count > MOST_ITEMS
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_as_many_items_of_another_request_become_objects(world: World, nested: bool) -> None:
+    """Topics in Metadata, partitions of one topic in DescribeProducers; nothing else in the request is wrong."""
+    for count in (MOST_ITEMS - nested, MOST_ITEMS + 1 - nested):
+        key, version = (messages.DESCRIBE_PRODUCERS, 0) if nested else (METADATA, 9)
+        body = (
+            b"\x02\x02t" + unsigned(count + 1) + bytes(4 * count + 2)
+            if nested
+            else unsigned(count + 1) + b"\x02!\0" * count
+        )
+        hostile = world.connect()
+        before = forget_peak()
+        with soon():
+            hostile.send_frame(
+                messages.encode_request_header(key, version, 1, "x") + body + b"\0" * (1 if nested else 4)
+            )
+            assert (hostile.receive_frame() is None) == (count + nested > MOST_ITEMS)
+        assert resident(peak=True) - before < 8 * MIB
+        assert world.served()
 
 
 def unsigned(value: int) -> bytes:

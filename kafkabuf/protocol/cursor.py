@@ -5,15 +5,12 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from kafkabuf.protocol.schema import Buffer, read_uvarint, skip_tags
+from kafkabuf.protocol.schema import MOST_ITEMS, Buffer, read_uvarint, skip_tags
 
 _INT8 = struct.Struct(">b").unpack_from
 _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
 _INT64 = struct.Struct(">q").unpack_from
-
-# Topics and partitions that one request may name, and more than enough: each becomes objects of many times its bytes.
-MOST_ITEMS = 100_000
 
 # What reading bytes that do not fit raises; codecs turn these into errors of the protocol.
 MALFORMED = (ValueError, IndexError, OverflowError, struct.error)

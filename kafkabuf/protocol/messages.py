@@ -22,7 +22,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_writer
 
 from kafkabuf.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
-from kafkabuf.protocol.schema import Buffer, build, reader, skip_tags
+from kafkabuf.protocol.schema import BoundedFrame, Buffer, build, reader, skip_tags
 
 PRODUCE = 0
 FETCH = 1
@@ -189,7 +189,7 @@ def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
     cls = request_class(header.api_key, header.version)
     try:
         # Bytes behind a request's last field are left alone, as by Kafka: librdkafka sends some with Metadata v13.
-        entity, _ = reader(cls)(frame, header.size)
+        entity, _ = reader(cls)(BoundedFrame(frame), header.size)
     except _MALFORMED as error:
         name = f"{api_key_map[header.api_key]} v{header.version}"
         raise InvalidRequestError(f"malformed {name} request of {len(frame)} bytes: {error}") from error

@@ -27,6 +27,22 @@ Convert = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+# What one request may have in all its arrays, topics and partitions for the most part: each becomes objects of many
+# times its bytes, and work.
+MOST_ITEMS = 20_000
+
+
+class BoundedFrame(bytes):
+    """A frame whose arrays may have MOST_ITEMS all together: a ValueError if there are more."""
+
+    items = 0
+
+    def spend(self, more: int) -> None:
+        self.items += more
+        if self.items > MOST_ITEMS:
+            raise ValueError(f"arrays of {self.items} items, {MOST_ITEMS} are allowed")
+
+
 def _once_per_class(function: F) -> F:
     """`functools.cache` that keeps the signature; mypy does not take `type[Any]` for hashable."""
     return cast(F, cache(function))
@@ -177,6 +193,8 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
             return None, position
         # Every item takes a byte at least: a count beyond the frame is refused before anything is built.
         _end(buffer, position, count)
+        if isinstance(buffer, BoundedFrame):
+            buffer.spend(count)
         items = []
         for _ in range(count):
             value, position = item(buffer, position)
