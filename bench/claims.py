@@ -14,6 +14,7 @@ NAMES = (
     "compression",
     "encode",
     "pool",
+    "purgatory",
     "threads",
     "memory",
     "batches",

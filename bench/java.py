@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bench.claim import Measurement
 from bench.measure import CPU, RATE
-from tests.jars import JarsUnavailableError, java, resolve_kafka, resolve_kafka_tools
-from tests.real_kafka import KAFKA_4, logging
+from tests.jars import JarsUnavailableError, java, resolve_kafka, resolve_kafka_tests, resolve_kafka_tools
+from tests.real_kafka import KAFKA_3_9, KAFKA_4, logging
 
 SOURCES = Path(__file__).parent / "java"
 
@@ -34,6 +34,22 @@ def require_compiler() -> None:
 def require_tools() -> Path:
     """The jars of Kafka's command-line tools, fetched the first time."""
     return resolve_kafka_tools(KAFKA_4)
+
+
+@functools.cache
+def require_kafka_tests() -> str:
+    """The class path of Kafka 3.9's own tests, the last that have its benchmark of the purgatory; fetched at first."""
+    return f"{resolve_kafka_tests(KAFKA_3_9)}/*:{resolve_kafka(KAFKA_3_9)}/*"
+
+
+def kafka_test(main: str, options: Mapping[str, object]) -> list[str]:
+    """The words of the last line that a program out of Kafka's own tests prints."""
+    command = [java(), "-Xmx512m", *logging("warn"), "-cp", require_kafka_tests(), main]
+    command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not done.stdout:
+        raise RuntimeError(f"{main} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout.splitlines()[-1].split()
 
 
 def producer_performance(

@@ -35,12 +35,20 @@ class Module:
     name: str
     revision: str
     transitive: bool = True
+    classifier: str = ""
 
     def as_ivy(self) -> str:
+        artifact = (
+            f'<artifact name="{self.name}" type="jar" m:classifier="{self.classifier}"/>' if self.classifier else ""
+        )
         return (
             f'<dependency org="{self.organisation}" name="{self.name}" rev="{self.revision}"'
-            f' conf="default" transitive="{str(self.transitive).lower()}"/>'
+            f' conf="default" transitive="{str(self.transitive).lower()}">{artifact}</dependency>'
         )
+
+    @property
+    def jar(self) -> str:
+        return "-".join(filter(None, (self.name, self.revision, self.classifier))) + ".jar"
 
 
 def kafka_modules(version: str) -> list[Module]:
@@ -51,6 +59,11 @@ def kafka_modules(version: str) -> list[Module]:
 def kafka_tools_modules(version: str) -> list[Module]:
     """Kafka's own command-line tools that are no part of the broker: ProducerPerformance among them."""
     return [Module("org.apache.kafka", "kafka-tools", version), Module("org.slf4j", "slf4j-simple", "1.7.36")]
+
+
+def kafka_test_modules(version: str) -> list[Module]:
+    """Kafka's own tests and benchmarks of the broker; to be used with the jars of the same release."""
+    return [Module("org.apache.kafka", "kafka_2.13", version, transitive=False, classifier="test")]
 
 
 # What `format("kafka")` needs beside Spark's own jars, pinned one by one.
@@ -75,6 +88,11 @@ def resolve_kafka(version: str) -> Path:
 def resolve_kafka_tools(version: str) -> Path:
     """The folder of jars of one release's command-line tools, with all they need."""
     return resolve(f"kafka-tools-{version}", kafka_tools_modules(version))
+
+
+def resolve_kafka_tests(version: str) -> Path:
+    """The folder with the jar of one release's own tests."""
+    return resolve(f"kafka-tests-{version}", kafka_test_modules(version))
 
 
 def resolve_spark_kafka_jars() -> list[str]:
@@ -129,7 +147,8 @@ def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
     """Resolve and copy `modules` into `target`. None when all came, else the last lines Ivy printed."""
     description = target / "ivy.xml"
     description.write_text(
-        f'<ivy-module version="2.0"><info organisation="kafkabuf" module="{name}"/>'
+        f'<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        f'<info organisation="kafkabuf" module="{name}"/>'
         f'<configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(module.as_ivy() for module in modules)}</dependencies></ivy-module>"
     )
@@ -138,7 +157,7 @@ def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
     if settings := os.environ.get("KAFKABUF_IVY_SETTINGS"):
         command += ["-settings", settings]
     command += ["-ivy", str(description), "-confs", "default"]
-    command += ["-retrieve", f"{target}/[artifact]-[revision].[ext]"]
+    command += ["-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"]
     lines: list[str] = []
     fetched = 0
     _progress(f"fetching {name} (once, into {cache_dir()}) ...", end="\n" if not sys.stderr.isatty() else "")
@@ -150,7 +169,7 @@ def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
                 fetched += 1
             if sys.stderr.isatty():
                 _progress(f"fetching {name}: {fetched} jars downloaded ...")
-    complete = ivy.returncode == 0 and all((target / f"{m.name}-{m.revision}.jar").is_file() for m in modules)
+    complete = ivy.returncode == 0 and all((target / module.jar).is_file() for module in modules)
     return None if complete else "".join(lines)
 
 

@@ -16,6 +16,10 @@ from kafkabuf.broker._ring cimport Link
 from kafkabuf.broker._timing_wheel cimport TimerTask, TimingWheel
 
 
+cdef enum:
+    KEYS_AT_HAND = 3            # so many keys need no memory of the heap
+
+
 cdef struct Watch:
     # One operation under one key. First its link, so that a link of a ring of operations is a Watch.
     Link link
@@ -35,7 +39,8 @@ cdef class DelayedOperation(TimerTask):
     cdef bint completed                 # set once, by whoever finds it unset: one of completion and expiration wins
     cdef bint evaluating                # a thread is in try_complete, and no other goes there
     cdef bint again                     # somebody asked meanwhile: that thread looks once more
-    cdef Watch* watches                 # of the heap, as many as keys; NULL: does not wait
+    cdef Watch* watches                 # as many as there are keys; NULL: does not wait
+    cdef Watch at_hand[KEYS_AT_HAND]
     cdef Py_ssize_t watched             # of them are in a ring
     cdef RequestPurgatory purgatory     # while it waits
 

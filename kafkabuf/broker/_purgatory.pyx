@@ -106,7 +106,8 @@ cdef class DelayedOperation(TimerTask):
         purgatory.watched -= self.watched
         purgatory.delayed -= 1
         self.purgatory = None
-        free(watches)
+        if watches != self.at_hand:
+            free(watches)
         Py_DECREF(self)         # the purgatory's; the caller has one
 
 
@@ -247,7 +248,9 @@ cdef class RequestPurgatory:
             return 0
         if operation.watches != NULL:
             raise ValueError(f"{operation!r} waits in a purgatory already")
-        operation.watches = <Watch*> malloc(keys * sizeof(Watch))
+        operation.watches = operation.at_hand
+        if keys > KEYS_AT_HAND:
+            operation.watches = <Watch*> malloc(keys * sizeof(Watch))
         if operation.watches == NULL:
             raise MemoryError(f"no memory to watch {keys} keys")
         operation.watched = 0
