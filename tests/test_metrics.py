@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import CallbackOptions
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,7 +22,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import BufferExhaustedError, TimeoutError
 from kafkabuf.metric_names import labelled
 from kafkabuf.network._io import Poller
-from kafkabuf.opentelemetry import observe
+from kafkabuf.opentelemetry import _observations, observe
 from kafkabuf.prometheus import ProducerCollector
 from kafkabuf.protocol.messages import PRODUCE
 from tests.producer_support import PATIENCE, eager, one_sent
@@ -292,6 +293,8 @@ def test_opentelemetry_observes_an_average_of_nothing(producer: KafkaProducer) -
     found = exported(producer)
     assert "kafka_producer_batch_size_avg" not in found
     assert "kafka_producer_record_send_rate" in found
+    # The SDK would drop it too; other implementations need not.
+    assert list(_observations(producer, "kafka_producer_batch_size_avg", CallbackOptions())) == []
 
 
 def test_labels_are_the_groups(producer: KafkaProducer) -> None:

@@ -217,6 +217,13 @@ def test_partition_without_leader_or_with_a_slow_one_is_drawn() -> None:
     assert drawn() == {0, 1, 2, 3}
 
 
+def test_slow_node_is_shunned_without_adapting() -> None:
+    rig = Rig(leaders=(1, 2), slabs=64, partitioner_adaptive_partitioning_enable=False)
+    rig.accumulator.slow_nodes.add(2)
+    values = [b"x" * (SLAB - 200)] * 40
+    assert {rig.send(value, None).batch.partition for value in values[1:]} == {0, 1}
+
+
 # Kafka: SenderTest.testNodeLatencyStats, testDrainWithANodeThatDoesntHostAnyPartitions
 def test_node_that_takes_nothing_is_sent_more_or_shunned_for_ever() -> None:
     rig = Rig(leaders=(1, 2), slabs=64, linger_ms=0, partitioner_availability_timeout_ms=500)
