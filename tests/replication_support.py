@@ -18,6 +18,7 @@ from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchReque
 from kafkabuf.protocol.messages import RequestHeader
 from kafkabuf.protocol.produce import PartitionResult, ProduceRequest
 from tests.raw_client import batch
+from tests.virtual_loop import VirtualLoop
 
 TOPIC = "t"
 
@@ -30,27 +31,6 @@ class NoSocket:
 
     async def close(self) -> None:
         pass
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its time is a clock's, which it never waits for."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__()
-        self._virtual = clock
-
-    def time(self) -> float:
-        return self._virtual.monotonic()
-
-    def settle(self) -> None:
-        """Runs all that is due now, and all that follows from it."""
-        self.run_until_complete(self._until_quiet())
-
-    async def _until_quiet(self) -> None:
-        quiet = 0
-        while quiet < 2:
-            await asyncio.sleep(0)
-            quiet = 0 if self._ready else quiet + 1  # type: ignore[attr-defined]
 
 
 class Parked:
@@ -83,25 +63,18 @@ class Rig:
             nodes, False, 1, None, 1 << 20, "localhost", None, False, replication_factor=nodes, **more
         )
         self.cluster = Cluster(config, self.clock, self.loop, NoSocket)
-        self.loop.run_until_complete(self.cluster.start())
+        self.loop.enter()
+        self.run(self.cluster.start)
         placed = {index: tuple(range(1, nodes + 1)) for index in range(partitions)}
         self.run(lambda: self.cluster.create_topic(TOPIC, configs=configs, assignment=placed))
 
     def close(self) -> None:
-        self.loop.run_until_complete(self.cluster.stop())
-        self.loop.settle()
+        self.run(self.cluster.stop)
         self.loop.close()
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """In the loop; all that follows is over when it returns."""
-
-        async def inside() -> Any:
-            found = call()
-            return await found if asyncio.iscoroutine(found) else found
-
-        found = self.loop.run_until_complete(inside())
-        self.loop.settle()
-        return found
+        """All that follows is over when it returns."""
+        return self.loop.do(call)
 
     def advance(self, seconds: float) -> None:
         """In steps as long as the shortest interval that matters, as time does."""
