@@ -7,6 +7,7 @@ KAFKA_VERSION ?= 4.1.2
 # More for the C compiler when it builds our extensions, and only those: .ci/run says -Werror.
 BUILD_CFLAGS ?=
 ARGS ?=
+FUZZ_SECONDS ?= 60
 
 # Spark starts its Python workers with this one.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -15,7 +16,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build java demo demo-kafka test lint format bench bench-gate bench-accept lock clean
+.PHONY: help build java demo demo-kafka test fuzz lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -53,6 +54,9 @@ demo-kafka: java build  ## The same against a real Apache Kafka (KAFKA_VERSION=4
 test: java build  ## Run the tests (ARGS go to pytest)
 	@$(BIN)/python -m tests.real_kafka --fetch
 	@$(BIN)/python -m pytest $(ARGS)
+
+fuzz: build  ## Give the broker requests that are none, for FUZZ_SECONDS (60); what fails is left in build/fuzz
+	@$(BIN)/python -m tests.fuzz_requests --seconds $(FUZZ_SECONDS)
 
 lint: build  ## Style, types, Cython's own lint and hints, and the direction of imports
 	@$(BIN)/ruff check

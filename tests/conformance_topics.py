@@ -108,7 +108,7 @@ def fetches(talk: Conversation, version: int) -> None:
     fetch("an epoch gone by", 0, current_leader_epoch=0)
     fetch("an epoch to come", 0, current_leader_epoch=9)
     fetch("a session that is none", 0, session_id=77, session_epoch=3)
-    talk.ask("nothing", max_wait=0, min_bytes=0, max_bytes=1 << 20, session_epoch=-1, topics=[])
+    talk.ask("nothing", max_wait=9_000, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=[])
 
 
 @step(m.LIST_OFFSETS)

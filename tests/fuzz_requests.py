@@ -30,6 +30,7 @@ def fuzz_with_atheris(seconds: int) -> None:
     with atheris.instrument_imports(include=["kafkabuf.broker", "kafkabuf.protocol"]):
         from tests.fuzz_target import Target, corpus
 
+        target = Target()
     folder = Path(tempfile.mkdtemp(prefix="kafkabuf-fuzz-"))
     for number, frame in enumerate(corpus()):
         (folder / f"{number}").write_bytes(frame)
@@ -37,9 +38,10 @@ def fuzz_with_atheris(seconds: int) -> None:
         f"-max_total_time={seconds}",
         f"-max_len={_LONGEST}",
         f"-artifact_prefix={_FOLDER}/",
+        "-verbosity=0",
         "-print_final_stats=1",
     ]
-    atheris.Setup([sys.argv[0], *options, str(folder)], Target())
+    atheris.Setup([sys.argv[0], *options, str(folder)], target)
     atheris.Fuzz()
 
 

@@ -52,7 +52,8 @@ def handle(node: Node, header: RequestHeader, request: FetchRequest) -> Answer |
 def read(node: Node, request: FetchRequest) -> Answer | Awaitable[Answer]:
     """The answer, or a future of it that is parked in the node's purgatory."""
     wanted = _Read(node, request)
-    if request.max_wait_ms <= 0 or wanted.satisfied():
+    # As Kafka: who asks for nothing does not wait for it.
+    if request.max_wait_ms <= 0 or not wanted.partitions or wanted.satisfied():
         return wanted.answer()
     parked = DelayedAnswer(request.max_wait_ms / 1000, wanted.satisfied, wanted.answer)
     return parked.park(node.fetches, wanted.partitions)
