@@ -3,79 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
 
 import pytest
 
-from kafkabuf.broker.group import Group, State
-from kafkabuf.broker.group_members import Answer, Joining
+from kafkabuf.broker.group import State
+from kafkabuf.broker.groups import subscribed_topics
 from kafkabuf.broker.timer import Timer
 from kafkabuf.clock import ManualClock
-
-
-class World:
-    """A group, its clock, and clients that join it."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.timer = Timer(asyncio.get_running_loop(), self.clock)
-        self.group = Group("g", self.timer)
-
-    def join(self, member_id: str = "", *, protocols: str = "range", instance: str | None = None, **more: Any) -> Any:
-        values: dict[str, Any] = {
-            "client_id": "c",
-            "group_instance_id": instance,
-            "session_timeout": 10.0,
-            "rebalance_timeout": 60.0,
-            "protocol_type": "consumer",
-            "needs_member_id": False,
-            **more,
-        }
-        names = [(name, b"meta-" + name.encode()) for name in protocols.split()]
-        return self.group.join(Joining(member_id=member_id, protocols=names, **values))
-
-    async def advance(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.timer.advance()
-        await asyncio.sleep(0)
-
-    async def stable(self, members: int) -> list[str]:
-        """Brings up a stable group of this many members; the leader's id comes first."""
-        ids: list[str] = []
-        for _ in range(members):
-            pending = [self.join(), *(self.join(member) for member in ids)]
-            answers = [await answer for answer in pending]
-            ids = sorted((one["member_id"] for one in answers), key=lambda name: name != answers[0]["leader"])
-        waiting = [self.group.sync(member, self.group.generation, {}) for member in ids[1:]]
-        assigned = {member: b"for " + member.encode() for member in ids}
-        first = await settled(self.group.sync(ids[0], self.group.generation, assigned))
-        assert first["assignment"] == assigned[ids[0]]
-        for member, answer in zip(ids[1:], waiting, strict=True):
-            assert (await settled(answer))["assignment"] == assigned[member]
-        assert self.group.state is State.STABLE
-        return ids
-
-
-async def settled(answer: Answer | Awaitable[Answer]) -> Answer:
-    return answer if isinstance(answer, dict) else await asyncio.wait_for(answer, 1)
-
-
-def pending(answer: Answer | Awaitable[Answer]) -> bool:
-    return isinstance(answer, asyncio.Future) and not answer.done()
-
-
-def scenario(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def run() -> None:
-        async def body() -> None:
-            world = World()
-            await test(world)
-            world.timer.close()
-
-        asyncio.run(body())
-
-    run.__name__ = test.__name__
-    return run
+from tests.conformance_groups import subscription
+from tests.group_support import World, pending, scenario, settled, synced
 
 
 @scenario
@@ -240,6 +176,62 @@ async def test_static_member_that_returns_is_counted_twice(world: World) -> None
     assert [one["group_instance_id"] for one in again["members"]] == ["i-1"]
     assert world.group.leave("", "i-1") == 0
     assert not world.group.members
+
+
+@scenario
+async def test_new_member_that_is_gone_is_waited_for(world: World) -> None:
+    """It has no id yet and cannot send heartbeats: five minutes, whatever its session time-out."""
+    leader = (await settled(world.join(rebalance_timeout=1000.0, session_timeout=100.0)))["member_id"]
+    await synced(world, leader)
+    new = world.join(rebalance_timeout=1000.0, session_timeout=10.0)
+    for _ in range(5):
+        await world.advance(59)
+        assert world.group.heartbeat(leader, 1) == {"error_code": 27}
+    assert pending(new)
+    await world.advance(5)
+    assert (await settled(new))["error_code"] == 25
+    assert len(world.group.members) == 1
+
+
+@scenario
+async def test_member_that_does_not_sync_stays(world: World) -> None:
+    leader = (await settled(world.join(session_timeout=100.0)))["member_id"]
+    other = world.join(session_timeout=100.0)
+    await settled(world.join(leader, session_timeout=100.0))
+    other = (await settled(other))["member_id"]
+    assert (await settled(world.group.sync(leader, 2, {})))["assignment"] == b""
+    await world.advance(59)
+    assert [world.group.heartbeat(one, 2)["error_code"] for one in (leader, other)] == [0, 0]
+    await world.advance(1)
+    assert [world.group.heartbeat(one, 2)["error_code"] for one in (leader, other)] == [27, 25]
+
+
+@scenario
+async def test_member_syncs_for_another_protocol(world: World) -> None:
+    leader = (await settled(world.join()))["member_id"]
+    for protocol in (("connect", None), (None, "sticky")):
+        assert (await settled(world.group.sync(leader, 1, {}, protocol=protocol)))["error_code"] == 23
+    assert "error_code" not in await settled(world.group.sync(leader, 1, {}, protocol=("consumer", "range")))
+
+
+@scenario
+async def test_topics_of_a_group_are_misread(world: World) -> None:
+    member = await settled(world.join())
+    (one,) = world.group.members
+    metadata = subscription("a", "topic")
+    for said, topics in (
+        (metadata, {"a", "topic"}),
+        (metadata[:9], set()),
+        (b"", set()),
+        (b"\0\0\x7f\xff\xff\xff", set()),
+    ):
+        one.joining.protocols = [("range", said)]
+        assert subscribed_topics(world.group) == topics
+    world.group.protocol_type = "connect"
+    one.joining.protocols = [("range", metadata)]
+    assert subscribed_topics(world.group) == set()
+    world.group.leave(member["member_id"], None)
+    assert subscribed_topics(world.group) == set()
 
 
 @scenario

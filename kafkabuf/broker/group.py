@@ -131,7 +131,8 @@ class Group:
         member.join = asyncio.get_running_loop().create_future()
         self._keep(member)
         self._prepare()
-        return member.join
+        # As in Kafka, a member whose connection ends has joined all the same.
+        return asyncio.shield(member.join)
 
     def _prepare(self) -> None:
         """Has all members join again, unless they are doing so already."""
@@ -224,7 +225,7 @@ class Group:
             return self._synced(member)
         settle(member.sync, failed(RebalanceInProgressError("synced again")))
         member.sync = asyncio.get_running_loop().create_future()
-        return member.sync
+        return asyncio.shield(member.sync)
 
     def _assign(self, assignments: dict[str, bytes]) -> None:
         self.state = State.STABLE
