@@ -16,7 +16,7 @@ from kafkabuf.broker.leader_epochs import LeaderEpochs
 from kafkabuf.broker.log_config import UNLIMITED, LogConfig
 from kafkabuf.broker.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.broker.records import read_records
-from kafkabuf.broker.storage.batches import NO_LIMIT, Data, Head, Segments, StoredBatch, heads
+from kafkabuf.broker.storage.batches import NO_LIMIT, Data, Head, Segments, StoredBatch, heads, read_head
 from kafkabuf.broker.storage.memory import MemorySegments
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import OffsetOutOfRangeError
@@ -201,8 +201,7 @@ class PartitionLog:
         start, self.producers = self.segments.producers()
         now_ms = self.clock.time_ms()
         for batch in self.segments.batches(start) if start < self.end_offset else ():
-            for _, head in heads(batch.data, batch.base_offset):
-                self._follow(head, batch.data, now_ms)
+            self._follow(read_head(batch.data, 0, batch.base_offset), batch.data, now_ms)
         self.producers.replicated(self.high_watermark)
 
     # ---- reading

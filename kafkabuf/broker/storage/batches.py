@@ -44,6 +44,11 @@ class Head(NamedTuple):
     def last_offset(self) -> int:
         return self.base_offset + self.info.count - 1
 
+    def fits(self, room: int) -> bool:
+        """Whether it may be the head of a batch within so many bytes."""
+        smallest = HEADER_SIZE if self.info.magic >= 2 else OVERHEAD + _SMALLEST
+        return smallest <= self.size <= room and self.info.count > 0
+
 
 def read_head(data: Data, at: int, following: int) -> Head:
     """The head of what begins at `at`. `following` is the offset after the batch before, where magic 0 and 1 begin.
@@ -69,8 +74,7 @@ def heads(data: Data, following: int) -> Iterator[tuple[int, Head]]:
             head = read_head(data, at, following)
         except (struct.error, IndexError):
             raise CorruptMessageError(f"{len(data) - at} bytes at the end are no batch") from None
-        smallest = HEADER_SIZE if head.info.magic >= 2 else OVERHEAD + _SMALLEST
-        if not smallest <= head.size <= len(data) - at or head.info.count < 1:
+        if not head.fits(len(data) - at):
             raise CorruptMessageError(f"a batch of {head.size} bytes with {len(data) - at} to come")
         yield at, head
         at += head.size

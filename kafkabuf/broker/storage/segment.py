@@ -20,7 +20,7 @@ from kafkabuf.broker.message_set import CRC_END
 from kafkabuf.broker.storage.batches import Head, StoredBatch, heads, read_head
 from kafkabuf.broker.storage.disk import on_disk, sync_path
 from kafkabuf.broker.storage.index import OFFSETS, TIMES, SparseIndex
-from kafkabuf.errors import CorruptMessageError, KafkaStorageError
+from kafkabuf.errors import KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
 
@@ -107,14 +107,12 @@ class Segment:
     def _check(self, position: int, length: int) -> Head | None:
         """The batch at `position` if it is whole, and follows on the one before."""
         try:
-            start = os.pread(self._file, HEADER_SIZE, position)
-            head = read_head(start, 0, self.end_offset)
-            if not OVERHEAD < head.size <= length - position:
-                return None
-            data = memoryview(os.pread(self._file, head.size, position))
-            (_, head), *_ = heads(data, self.end_offset)
-        except (CorruptMessageError, struct.error, IndexError, ValueError):
+            head = read_head(os.pread(self._file, HEADER_SIZE, position), 0, self.end_offset)
+        except (struct.error, IndexError):
             return None
+        if not head.fits(length - position):
+            return None
+        data = memoryview(os.pread(self._file, head.size, position))
         at = ATTRIBUTES_AT - _CRC.size if head.info.magic == 2 else CRC_END - _CRC.size
         (wanted,) = _CRC.unpack_from(data, at)
         found = (crc32c if head.info.magic == 2 else zlib.crc32)(data[at + _CRC.size :])
