@@ -186,6 +186,30 @@ def test_unusable_folder_is_taken(tmp_path: Path) -> None:
         cluster.start()
 
 
+def test_copy_out_of_sync_leads_after_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path, brokers=2) as (cluster, _):
+        cluster.create_topic("t", replication_factor=2)
+        leader, epoch = cluster.leader("t", 0)
+        cluster.kill_node(3 - leader)
+        host, port, _ = cluster.nodes()[leader]
+        with RawClient(f"{host}:{port}") as client:
+            assert client.produce("t", batch([b"only here"]), acks=1).error_code == 0
+        _forget(cluster)
+    with running(tmp_path, brokers=2) as (cluster, _):
+        assert cluster.leader("t", 0)[0] == leader
+        assert cluster.leader("t", 0)[1] > epoch
+        assert b"only here" in cluster.records("t", 0)[0]
+
+
+def test_fewer_nodes_lose_copies_without_a_word(tmp_path: Path) -> None:
+    with running(tmp_path, brokers=2) as (cluster, _):
+        cluster.create_topic("t", replication_factor=2)
+    with pytest.raises(KafkaStorageError, match=r"topic t has copies on node 2, the cluster has nodes 1 to 1"):
+        EmbeddedCluster(data_dir=tmp_path).start()
+    with running(tmp_path, brokers=2) as (cluster, _):
+        assert cluster.topics() == {"t": 1}
+
+
 @pytest.mark.parametrize("name", ["../x", "..", "a/b", "", "x" * 250, "a\0b"])
 def test_topic_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     manager = LogManager(Timer(None, ManualClock()), tmp_path / "data")  # type: ignore[arg-type]
@@ -235,19 +259,10 @@ def test_journal_grows_for_ever(tmp_path: Path) -> None:
     again.close()
 
 
-def test_kill_loses_acknowledged_records(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "kafkabuf",
-        "broker",
-        "--port",
-        "0",
-        "--partitions",
-        "2",
-        "--data-dir",
-        str(tmp_path),
-    ]
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_kill_loses_acknowledged_records(tmp_path: Path, brokers: int) -> None:
+    command = [sys.executable, "-m", "kafkabuf", "broker", "--brokers", str(brokers), "--port", "0"]
+    command += ["--partitions", "2", "--data-dir", str(tmp_path)]
     acknowledged: list[tuple[int, int, int]] = []
     enough = threading.Event()
 
@@ -268,7 +283,7 @@ def test_kill_loses_acknowledged_records(tmp_path: Path) -> None:
         os.kill(broker.pid, signal.SIGKILL)
         producer.close(timeout=0)
     assert number > len(acknowledged)
-    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+    with EmbeddedCluster(brokers, data_dir=tmp_path) as cluster:
         found = read_with_confluent(cluster, "t", 2)
     for partition, offset, sent in acknowledged:
         assert found[partition][offset].value == b"%d" % sent

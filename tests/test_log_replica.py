@@ -47,7 +47,10 @@ def test_several_batches_in_one_buffer_become_one() -> None:
         put(follower, b"x", producer=(7, 0, 4))
 
 
-@pytest.mark.parametrize(("first", "data"), [(1, batch([b"x"])), (0, batch([b"x"])[:-1]), (0, b"\0" * 40)])
+@pytest.mark.parametrize(
+    ("first", "data"),
+    [(1, batch([b"x"])), (0, b"\0" * 7 + b"\1" + batch([b"x"])[8:]), (0, batch([b"x"])[:-1]), (0, b"\0" * 40)],
+)
 def test_follower_takes_what_does_not_follow(first: int, data: bytes) -> None:
     log = PartitionLog()
     for _ in range(first):

@@ -23,6 +23,7 @@ from kafkabuf.broker.replication import NO_LEADER, PartitionState
 from kafkabuf.broker.storage.journal import Journal, Key
 from kafkabuf.broker.topics import Partition, Topic
 from kafkabuf.broker.transactions import State, Transaction
+from kafkabuf.errors import KafkaStorageError
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Cluster
@@ -80,6 +81,12 @@ class ClusterMemory:
 
     def _restore_topic(self, cluster: Cluster, name: str, kept: dict[str, Any]) -> None:
         """Nobody leads it yet."""
+        missing = {node for nodes in kept["replicas"] for node in nodes} - cluster.nodes.keys()
+        if missing:
+            raise KafkaStorageError(
+                f"topic {name} has copies on node {max(missing)}, the cluster has nodes 1 to {len(cluster.nodes)}: "
+                "start it with as many as it had"
+            )
         topic = cluster.new_topic(name, kept["configs"])
         topic.topic_id = UUID(kept["id"])
         topic.add([tuple(one) for one in kept["replicas"]])

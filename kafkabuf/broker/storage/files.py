@@ -3,8 +3,9 @@
     00000000000000000000.log .index .timeindex .txnindex    00000000000000000123.snapshot    leader-epoch-checkpoint
 
 Opening reads the last segment from its last index entry on, and all that was written after the recovery point, whose
-checkpoint is the log manager's: everything up to there was flushed. What is not whole is cut off, as are all segments
-behind it. A snapshot is taken where a segment ends and when the log is closed; what came after it is read again.
+checkpoint is the log manager's: everything up to there was flushed. What is not whole is cut off, and segments that
+then do not follow any more are dropped. A snapshot is taken where a segment ends and when the log is closed; what came
+after it is read again.
 """
 
 from __future__ import annotations
@@ -65,15 +66,14 @@ class FileSegments:
         self._epochs = [one for one in read_numbers(folder / EPOCHS) if one[1] <= self.end_offset]
 
     def _open(self, bases: list[int], recovery_point: int) -> None:
-        whole = True
         for base, following in zip(bases, [*bases[1:], None], strict=True):
             segment = self._new(base)
-            if not whole or (self._segments and base != self.end_offset):
+            if self._segments and base != self.end_offset:
                 log.warning("%s is dropped: the segment before it has lost its end", segment.path)
                 segment.delete()
                 continue
+            segment.open(following, recovery_point)
             self._segments.append(segment)
-            whole = segment.open(following, recovery_point)
 
     def _new(self, base_offset: int) -> Segment:
         self._new_files = True

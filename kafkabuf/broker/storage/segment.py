@@ -56,10 +56,9 @@ class Segment:
 
     # ---- opening
 
-    def open(self, following: int | None, recovery_point: int) -> bool:
+    def open(self, following: int | None, recovery_point: int) -> None:
         """`following`: where the next segment begins, if there is one. What lies behind `recovery_point`, where the log
-        was last known to be on the disk, is checked and, from the first batch on that is not whole, cut off: then
-        False."""
+        was last known to be on the disk, is checked and, from the first batch on that is not whole, cut off."""
         with on_disk("read", self.path):
             self.size = os.fstat(self._file).st_size
         loaded = self.offsets.load() and self.times.load()
@@ -68,18 +67,17 @@ class Segment:
         if loaded and following is not None and following <= recovery_point:
             self.end_offset = following
             self._set_newest()
-            return True
+            return
         self.offsets.keep_keys(recovery_point - 1 - self.base_offset if loaded else -1)
-        whole = self._recover()
+        self._recover()
         if following is not None:
             self.seal()
-        return whole
 
     def _set_newest(self) -> None:
         if len(self.times):
             self.newest, self._newest_offset = self.times.keys[-1], self.base_offset + self.times.values[-1]
 
-    def _recover(self) -> bool:
+    def _recover(self) -> None:
         """Reads everything from the last entry of the index on."""
         last, self._indexed = self.offsets.floor(2**31) or (0, 0)
         self.times.keep_values(last if self._indexed else -1)
@@ -91,18 +89,16 @@ class Segment:
             if head is None and self._indexed:
                 # The index is wrong, or what it names is gone.
                 self.offsets.keep_keys(-1)
-                return self._recover()
+                self._recover()
+                return
             while head is not None:
                 self._index(self.size, head)
                 self.size, self.end_offset = self.size + head.size, head.last_offset + 1
                 head = self._check(self.size, length)
-        if self.size == length:
-            return True
-        log.warning(
-            "%s: the %d bytes from %d on are no whole batch and are cut off", self.path, length - self.size, self.size
-        )
-        self._cut()
-        return False
+        if self.size < length:
+            lost = length - self.size
+            log.warning("%s: the %d bytes from %d on are no whole batch and are cut off", self.path, lost, self.size)
+            self._cut()
 
     def _check(self, position: int, length: int) -> Head | None:
         """The batch at `position` if it is whole, and follows on the one before."""
