@@ -342,9 +342,11 @@ def test_waiting_for_a_request_ends_too_early_or_never(world: World) -> None:
         cluster.wait_for_request(PRODUCE, count=2, timeout=0.05)
     with pytest.raises(ZeroDivisionError):
         cluster.wait_for_request(where=lambda one: 1 // 0 == 1)
-    threading.Timer(0.05, lambda: client.ask(API_VERSIONS, 0)).start()
+    timer = threading.Timer(0.05, lambda: client.ask(API_VERSIONS, 0))
+    timer.start()
     with pytest.raises(ZeroDivisionError):
         cluster.wait_for_request(API_VERSIONS, count=2, where=lambda one: 1 // (3 - one.correlation_id) >= 0)
+    timer.join()
     assert client.ask(API_VERSIONS, 0).error_code == 0, "the mistake was ours, not the client's"
 
 

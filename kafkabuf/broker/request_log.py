@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # A request may name as many partitions as it likes; the log shows the first so many.
 _MOST = 1000
+# Most of what an answer holds: none of it has an error code.
+_PLAIN = (int, str, bytes, type(None))
 
 
 @dataclass(slots=True)
@@ -140,12 +142,15 @@ def _first(message: Any, *attributes: str) -> Any:
 
 
 def _first_error(answer: Any) -> int:
-    """The first error code in an answer, as handlers give it: mappings, sequences, or objects with error_code."""
-    if isinstance(answer, Mapping):
-        nested = [one for one in answer.values() if isinstance(one, list | tuple | Mapping)]
-        return int(answer.get("error_code") or 0) or _first_error(nested)
-    if isinstance(answer, list | tuple):
-        return next((code for code in map(_first_error, answer) if code), 0)
-    if (topics := getattr(answer, "topics", None)) is not None:
-        return _first_error(topics)
-    return int(getattr(answer, "error_code", 0))
+    """The first error code in an answer, as handlers give it: dicts, sequences, or objects with error_code."""
+    if isinstance(answer, dict):
+        if code := answer.get("error_code"):
+            return int(code)
+        answer = answer.values()
+    elif not isinstance(answer, list | tuple):
+        topics = getattr(answer, "topics", None)
+        return int(getattr(answer, "error_code", 0)) if topics is None else _first_error(topics)
+    for one in answer:
+        if not isinstance(one, _PLAIN) and (code := _first_error(one)):
+            return code
+    return 0
