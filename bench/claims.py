@@ -19,6 +19,7 @@ NAMES = (
     "memory",
     "batches",
     "partitions",
+    "cluster",
 )
 
 
