@@ -139,6 +139,16 @@ def test_quota_of_one_client_holds_for_others(world: World) -> None:
     assert world.client.ask(API_VERSIONS, 0).error_code == 0
 
 
+def test_time_pays_no_debt_or_makes_rich(world: World) -> None:
+    world.cluster.set_producer_quota("fast", 10_000)
+    owed = produce_as(world.client, "fast", 25_000) / 1000
+    assert 1.5 < owed < 1.6
+    world.advance(owed + 0.5)
+    assert produce_as(world.client, "fast", 4_500) == 0, "half a second's worth"
+    world.advance(3600)
+    assert 450 < produce_as(world.client, "fast", 14_500) < 600, "an hour without records is worth a second"
+
+
 def test_default_quota_is_shared_or_cannot_be_taken_back(world: World) -> None:
     world.cluster.set_producer_quota(None, 1_000)
     world.cluster.set_producer_quota("free", 1e9)
@@ -311,11 +321,11 @@ def test_answer_without_error_has_one(world: World) -> None:
 
 def test_request_without_answer_has_an_outcome(world: World) -> None:
     world.client.send(FETCH, 12, max_wait=5000, min_bytes=1, topics=[{"topic": "t", "partitions": [{"partition": 0}]}])
-    one = world.cluster.wait_for_request(FETCH)
+    one, (two,) = world.cluster.wait_for_request(FETCH), world.cluster.requests(FETCH)
     assert (one.error_code, one.topics) == (None, {"t": (0,)})
     world.advance(5.001)
     world.client.receive(FETCH, 12)
-    assert one.error_code is None, "what is handed out is a copy"
+    assert (one.error_code, two.error_code) == (None, None), "what is handed out are copies"
     assert world.cluster.requests(FETCH)[0].error_code == 0
 
 

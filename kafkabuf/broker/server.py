@@ -214,12 +214,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._node.answers:
             self._held = frame, sequel
             return
+        # Before the answer goes: who has it may move the clock at once.
+        if sequel.throttle_ms and sequel.close is None and not self._closing:
+            self._muted = self._node.cluster.timer.after(sequel.throttle_ms / 1000, self._unmute)
         if frame is not None and not sequel.drop and self._transport is not None and not self._closing:
             self._write(self._transport, b"".join((_LENGTH.pack(sum(map(len, frame))), *frame)))
         if sequel.close is not None:
             self._close(sequel.close)
-        elif sequel.throttle_ms and not self._closing:
-            self._muted = self._node.cluster.timer.after(sequel.throttle_ms / 1000, self._unmute)
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
         allowed = self._node.cluster.faults.take_sent(self._node.node_id, len(data))
