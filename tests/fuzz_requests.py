@@ -19,7 +19,7 @@ from pathlib import Path
 
 # Where inputs that fail are left.
 _FOLDER = Path("build/fuzz")
-_LONGEST = 4096
+_LONGEST = 40_000
 _NUMBERS = (-(2**31), -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0xFFFF, 2**31 - 1)
 
 

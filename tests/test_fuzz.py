@@ -62,6 +62,24 @@ def test_unknown_api_or_version_breaks_the_broker(target: Target) -> None:
             target(key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes(60))
 
 
+@pytest.mark.parametrize("version", range(5))
+def test_answer_quotes_more_than_a_string_may_hold(target: Target, version: int) -> None:
+    """Strings of old versions end at 32,767 bytes, as names do: what is said of a long one has to be shorter."""
+    name = "x" * 32_767
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "count": 3, "assignments": [], "configs": []}
+    resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None, "configs": []}
+    for key in (
+        messages.CREATE_TOPICS,
+        messages.CREATE_PARTITIONS,
+        messages.DESCRIBE_CONFIGS,
+        messages.ALTER_CONFIGS,
+        messages.INCREMENTAL_ALTER_CONFIGS,
+    ):
+        if APIS[key].min_version <= version <= APIS[key].max_version:
+            entity = messages.build_request(key, version, topics=[topic], resources=[resource])
+            target(messages.encode_request(key, version, 1, "c", entity))
+
+
 def test_mutated_requests_break_the_broker(target: Target) -> None:
     generator, frames = random.Random(7), corpus()
     for _ in range(5_000):

@@ -65,6 +65,7 @@ _FIXED = {
     "datetime_i64": "q",
     "uuid": "16s",
 }
+_LONGEST_TEXT = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -294,7 +295,15 @@ def build(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 @_once_per_class
 def _builder(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Convert]]:
-    return {f.name: default_of(f) for f in fields(cls)}, {f.name: _converter(Shape.of(f)) for f in fields(cls)}
+    converters = {f.name: _converter(Shape.of(f)) for f in fields(cls)}
+    if "error_message" in converters:
+        converters["error_message"] = _text_of_error
+    return {f.name: default_of(f) for f in fields(cls)}, converters
+
+
+def _text_of_error(text: str | None) -> str | None:
+    """Texts quote what was asked for, and might not fit into a string of the old versions, which is 32 KiB."""
+    return text and text[:_LONGEST_TEXT]
 
 
 def _converter(shape: Shape) -> Convert:
