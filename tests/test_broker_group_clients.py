@@ -173,13 +173,17 @@ def test_joining_member_is_forgotten_with_its_connection(cluster: EmbeddedCluste
     with RawClient(cluster.bootstrap_servers.split(",")[0]) as client:
         found = client.ask(messages.FIND_COORDINATOR, 0, key="parked")
         address = f"{found.host}:{found.port}"
+
+    def members(client: RawClient) -> int:
+        return len(client.ask(messages.DESCRIBE_GROUPS, 0, groups=["parked"]).groups[0].members)
+
     with RawClient(address) as one, RawClient(address) as two:
         first = one.ask(messages.JOIN_GROUP, 3, **joining("parked", version=3))
         with RawClient(address) as gone:
             gone.send(messages.JOIN_GROUP, 3, **joining("parked", version=3))
-            while one.ask(messages.DESCRIBE_GROUPS, 0, groups=["parked"]).groups[0].group_state[0] != "P":
-                pass
+            polled(lambda: members(one) == 2)
         two.send(messages.JOIN_GROUP, 3, **joining("parked", version=3))
+        polled(lambda: members(one) == 3)
         again = one.ask(messages.JOIN_GROUP, 3, **joining("parked", first.member_id, version=3))
         assert (again.error_code, len(again.members)) == (0, 3)
         assert two.receive(messages.JOIN_GROUP, 3).generation_id == again.generation_id

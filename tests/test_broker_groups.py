@@ -13,6 +13,9 @@ from kafkabuf.clock import ManualClock
 from tests.conformance_groups import subscription
 from tests.group_support import World, pending, scenario, settled, synced
 
+# Of protocols, as the members of a group prefer them.
+ORDERS = ("range sticky", "sticky range", "sticky range")
+
 
 @scenario
 async def test_lone_member_waits_for_others(world: World) -> None:
@@ -204,6 +207,40 @@ async def test_member_that_does_not_sync_stays(world: World) -> None:
     assert [world.group.heartbeat(one, 2)["error_code"] for one in (leader, other)] == [0, 0]
     await world.advance(1)
     assert [world.group.heartbeat(one, 2)["error_code"] for one in (leader, other)] == [27, 25]
+
+
+@scenario
+async def test_stable_group_rebalances_by_itself(world: World) -> None:
+    members = await world.stable(2)
+    for _ in range(20):
+        await world.advance(5)
+        assert [world.group.heartbeat(one, 2)["error_code"] for one in members] == [0, 0]
+
+
+@scenario
+async def test_member_whose_connection_ends_has_not_joined(world: World) -> None:
+    (leader,) = await world.stable(1)
+    gone = world.join()
+    gone.cancel()
+    assert len((await settled(world.join(leader)))["members"]) == 2
+    (other,) = (one.member_id for one in world.group.members if one.member_id != leader)
+    parked = world.group.sync(other, 2, {})
+    assert isinstance(parked, asyncio.Future)
+    parked.cancel()
+    assert (await settled(world.group.sync(leader, 2, {})))["assignment"] == b""
+    await world.advance(9)
+    assert len(world.group.members) == 2
+
+
+@scenario
+async def test_minority_elects_the_protocol(world: World) -> None:
+    joined = [(await settled(world.join(protocols="range sticky")))["member_id"]]
+    for _ in range(2):
+        new = world.join(protocols="sticky range")
+        again = [world.join(one, protocols=order) for one, order in zip(joined, ORDERS, strict=False)]
+        joined.append((await settled(new))["member_id"])
+        names = {(await settled(one))["protocol_name"] for one in again}
+    assert names == {"sticky"}
 
 
 @scenario

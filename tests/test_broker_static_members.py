@@ -39,6 +39,17 @@ async def test_returning_static_leader_assigns_again(world: World) -> None:
 
 
 @scenario
+async def test_static_leader_loses_its_lead_by_returning(world: World) -> None:
+    leader = (await settled(world.join(instance="i-1")))["member_id"]
+    other = world.join()
+    await settled(world.join(leader, instance="i-1"))
+    await synced(world, leader, (await settled(other))["member_id"])
+    again = await settled(world.join(instance="i-1", skips_assignment=True))
+    assert again["leader"] == again["member_id"]
+    assert len(again["members"]) == 2
+
+
+@scenario
 async def test_static_member_with_other_protocols_changes_nothing(world: World) -> None:
     first = (await settled(world.join(instance="i-1")))["member_id"]
     await synced(world, first)
