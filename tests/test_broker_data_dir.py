@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -184,6 +186,53 @@ def test_unusable_folder_is_taken(tmp_path: Path) -> None:
     (tmp_path / "file" / "cluster.journal").write_text("something else\n")
     with pytest.raises(KafkaStorageError, match="does not begin with"):
         cluster.start()
+
+
+def no_room(*arguments: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_full_disk_is_no_error_or_ends_the_cluster(tmp_path: Path) -> None:
+    world = World(data_dir=tmp_path)
+    client = world.client
+    producer = world.start()
+    assert world.send(producer, 0).error_code == 0
+    with mock.patch("os.pwrite", no_room):
+        refused = client.produce("t", batch([b"x"]), partition=1)
+        assert refused.error_code == 56
+        assert "No space left on device; see to the disk" in refused.error_message
+        assert world.end(producer, True)[0] == 0
+        world.advance(0.5)
+        assert world.stable() == 0
+    with mock.patch("os.write", no_room):
+        assert commit(client, 1) == 56
+    # There is room again.
+    world.advance(1.1)
+    assert world.stable() == 2
+    assert client.produce("t", batch([b"x"]), partition=1).base_offset == 0
+    assert commit(client, 1) == 0
+    world.close()
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        assert cluster.end_offsets("t") == {0: 2, 1: 1}
+        assert committed(client)[0] == 1
+
+
+def test_follower_without_room_takes_the_leader_with_it(tmp_path: Path) -> None:
+    room = [os.pwrite, no_room]
+    with running(tmp_path, brokers=2, clock=(clock := ManualClock())) as (cluster, _):
+        cluster.create_topic("t", replication_factor=2)
+        leader = cluster.leader("t", 0)[0]
+        host, port, _ = cluster.nodes()[leader]
+        with RawClient(f"{host}:{port}") as client:
+            assert client.produce("t", batch([b"x"])).error_code == 0
+            with mock.patch("os.pwrite", lambda *arguments: room.pop(0)(*arguments)):
+                assert client.produce("t", batch([b"x"]), acks=1).error_code == 0
+                assert cluster.end_offset("t", 0) == 2
+            assert not room
+            clock.advance(31)
+            cluster.tick()
+            assert cluster.in_sync("t", 0) == (leader,)
+            assert client.produce("t", batch([b"x"])).error_code == 0
 
 
 def test_copy_out_of_sync_leads_after_a_restart(tmp_path: Path) -> None:

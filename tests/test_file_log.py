@@ -81,6 +81,7 @@ def test_kafkas_tool_cannot_read_the_files(tmp_path: Path) -> None:
     for path in sorted(tmp_path.glob("*index"))[:3]:
         path.unlink()
     log = killed(log, tmp_path, SMALL)
+    put(log, b"one", b"two", b"three", producer=(9, 0, 0))
     count = log.end_offset
     log.close()
     text = dump(tmp_path)
@@ -92,6 +93,7 @@ def test_kafkas_tool_cannot_read_the_files(tmp_path: Path) -> None:
     assert "endTxnMarker: ABORT" in text
     assert "lastStableOffset: " in text
     assert re.search("producerId: 7 .* lastSequence: 59 ", text)
+    assert re.search(f"producerId: 9 .* lastSequence: 2 lastOffset: {count - 1} offsetDelta: 2 ", text)
     assert "does not" not in text
     assert "is empty" not in text
 
@@ -336,6 +338,28 @@ def test_index_that_could_be_right_cuts_the_log(tmp_path: Path) -> None:
     log.close()
     (tmp_path / f"{0:020d}.index").write_bytes(OFFSETS.pack(3, 5000))
     assert contents(opened(tmp_path, recovery_point=20)) == before
+
+
+def test_epochs_are_gone_with_their_checkpoint(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for epoch in (1, 1, 4):
+        put(log, b"x", epoch=epoch)
+    (tmp_path / "leader-epoch-checkpoint").write_text("what?\n")
+    assert killed(log, tmp_path).leader_epochs.entries == [(1, 0), (4, 2)]
+    (tmp_path / "leader-epoch-checkpoint").unlink()
+    assert killed(log, tmp_path).leader_epochs.entries == [(1, 0), (4, 2)]
+
+
+def test_damaged_snapshot_is_believed(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    put(log, b"x", producer=(7, 0, 0))
+    before = contents(log)
+    log.close()
+    (path,) = tmp_path.glob("*.snapshot")
+    data = path.read_bytes()
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert contents(opened(tmp_path, recovery_point=1)) == before
 
 
 def test_snapshot_outlives_what_it_was_taken_of(tmp_path: Path) -> None:

@@ -39,12 +39,16 @@ from kafkabuf.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     KafkaError,
+    KafkaStorageError,
     TopicExistsError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 
 log = logging.getLogger("kafkabuf.broker")
+
+# For markers that the disk has refused.
+_MARKER_RETRY_SECONDS = 1.0
 
 __all__ = ["Cluster", "ClusterConfig", "Node"]
 
@@ -310,8 +314,8 @@ class Cluster:
         return 0
 
     def write_marker(self, where: tuple[str, int], marker: Marker) -> bool:
-        """Ends a transaction in one partition; False if no leader can be reached to do so. What does not exist any
-        more, and what a later epoch has written to, needs no marker."""
+        """Ends a transaction in one partition; False if no leader can be reached to do so, or its disk refuses. What
+        does not exist any more, and what a later epoch has written to, needs no marker."""
         name, index = where
         if name == OFFSETS_TOPIC:
             self.groups.end_transaction(marker.producer_id, marker.committed)
@@ -321,6 +325,10 @@ class Cluster:
             if partition.leader == NO_LEADER or not self.nodes[partition.leader].connected:
                 return False
             partition.copies[partition.leader].write_marker(marker, self.clock.time_ms())
+        except KafkaStorageError as error:
+            log.error("the marker for %s-%d has to wait: %s", name, index, error)
+            self.timer.after(_MARKER_RETRY_SECONDS, self.transactions.write_held_markers)
+            return False
         except KafkaError as error:
             log.info("no marker for %s-%d: %s", name, index, error)
         return True

@@ -10,6 +10,7 @@ leader does not have, epoch by epoch (OffsetForLeaderEpoch; KIP-101, KIP-279).
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -17,11 +18,14 @@ from uuid import UUID
 from kafkabuf.broker.apis import fetch
 from kafkabuf.broker.leader_epochs import NO_EPOCH
 from kafkabuf.broker.replication import Replica
-from kafkabuf.errors import OffsetOutOfRangeError
+from kafkabuf.errors import KafkaStorageError, OffsetOutOfRangeError
 from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.log import PartitionLog
+
+log = logging.getLogger("kafkabuf.broker")
 
 # Kafka's replica.fetch.max.bytes and replica.fetch.response.max.bytes.
 _PARTITION_BYTES = 1_048_576
@@ -150,12 +154,20 @@ class Fetcher:
             # Its leader is another, or nobody: the controller will say so.
             self.remove(replica)
         else:
-            log = replica.log
-            for data in fetched.records:
-                log.append_as_follower(data)
-            log.high_watermark = min(fetched.high_watermark, log.end_offset)
-            if fetched.log_start_offset > log.log_start_offset:
-                log.delete_before(min(fetched.log_start_offset, log.high_watermark))
+            try:
+                self._take_over(replica.log, fetched)
+            except KafkaStorageError as error:
+                # It falls behind and out of sync, until somebody else leads or its node starts again.
+                log.error("%r follows no more: %s", replica, error)
+                self.remove(replica)
+
+    @staticmethod
+    def _take_over(kept: PartitionLog, fetched: FetchedPartition) -> None:
+        for data in fetched.records:
+            kept.append_as_follower(data)
+        kept.high_watermark = min(fetched.high_watermark, kept.end_offset)
+        if fetched.log_start_offset > kept.log_start_offset:
+            kept.delete_before(min(fetched.log_start_offset, kept.high_watermark))
 
     # ---- what the leader does not have
 

@@ -197,11 +197,13 @@ class PartitionLog:
         self.wake()
 
     def _rebuild(self) -> None:
-        """What is known of producers, from the batches."""
+        """What is known of producers, from the batches; and of epochs, should more have come than was noted."""
         start, self.producers = self.segments.producers()
         now_ms = self.clock.time_ms()
         for batch in self.segments.batches(start) if start < self.end_offset else ():
-            self._follow(read_head(batch.data, 0, batch.base_offset), batch.data, now_ms)
+            head = read_head(batch.data, 0, batch.base_offset)
+            self.leader_epochs.assign(head.leader_epoch, head.base_offset)
+            self._follow(head, batch.data, now_ms)
         self.producers.replicated(self.high_watermark)
 
     # ---- reading

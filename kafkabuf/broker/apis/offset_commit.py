@@ -63,9 +63,9 @@ def _commit(node: Node, group: Group | None, name: str, one: Any) -> int:
         node.cluster.topic(name).partition(one.partition_index)
         if len(one.committed_metadata or "") > MAX_METADATA:
             raise OffsetMetadataTooLargeError(f"metadata is longer than {MAX_METADATA}")
+        epoch = getattr(one, "committed_leader_epoch", -1)
+        committed = Committed(one.committed_offset, epoch, one.committed_metadata)
+        group.offsets.commit((name, one.partition_index), committed)
     except KafkaError as error:
         return error.code
-    epoch = getattr(one, "committed_leader_epoch", -1)
-    committed = Committed(one.committed_offset, epoch, one.committed_metadata)
-    group.offsets.commit((name, one.partition_index), committed)
     return 0

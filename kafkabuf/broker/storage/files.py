@@ -33,7 +33,7 @@ from kafkabuf.broker.storage.snapshot import (
     encode_snapshot,
 )
 from kafkabuf.clock import Clock
-from kafkabuf.errors import CorruptMessageError
+from kafkabuf.errors import CorruptMessageError, KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
 
@@ -246,7 +246,11 @@ class FileSegments:
         return self._epochs
 
     def save_epochs(self, entries: list[tuple[int, int]]) -> None:
-        write_checkpoint(self.folder / EPOCHS, entries)
+        """What cannot be written follows from the batches when the log is opened again."""
+        try:
+            write_checkpoint(self.folder / EPOCHS, entries)
+        except KafkaStorageError as error:
+            log.error("%s", error)
 
     # ---- the end
 
