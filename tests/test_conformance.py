@@ -3,8 +3,10 @@ field."""
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +66,15 @@ def found(answers: tuple[Answers, Answers]) -> Iterator[tuple[int, int, str, str
 def test_api_has_no_step() -> None:
     assert set(APIS) - set(STEPS) == set()
     assert set(STEPS) - set(APIS) == set(), "these are not served"
+
+
+def test_page_tells_other_versions() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "embedded-broker.md").read_text()
+    told = {
+        int(key): (int(first), int(last or first))
+        for key, first, last in re.findall(r"\((\d+)\)\s(\d+)(?:-(\d+))?", page)
+    }
+    assert told == {key: (one.min_version, one.max_version) for key, one in APIS.items()}
 
 
 def test_kafka_answers_otherwise(answers: tuple[Answers, Answers]) -> None:

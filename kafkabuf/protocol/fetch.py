@@ -1,11 +1,11 @@
-"""Fetch, the broker's half: versions 4 to 16. Records go out as the buffers they are stored in.
+"""Fetch, the broker's half: versions 4 to 18. Records go out as the buffers they are stored in.
 
 Request:  [replica_id before v15] max_wait min_bytes max_bytes isolation [session_id session_epoch v7+]
           [topic (its id from v13) [partition [leader_epoch v9+] offset [last_epoch v12+] [log_start v5+] max_bytes]]
           [forgotten v7+] [rack v11+]
 Response: throttle [error session_id v7+] [topic [partition error high_watermark last_stable [log_start v5+] aborted
           [preferred_replica v11+] records]]
-Flexible from version 12.
+Flexible from version 12. Versions 17 and 18 add tagged fields to the request, which are for followers and passed over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafkabuf.protocol.schema import Buffer
 from kafkabuf.protocol.writer import put_count, put_string
 
 MIN_VERSION = 4
-MAX_VERSION = 16
+MAX_VERSION = 18
 FIRST_FLEXIBLE = 12
 FIRST_TOPIC_ID = 13
 CONSUMER = -1

@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4 to 16, for clients and for followers.
+"""Fetch (key 1), versions 4 to 18, for clients and for followers.
 
 Whole stored batches from the one that holds the offset, up to the partition's and the request's limits; the first
 batch of an answer comes whatever its size (KIP-74). Less than `min_bytes` waits for more, up to `max_wait_ms`, and
