@@ -1,12 +1,28 @@
-"""In which states a transactional producer can be, and how a thread waits for the end of what it has begun."""
+"""The settings of a transactional producer, its states, and how a thread waits for the end of what it has begun."""
 
 from __future__ import annotations
 
 import threading
 from enum import Enum
+from typing import Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
+
+
+class TransactionConfig(Protocol):
+    """The settings that transactions need."""
+
+    @property
+    def transactional_id(self) -> str | None: ...
+    @property
+    def transaction_timeout_ms(self) -> int: ...
+    @property
+    def max_block_ms(self) -> int: ...
+    @property
+    def retry_backoff_ms(self) -> int: ...
+    @property
+    def retry_backoff_max_ms(self) -> int: ...
 
 
 class State(Enum):

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock
@@ -52,7 +51,7 @@ from kafkabuf.transaction_requests import (
     TransactionalRequest,
     TxnOffsetCommit,
 )
-from kafkabuf.transaction_state import SOURCES, Result, State
+from kafkabuf.transaction_state import SOURCES, Result, State, TransactionConfig
 
 log = logging.getLogger("kafkabuf.producer")
 
@@ -69,21 +68,6 @@ _FATAL_FOR_BATCHES = (
 _OPEN = (State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR)
 _ENDING = (State.COMMITTING, State.ABORTING)
 _FAILED = (State.ABORTABLE_ERROR, State.FATAL_ERROR)
-
-
-class TransactionConfig(Protocol):
-    """The settings that transactions need."""
-
-    @property
-    def transactional_id(self) -> str | None: ...
-    @property
-    def transaction_timeout_ms(self) -> int: ...
-    @property
-    def max_block_ms(self) -> int: ...
-    @property
-    def retry_backoff_ms(self) -> int: ...
-    @property
-    def retry_backoff_max_ms(self) -> int: ...
 
 
 class TransactionManager:
@@ -128,6 +112,26 @@ class TransactionManager:
             self._refuse_if_failed(_FAILED)
             self._go(State.IN_TRANSACTION, "begin_transaction")
             self.is_v2 = self._next_is_v2
+
+    def join(self, producer_id: int, producer_epoch: int, *, is_v2: bool) -> None:
+        """Instead of `init` and `begin`: take part in a transaction that another producer has begun (sharing.py)."""
+        with self._lock:
+            if self.state is not State.UNINITIALIZED:
+                raise IllegalStateError(f"only a new producer can join a transaction; this is {self.state.value}")
+            self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
+            self.is_v2 = is_v2
+            self._started = True
+            self._become(State.IN_TRANSACTION)
+
+    def leave(self) -> None:
+        """Leave the transaction to the others; nothing of ours is under way any more."""
+        with self._lock:
+            self._refuse_if_failed(_FAILED)
+            if self.state is not State.IN_TRANSACTION:
+                raise IllegalStateError(f"there is no transaction to leave; this is {self.state.value}")
+            self.partitions.clear()
+            self._started = False
+            self._become(State.UNINITIALIZED)
 
     @property
     def _next_is_v2(self) -> bool:

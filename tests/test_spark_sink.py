@@ -22,6 +22,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError, RecordTooLargeError
 from kafkabuf.offset_range import OffsetRange
+from kafkabuf.report import Failure
 from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.schema import sink_columns
@@ -161,9 +162,9 @@ class FakeReport:
         self.first = producer.next_offset
         producer.next_offset += rows
 
-    def exception(self, timeout: float | None = None) -> KafkaError | None:
+    def failures(self, timeout: float | None = None) -> list[Failure]:
         self.producer.unresolved -= 1
-        return self.error
+        return [] if self.error is None else [Failure(self.error, "t", 0, 0, self.rows - 1, self.rows)]
 
     def ranges(self, timeout: float | None = None) -> list[OffsetRange]:
         return [OffsetRange("t", 0, self.first, self.first + self.rows - 1, self.rows, 10 * self.rows)]
@@ -185,6 +186,9 @@ class FakeProducer:
 
     def flush(self, timeout: float | None = None) -> None:
         self.flushes += 1
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        return {"producer-metrics": {"record-retry-total": 0.0, "bufferpool-wait-time-ns-total": 0.0}}
 
     def close(self, timeout: float | None = None) -> None:
         self.closed = True

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
+
+if TYPE_CHECKING:
+    from kafkabuf.sharing import SharedTransaction
+    from kafkabuf.spark.place import Batch
+
+CHECKSUMS = 2**64
 
 
 @dataclass(frozen=True)
@@ -16,7 +23,12 @@ class TaskReport(WriterCommitMessage):
     """One task attempt's records, every one acknowledged.
 
     `bytes` counts keys, values and headers as encoded. `ranges` has one entry per topic partition; where `rows` is
-    less than the width of its range, other writers' records lie in between.
+    less than the width of its range, other writers' records lie in between. `checksum` is that of the rows' keys,
+    values and headers, whatever their order: sums add up, modulo 2^64. `skipped` and `dead_lettered` are the rows that
+    `onRowError` let pass, not among `rows`. `retries` counts batches sent again, `wait_seconds` waiting for memory.
+
+    `already_written`: an earlier attempt wrote all of it, and `ranges` is empty. `first_of_run`: the marker is from
+    before this run of the query. `transaction` is the one that the driver ends. `batch` is the micro-batch.
     """
 
     partition: int
@@ -24,39 +36,78 @@ class TaskReport(WriterCommitMessage):
     rows: int
     bytes: int
     ranges: tuple[OffsetRange, ...]
+    checksum: int = 0
+    skipped: int = 0
+    dead_lettered: int = 0
+    retries: int = 0
+    wait_seconds: float = 0.0
+    already_written: bool = False
+    first_of_run: bool = False
+    transaction: SharedTransaction | None = None
+    batch: Batch | None = None
 
 
 @dataclass(frozen=True)
 class WriteReport:
-    """The sum over all tasks of a write; `ranges` as in `TaskReport`."""
+    """The sum over all tasks of a write; fields as in `TaskReport`. `batch` is the micro-batch's number, -1: none."""
 
     tasks: int
     rows: int
     bytes: int
     ranges: tuple[OffsetRange, ...]
+    checksum: int = 0
+    skipped: int = 0
+    dead_lettered: int = 0
+    retries: int = 0
+    wait_seconds: float = 0.0
+    already_written: int = 0
+    batch: int = -1
 
     @classmethod
-    def from_messages(cls, messages: Sequence[WriterCommitMessage | None]) -> WriteReport:
+    def from_messages(cls, messages: Sequence[WriterCommitMessage | None], batch: int = -1) -> WriteReport:
         """Raises KafkaError where a task sent no message: then nobody knows what became of its rows.
 
         Spark's continuous trigger ends so, without an error of its own.
         """
-        reports = [message for message in messages if isinstance(message, TaskReport)]
-        if len(reports) < len(messages):
-            raise KafkaError(
-                f"{len(messages) - len(reports)} of {len(messages)} tasks reported nothing, so their rows may be lost; "
-                "the continuous trigger does this: use .trigger(processingTime=...) or .trigger(availableNow=True)"
-            )
+        reports = task_reports(messages)
         return cls(
             tasks=len(reports),
             rows=sum(report.rows for report in reports),
             bytes=sum(report.bytes for report in reports),
             ranges=merge_ranges(entry for report in reports for entry in report.ranges),
+            checksum=sum(report.checksum for report in reports) % CHECKSUMS,
+            skipped=sum(report.skipped for report in reports),
+            dead_lettered=sum(report.dead_lettered for report in reports),
+            retries=sum(report.retries for report in reports),
+            wait_seconds=sum(report.wait_seconds for report in reports),
+            already_written=sum(report.already_written for report in reports),
+            batch=batch,
         )
 
     def __str__(self) -> str:
         topics = sorted({entry.topic for entry in self.ranges})
-        return (
+        text = (
             f"{self.rows} rows, {self.bytes} bytes by {self.tasks} tasks to {len(self.ranges)} partitions "
             f"of {', '.join(topics) or 'no topic'}"
         )
+        if self.batch >= 0:
+            text = f"micro-batch {self.batch}: {text}"
+        for count, what in (
+            (self.already_written, "tasks found their rows written"),
+            (self.skipped, "rows skipped"),
+            (self.dead_lettered, "rows sent to the dead-letter topic"),
+            (self.retries, "batches sent again"),
+        ):
+            text += f", {count} {what}" if count else ""
+        return text
+
+
+def task_reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
+    """The messages as what they are. KafkaError where one is missing."""
+    reports = [message for message in messages if isinstance(message, TaskReport)]
+    if len(reports) < len(messages):
+        raise KafkaError(
+            f"{len(messages) - len(reports)} of {len(messages)} tasks reported nothing, so their rows may be lost; "
+            "the continuous trigger does this: use .trigger(processingTime=...) or .trigger(availableNow=True)"
+        )
+    return reports

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkabuf.spark.options import SinkOptions
+from kafkabuf.spark.options import Guarantee, SinkOptions
 from kafkabuf.spark.report import TaskReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kafkabuf.spark.atomic import SharedBatch
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,21 @@ class ArrowSink:
     options: SinkOptions
     columns: tuple[str, ...]
 
-    def send(self, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        """Send every row and wait until all are acknowledged. Raises the first error, which fails the task."""
-        # Loads the extensions: only where rows are sent, and before the first batch is asked for, while Spark makes it.
-        from kafkabuf.spark import task
+    def send(self, batches: Iterator[pa.RecordBatch], shared: SharedBatch | None = None) -> TaskReport:
+        """Send every row and wait until all are acknowledged. Raises the first error, which fails the task.
 
-        return task.send(batches, self.options, self.columns)
+        `shared` is the driver's transaction, where the guarantee is `atomic`.
+        """
+        # Loads the extensions: only where rows are sent, and before the first batch is asked for, while Spark makes it.
+        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+            from kafkabuf.spark import at_least_once
+
+            return at_least_once.send(batches, self.options, self.columns)
+        if self.options.guarantee is Guarantee.EXACTLY_ONCE:
+            from kafkabuf.spark import exactly_once
+
+            return exactly_once.send(batches, self.options, self.columns)
+        from kafkabuf.spark import atomic
+
+        assert shared is not None
+        return atomic.send(batches, self.options, self.columns, shared)

@@ -1,94 +1,170 @@
-"""One task's rows to Kafka, in Spark's Python worker. The only part of the sink that loads extensions."""
+"""One task's rows to Kafka, in Spark's Python worker. Only tasks import this: it loads the extensions."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark import TaskContext
 
-from kafkabuf.errors import InvalidTopicError, RecordTooLargeError
+from kafkabuf._columns import digest
+from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
-from kafkabuf.report import ERRORS, BulkReport
-from kafkabuf.spark import workers
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.report import TaskReport
+from kafkabuf.producer import KafkaProducer
+from kafkabuf.report import ERRORS, ROWS, BulkReport
+from kafkabuf.spark.options import OnRowError, SinkOptions
+from kafkabuf.spark.place import Place
+from kafkabuf.spark.report import CHECKSUMS, TaskReport
+from kafkabuf.spark.rows import OF_A_ROW, failure, send_dead_letter
 
 # Batches sent and not yet looked at: this bounds how far a task runs on after its first error.
 MAX_OPEN_REPORTS = 16
 
 
-def send(batches: Iterator[pa.RecordBatch], options: SinkOptions, columns: tuple[str, ...]) -> TaskReport:
-    """See `ArrowSink.send`."""
-    try:
-        tally = _send_all(batches, options, list(columns))
-    except BaseException:
-        # A retry in this process must not find this attempt's unsent rows in the buffer.
-        workers.discard(options.producer)
-        raise
-    context = TaskContext.get()
-    return TaskReport(
-        partition=context.partitionId() if context else -1,
-        attempt=context.attemptNumber() if context else -1,
-        rows=tally.rows,
-        bytes=tally.bytes,
-        ranges=tally.ranges,
-    )
+class _Sent(NamedTuple):
+    """Rows that were queued together; `first` is the number of the first of them in the task."""
+
+    report: BulkReport
+    rows: pa.RecordBatch
+    first: int
 
 
-class _Tally:
-    """Adds up reports in the order they were sent."""
+class Task:
+    """The way of one task attempt through its Arrow batches.
 
-    def __init__(self) -> None:
-        self.rows = 0
-        self.bytes = 0
+    `producer` is called for the first row, not before: an empty partition opens no connection.
+    """
+
+    def __init__(self, producer: Callable[[], KafkaProducer], options: SinkOptions, columns: tuple[str, ...]) -> None:
+        self._producer_for = producer
+        self._producer: KafkaProducer | None = None
+        self._options = options
+        self._columns = list(columns)
+        self._keep = ERRORS if options.on_row_error is OnRowError.FAIL else ROWS
+        self._open: deque[_Sent] = deque()
+        self._next_row = 0
+        self._before = (0.0, 0.0)
+        self.rows = self.bytes = self.checksum = self.skipped = self.dead_lettered = 0
         self.ranges: tuple[OffsetRange, ...] = ()
 
-    def add(self, report: BulkReport) -> None:
-        """Wait for all of the report's records; raise the first error among them."""
-        error = report.exception()
-        if error is not None:
-            raise error
-        ranges = report.ranges()
-        self.rows += report.rows
+    def send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Send every row and wait until all are acknowledged. Raises the first error that fails the task."""
+        for batch in batches:
+            if batch.num_rows:
+                self._send(batch.select(self._columns))
+                self._next_row += batch.num_rows
+            while len(self._open) > MAX_OPEN_REPORTS:
+                self._settle(self._open.popleft())
+        if self._producer is not None:
+            self._producer.flush()
+        while self._open:
+            self._settle(self._open.popleft())
+        if self.dead_lettered and self._producer is not None:
+            self._producer.flush()
+
+    def report(self, place: Place, **more: Any) -> TaskReport:
+        """What has been sent, as Spark's commit message."""
+        retries, waited = self._counts()
+        return TaskReport(
+            partition=place.partition,
+            attempt=place.attempt,
+            batch=place.batch,
+            rows=self.rows,
+            bytes=self.bytes,
+            ranges=self.ranges,
+            checksum=self.checksum,
+            skipped=self.skipped,
+            dead_lettered=self.dead_lettered,
+            retries=int(retries - self._before[0]),
+            wait_seconds=waited - self._before[1],
+            **more,
+        )
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> KafkaProducer:
+        if self._producer is None:
+            self._producer = self._producer_for()
+            self._before = self._counts()
+        return self._producer
+
+    def _counts(self) -> tuple[float, float]:
+        """Records sent again and seconds waited for memory, since the producer was opened."""
+        if self._producer is None:
+            return self._before
+        found = self._producer.metrics()["producer-metrics"]
+        return found["record-retry-total"], found["bufferpool-wait-time-ns-total"] / 1e9
+
+    def _send(self, rows: pa.RecordBatch) -> None:
+        """One Arrow batch, but for rows that cannot be queued."""
+        first = self._next_row
+        while rows.num_rows:
+            try:
+                report = self._opened().send_arrow(rows, topic=self._options.topic, report=self._keep)
+            except OF_A_ROW as error:
+                queued: int = error.rows_queued
+                if queued:
+                    self._sent(error.report, rows.slice(0, queued), first)
+                self._refuse(rows, queued, first, error)
+                rows, first = rows.slice(queued + 1), first + queued + 1
+            else:
+                self._sent(report, rows, first)
+                return
+
+    def _sent(self, report: BulkReport, rows: pa.RecordBatch, first: int) -> None:
+        self._open.append(_Sent(report, rows, first))
+        self.rows += rows.num_rows
+        self._add(digest(rows))
+        for left_out in report.too_large:
+            self._take_out(rows, left_out.first_row, first, left_out.error)
+
+    def _settle(self, sent: _Sent) -> None:
+        """Wait for the outcome of the rows."""
+        failures = [found for found in sent.report.failures() if found.partition >= 0]
+        for found in failures:
+            if not isinstance(found.error, OF_A_ROW):
+                raise found.error
+        if failures and self._options.on_row_error is OnRowError.FAIL:
+            of_one = failures[0].rows == 1 and failures[0].first_row == failures[0].last_row
+            error = failures[0].error
+            raise failure(sent.rows, failures[0].first_row, sent.first, error) if of_one else error
+        if failures:
+            errors = {found.error.code: found.error for found in failures}
+            result = sent.report.result()
+            for row in ((result.error_code != 0) & (result.partition >= 0)).nonzero()[0]:
+                self._take_out(sent.rows, int(row), sent.first, errors[int(result.error_code[row])])
+        ranges = sent.report.ranges()
         self.bytes += sum(entry.bytes for entry in ranges)
         self.ranges = merge_ranges((*self.ranges, *ranges))
 
+    # ---- rows that are refused ---------------------------------------------------------------------------------------
 
-def _send_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, columns: list[str]) -> _Tally:
-    tally, reports, row = _Tally(), deque[BulkReport](), 0
+    def _take_out(self, rows: pa.RecordBatch, row: int, first: int, error: KafkaError) -> None:
+        """A row that was counted as sent, and was not."""
+        self.rows -= 1
+        self._add(-digest(rows.slice(row, 1)))
+        self._refuse(rows, row, first, error)
+
+    def _refuse(self, rows: pa.RecordBatch, row: int, first: int, error: KafkaError) -> None:
+        options = self._options
+        if options.on_row_error is OnRowError.FAIL:
+            raise failure(rows, row, first, error) from error
+        if options.on_row_error is OnRowError.SKIP:
+            self.skipped += 1
+            return
+        assert options.dead_letter_topic is not None
+        send_dead_letter(self._opened(), options.dead_letter_topic, rows, row, error, options.topic)
+        self.dead_lettered += 1
+
+    def _add(self, digest_of_some: int) -> None:
+        self.checksum = (self.checksum + digest_of_some) % CHECKSUMS
+
+
+def count(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> tuple[int, int]:
+    """Rows and checksum of what is not sent, because it has been."""
+    rows = checksum = 0
     for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        producer = workers.producer_for(options.producer)  # not before: an empty partition opens no connection
-        if options.topic is None:
-            _check_topics(batch.column("topic"), row)
-        report = producer.send_arrow(batch.select(columns), topic=options.topic, report=ERRORS)
-        _check_sizes(report, row)
-        reports.append(report)
-        row += batch.num_rows
-        if len(reports) > MAX_OPEN_REPORTS:
-            tally.add(reports.popleft())
-    if reports:
-        producer.flush()
-    for report in reports:
-        tally.add(report)
-    return tally
-
-
-def _check_topics(topics: pa.Array, row: int) -> None:
-    if topics.null_count:
-        first = row + topics.is_null().index(True).as_py()
-        raise InvalidTopicError(
-            f"column 'topic' is null in row {first} of this task: fill it, or filter such rows out, "
-            "or name one topic for all with .option('topic', ...)"
-        )
-
-
-def _check_sizes(report: BulkReport, row: int) -> None:
-    for failure in report.too_large:
-        raise RecordTooLargeError(
-            f"row {row + failure.first_row} of this task cannot be sent. Of its Arrow batch, {failure.error}: make it "
-            "smaller, filter it out, or raise max.request.size, and the topic's max.message.bytes with it"
-        )
+        rows += batch.num_rows
+        checksum = (checksum + digest(batch.select(list(columns)))) % CHECKSUMS
+    return rows, checksum

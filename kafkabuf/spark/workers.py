@@ -1,4 +1,4 @@
-"""The producers of this process: one per configuration.
+"""The producers of this process: one per configuration, and those with transactions, each for one task.
 
 Spark reuses its Python workers for task after task, one task at a time, and ends them with os._exit or SIGKILL. So a
 producer lives as long as its worker, is never shared by two tasks at once, and nothing may be left for an exit handler:
@@ -14,6 +14,9 @@ import os
 from kafkabuf.producer import KafkaProducer
 
 Settings = tuple[tuple[str, str], ...]
+
+# What giving a transaction up may take: its readers wait for its end, the task's retry for us.
+_GIVE_UP_SECONDS = 5.0
 
 # Keyed by process as well: a forked child must not use its parent's sockets and threads.
 _producers: dict[tuple[int, Settings], KafkaProducer] = {}
@@ -33,3 +36,13 @@ def discard(settings: Settings) -> None:
     producer = _producers.pop((os.getpid(), settings), None)
     if producer is not None:
         producer.close(timeout=0)
+
+
+def transactional(settings: Settings, transactional_id: str) -> KafkaProducer:
+    """A new producer for transactions."""
+    return KafkaProducer({**dict(settings), "transactional.id": transactional_id})
+
+
+def give_up(producer: KafkaProducer) -> None:
+    """Close a producer whose task has failed; its open transaction is aborted if that is quickly done."""
+    producer.close(timeout=_GIVE_UP_SECONDS)

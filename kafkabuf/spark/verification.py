@@ -1,0 +1,125 @@
+"""Reading a write's rows back, to prove that they are there: as many, and the same."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kafkabuf._columns import digest
+from kafkabuf.errors import KafkaError, TimeoutError
+from kafkabuf.spark.report import CHECKSUMS, WriteReport
+
+if TYPE_CHECKING:
+    from kafkabuf.offset_range import OffsetRange
+
+_PIECE = 10_000
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@dataclass(frozen=True)
+class Verification:
+    """`rows` of the report were found, with its `checksum`. `strangers`: rows of others lie in its ranges, so that
+    the checksum could not be compared; then there are at least as many rows as reported, and no more is proven."""
+
+    rows: int
+    checksum: int
+    strangers: int
+
+
+def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.0) -> Verification:
+    """Read the report's ranges with read_committed and compare count and checksum.
+
+    Args:
+        report: of `last_report()`, or from the driver's log. One whose rows had been written before has no ranges.
+        options: the consumer's settings under Kafka's names, with or without "kafka." before them, of which
+            bootstrap.servers is needed.
+        timeout: seconds for all of it.
+
+    Raises KafkaError where rows are missing or differ, TimeoutError where they cannot be read in time. Needs
+    confluent-kafka.
+    """
+    rows = checksum = 0
+    for entry in report.ranges:
+        found, digested = _read(entry, options, time.monotonic() + timeout)
+        if found < entry.rows:
+            raise KafkaError(
+                f"{entry.topic}-{entry.partition}: {entry.rows} rows were reported from offset {entry.first_offset} to "
+                f"{entry.last_offset}, {found} are there"
+            )
+        rows += found
+        checksum = (checksum + digested) % CHECKSUMS
+    strangers = rows - report.rows
+    if not strangers and checksum != report.checksum:
+        raise KafkaError(
+            f"{rows} rows are there, as reported, but their checksum is {checksum:016x}, not {report.checksum:016x}"
+        )
+    return Verification(report.rows, checksum, strangers)
+
+
+def _read(entry: OffsetRange, options: Mapping[str, str], deadline: float) -> tuple[int, int]:
+    """Rows and digest of what is committed in a range."""
+    from confluent_kafka import TopicPartition
+
+    consumer = _consumer(options)
+    rows = digested = 0
+    try:
+        consumer.assign([TopicPartition(entry.topic, entry.partition, entry.first_offset)])
+        for messages in _until(consumer, entry, deadline):
+            rows += len(messages)
+            digested += _digest(messages)
+    finally:
+        consumer.close()
+    return rows, digested
+
+
+def _consumer(options: Mapping[str, str]) -> Any:
+    from confluent_kafka import Consumer
+
+    # librdkafka refuses what only producers know.
+    known = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id")
+    given = {name.removeprefix("kafka."): value for name, value in options.items()}
+    settings = {name: value for name, value in given.items() if name.startswith(known)}
+    return Consumer(
+        {
+            **settings,
+            "group.id": f"kafkabuf-verify-{uuid.uuid4()}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+    )
+
+
+def _until(consumer: Any, entry: OffsetRange, deadline: float) -> Iterator[list[Any]]:
+    """Pieces of the range. Its last offset is that of a row of ours: so it is there to be read, once committed."""
+    while True:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{entry.topic}-{entry.partition} could not be read up to offset {entry.last_offset}")
+        messages = consumer.consume(_PIECE, 0.5)
+        for message in messages:
+            if message.error() is not None:
+                raise KafkaError(f"{entry.topic}-{entry.partition}: {message.error()}")
+        yield [message for message in messages if message.offset() <= entry.last_offset]
+        if messages and messages[-1].offset() >= entry.last_offset:
+            return
+
+
+def _digest(messages: list[Any]) -> int:
+    headers = [
+        None if not message.headers() else [{"key": key, "value": value} for key, value in message.headers()]
+        for message in messages
+    ]
+    return digest(
+        pa.record_batch(
+            {
+                "key": pa.array([message.key() for message in messages], pa.binary()),
+                "value": pa.array([message.value() for message in messages], pa.binary()),
+                "headers": pa.array(headers, _HEADERS),
+            }
+        )
+    )
