@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from kafkabuf.errors import ConfigError, InvalidTopicError, KafkaError, RecordTooLargeError
+from kafkabuf.errors import ConfigError, KafkaError, RecordTooLargeError
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.report import Failure
 from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
@@ -258,13 +258,6 @@ def test_forked_child_does_not_take_over_its_parents_producer(
     monkeypatch.setattr("os.getpid", lambda: -1)
     SINK.send(batches(1))
     assert len(workers._producers) == 2
-
-
-def test_null_topic_is_named_with_its_row(fake: FakeProducer) -> None:
-    topics = [["a", "b"], ["c", None]]
-    rows = (pa.record_batch({"value": pa.array([b"v"] * 2), "topic": pa.array(names)}) for names in topics)
-    with pytest.raises(InvalidTopicError, match="column 'topic' is null in row 3 of this task"):
-        ArrowSink(SinkOptions(None, ()), ("value", "topic")).send(rows)
 
 
 def test_task_without_a_message_is_an_error_and_not_a_success() -> None:

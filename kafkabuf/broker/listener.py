@@ -63,6 +63,8 @@ class Listener:
             self._refuse(accepted)
             return
         accepted.setblocking(False)
+        # An answer is written whole. asyncio sets this only for sockets that were made with the protocol's number.
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self._node)
         task = self._loop.create_task(self._connect(accepted, connection, peer))
         self._accepting[task] = connection

@@ -27,7 +27,7 @@ class TaskReport(WriterCommitMessage):
     values and headers, whatever their order: sums add up, modulo 2^64. `skipped` and `dead_lettered` are the rows that
     `onRowError` let pass, not among `rows`. `retries` counts batches sent again, `wait_seconds` waiting for memory.
 
-    `already_written`: an earlier attempt wrote all of it, and `ranges` is empty. `first_of_run`: the marker is from
+    `already_written`: an earlier attempt wrote all of it; nothing else is told. `first_of_run`: the marker is from
     before this run of the query. `transaction` is the one that the driver ends. `batch` is the micro-batch.
     """
 

@@ -13,7 +13,6 @@ from kafkabuf.errors import (
     InvalidTopicError,
     KafkaError,
     RecordTooLargeError,
-    SerializationError,
 )
 from kafkabuf.producer import KafkaProducer
 
@@ -24,7 +23,6 @@ OF_A_ROW = (
     InvalidTimestampError,
     InvalidTopicError,
     RecordTooLargeError,
-    SerializationError,
 )
 _SHOWN = 40
 

@@ -44,8 +44,9 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
     confluent-kafka.
     """
     rows = checksum = 0
+    deadline = time.monotonic() + timeout
     for entry in report.ranges:
-        found, digested = _read(entry, options, time.monotonic() + timeout)
+        found, digested = _read(entry, options, deadline)
         if found < entry.rows:
             raise KafkaError(
                 f"{entry.topic}-{entry.partition}: {entry.rows} rows were reported from offset {entry.first_offset} to "
@@ -97,15 +98,17 @@ def _consumer(options: Mapping[str, str]) -> Any:
 
 def _until(consumer: Any, entry: OffsetRange, deadline: float) -> Iterator[list[Any]]:
     """Pieces of the range. Its last offset is that of a row of ours: so it is there to be read, once committed."""
+    left = entry.last_offset - entry.first_offset + 1  # at most: of a transaction's marker nothing is heard
     while True:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{entry.topic}-{entry.partition} could not be read up to offset {entry.last_offset}")
-        messages = consumer.consume(_PIECE, 0.5)
+        messages = consumer.consume(min(_PIECE, left), 0.5)
         for message in messages:
             if message.error() is not None:
                 raise KafkaError(f"{entry.topic}-{entry.partition}: {message.error()}")
         yield [message for message in messages if message.offset() <= entry.last_offset]
-        if messages and messages[-1].offset() >= entry.last_offset:
+        left = entry.last_offset - messages[-1].offset() if messages else left
+        if left <= 0:
             return
 
 
