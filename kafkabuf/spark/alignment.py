@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import pandas_udf
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,19 +18,31 @@ def partition_for(key: Column, partitions: int) -> Column:
     """
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, found {partitions}")
+    if hasattr(F, "arrow_udf"):
+        column: Column = F.arrow_udf(_of_array(partitions), "int")(key.cast("binary"))
+    else:  # PySpark 4.0: row by row
+        column = F.udf(_of_one(partitions), "int")(key.cast("binary"))
+    return column
 
-    @pandas_udf("int")  # type: ignore[call-overload, untyped-decorator, unused-ignore]
-    def chosen(keys: pd.Series) -> pd.Series:
-        import pyarrow as pa
 
+def _of_array(partitions: int) -> Any:
+    def chosen(keys: pa.Array) -> pa.Array:
         from kafkabuf._columns import partitions_of
 
-        array = pa.array(keys, pa.binary(), from_pandas=True)
-        found = partitions_of(pa.record_batch({"key": array, "value": array}), partitions)
-        return pd.Series(found, dtype="Int32").mask(found < 0)
+        found = partitions_of(pa.record_batch({"key": keys, "value": keys}), partitions)
+        return pa.array(found, pa.int32(), mask=found < 0)
 
-    column: Column = chosen(key.cast("binary"))
-    return column
+    chosen.__annotations__ = {"keys": pa.Array, "return": pa.Array}  # Spark reads them, and no strings
+    return chosen
+
+
+def _of_one(partitions: int) -> Any:
+    def chosen(key: bytes | None) -> int | None:
+        from kafkabuf.partitioner import partition_for_key
+
+        return None if key is None else partition_for_key(key, partitions)
+
+    return chosen
 
 
 def align(frame: DataFrame, partitions: int) -> DataFrame:
