@@ -345,6 +345,21 @@ def test_operation_that_asks_for_itself_recurses(world: World) -> None:
     assert (operation.asked, operation.completions) == (5, 1)
 
 
+def test_operations_that_come_meanwhile_are_asked_without_end(world: World) -> None:
+    class Breeding(Operation):
+        def try_complete(self) -> bool:
+            if self.asked == 2 and len(children) < 100:  # the first two questions are those of its own parking
+                children.append(Breeding())
+                world.purgatory.try_complete_else_watch(children[-1], ["key"])
+            return super().try_complete()
+
+    children = [Breeding()]
+    world.purgatory.try_complete_else_watch(children[0], ["key"])
+    for generation in range(2, 5):
+        assert world.purgatory.check_and_complete("key") == 0
+        assert len(children) == generation
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_walk_along_a_key_is_upset_by_what_operations_do(seed: int) -> None:
     """They complete and cancel each other, park others and walk along the same key, while they are asked."""

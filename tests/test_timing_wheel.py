@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import queue
 import random
 import threading
 import weakref
@@ -14,7 +15,7 @@ import pytest
 
 from kafkabuf.broker import ExpirationReaper, Timeout, TimingWheel
 from kafkabuf.broker.timer import Timer
-from kafkabuf.clock import Clock, ManualClock, SystemClock
+from kafkabuf.clock import Clock, Lockable, ManualClock, SystemClock
 
 PATIENCE = 10.0
 
@@ -202,6 +203,32 @@ def test_wheel_long_idle_takes_soon_for_late() -> None:
         clock.advance(36_000.0)
 
 
+def test_task_of_a_thread_that_was_held_up_waits_a_turn_of_the_wheel() -> None:
+    """It has read the clock, and before it goes on others turn the wheel past that time."""
+
+    class HeldUp(Millis):
+        hold_up: Callable[[], None] | None = None
+
+        def monotonic(self) -> float:
+            read = super().monotonic()
+            others, self.hold_up = self.hold_up, None
+            if others is not None:
+                others()
+            return read
+
+    def others() -> None:
+        clock.now += 12
+        wheel.advance()
+        wheel.after(0.008, partial(ran.append, "other"))  # to the slot of the time that was read
+
+    clock, ran = HeldUp(), list[str]()
+    wheel = TimingWheel(clock, wheel_size=20)
+    clock.hold_up = others
+    wheel.after(0.0, partial(ran.append, "held up"))
+    assert wheel.advance() == 1
+    assert ran == ["held up"]
+
+
 def test_driver_is_not_told_of_an_earlier_task() -> None:
     wheel, told = TimingWheel(ManualClock()), list[float | None]()
     wheel.on_earlier = lambda: told.append(wheel.next_expiry())
@@ -295,15 +322,34 @@ def test_idle_loop_ticks() -> None:
     assert loop.delays == [None]
 
 
-def test_reaper_sleeps_past_an_earlier_task() -> None:
-    ran, late = threading.Event(), threading.Event()
-    wheel = TimingWheel(SystemClock())
+class Noting(SystemClock):
+    """Says for how long somebody waits."""
+
+    def __init__(self) -> None:
+        self.waits: queue.Queue[float | None] = queue.Queue()
+
+    def wait(self, lock: Lockable, timeout: float | None) -> bool:
+        self.waits.put(timeout)
+        return super().wait(lock, timeout)
+
+
+def test_reaper_sleeps_past_an_earlier_task_or_ticks() -> None:
+    ran, clock = threading.Event(), Noting()
+    wheel = TimingWheel(clock)
+
+    def waits() -> float:
+        return clock.waits.get(timeout=PATIENCE) or 0.0
+
     with ExpirationReaper(wheel):
-        wheel.after(60.0, late.set)
-        wheel.after(0.001, ran.set)
+        assert clock.waits.get(timeout=PATIENCE) is None
+        wheel.after(600.0, lambda: None)
+        assert 10 < waits() < 600
+        wheel.after(0.01, ran.set)
+        assert waits() <= 0.011
         assert ran.wait(PATIENCE)
+        while (wait := waits()) < 10:  # it may come a bit before the time
+            assert wait <= 0.011
     assert len(wheel) == 1
-    assert not late.is_set()
 
 
 # Kafka: testReaper
