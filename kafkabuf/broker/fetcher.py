@@ -13,7 +13,6 @@ import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from kafkabuf.broker.apis import fetch
 from kafkabuf.broker.leader_epochs import NO_EPOCH
@@ -63,7 +62,7 @@ class Fetcher:
     def __init__(self, node: Node, leader: Node) -> None:
         self._node = node
         self._leader = leader
-        self._replicas: dict[tuple[UUID, int], Replica] = {}
+        self._replicas: dict[tuple[str, int], Replica] = {}
         # Those that have cut off what the leader does not have.
         self._aligned: set[Replica] = set()
         self._flight = 0
@@ -112,14 +111,14 @@ class Fetcher:
             self._node.cluster.loop.call_soon(arrive, answer)
 
     def _request(self) -> FetchRequest:
-        by_topic: dict[UUID, list[FetchPartition]] = {}
+        by_topic: dict[str, list[FetchPartition]] = {}
         wait_ms = _LONG_WAIT_MS
-        for (topic_id, index), replica in self._replicas.items():
+        for (topic, index), replica in self._replicas.items():
             if replica not in self._aligned:
                 self._align(replica)
             log = replica.log
             asked = FetchPartition(index, replica.known.epoch, log.end_offset, _PARTITION_BYTES, log.high_watermark)
-            by_topic.setdefault(topic_id, []).append(asked)
+            by_topic.setdefault(topic, []).append(asked)
             if log.high_watermark < log.end_offset:
                 wait_ms = _NEWS_WAIT_MS
         topics = list(by_topic.items())
@@ -138,10 +137,10 @@ class Fetcher:
     def _take(self, flight: int, answer: fetch.Answer) -> None:
         if flight != self._flight:
             return
-        for topic_id, partitions in answer:
-            assert isinstance(topic_id, UUID)
+        for topic, partitions in answer:
+            assert isinstance(topic, str)
             for fetched in partitions:
-                replica = self._replicas.get((topic_id, fetched.partition))
+                replica = self._replicas.get((topic, fetched.partition))
                 if replica is not None:
                     self._append(replica, fetched)
         if self._sending is None:
@@ -197,5 +196,5 @@ class Fetcher:
             log.restart_at(leader.log_start_offset)
 
 
-def _key(replica: Replica) -> tuple[UUID, int]:
-    return replica.partition.topic.topic_id, replica.partition.index
+def _key(replica: Replica) -> tuple[str, int]:
+    return replica.partition.topic.name, replica.partition.index

@@ -102,7 +102,8 @@ class Replica:
     @property
     def enough_in_sync(self) -> bool:
         """Whether acks=all may be promised (min.insync.replicas, of no more copies than there are)."""
-        return len(self.known.isr) >= self.partition.min_isr
+        in_sync, partition = len(self.known.isr), self.partition
+        return in_sync == len(partition.replicas) or in_sync >= partition.min_isr
 
     # ---- the leader
 
@@ -125,11 +126,12 @@ class Replica:
         follower = self.followers.get(node_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"node {node_id} has no copy of partition {self.partition.index}")
-        log = self.log
+        log, before = self.log, follower.end_offset
         follower.fetched(offset, log.end_offset, self.node.now())
         if node_id not in self.known.isr and offset >= max(log.high_watermark, self.epoch_start):
             self.node.cluster.controller.alter_isr(self, (*self.known.isr, node_id))
-        self.advance()
+        if offset != before:
+            self.advance()
 
     def advance(self) -> None:
         """Raises the high watermark to what all in sync have, and those about to be: else these might never get there.

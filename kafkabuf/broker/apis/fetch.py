@@ -20,10 +20,11 @@ from uuid import UUID
 
 from kafkabuf.broker.delayed import DelayedAnswer
 from kafkabuf.broker.dispatch import Frame, api
+from kafkabuf.broker.leader_epochs import NO_EPOCH
 from kafkabuf.broker.log import PartitionLog
 from kafkabuf.broker.replication import Replica
-from kafkabuf.broker.topics import Partition
-from kafkabuf.errors import KafkaError, OffsetOutOfRangeError, error_for_code
+from kafkabuf.broker.storage.batches import Data
+from kafkabuf.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError, error_for_code
 from kafkabuf.protocol import fetch
 from kafkabuf.protocol.fetch import CONSUMER, FetchedPartition, FetchPartition, FetchRequest
 from kafkabuf.protocol.messages import FETCH, RequestHeader
@@ -59,22 +60,52 @@ def read(node: Node, request: FetchRequest) -> Answer | Awaitable[Answer]:
     return parked.park(node.fetches, wanted.partitions)
 
 
+class _Wanted:
+    """What is asked of one partition. `copy` is the leader's, `epoch` the one in which it was found to be, or `error`
+    says why there is none; all else about it may change while the request is parked."""
+
+    __slots__ = ("asked", "copy", "epoch", "error")
+
+    def __init__(self, asked: FetchPartition, copy: Replica | None, error: KafkaError | None) -> None:
+        self.asked = asked
+        self.copy = copy
+        self.epoch = NO_EPOCH if copy is None else copy.known.epoch
+        self.error = error
+
+    @property
+    def log(self) -> PartitionLog | None:
+        """To read from; None where there is an error by now."""
+        copy = self.copy
+        if copy is None:
+            return None
+        if copy.known.epoch != self.epoch:
+            # Who does not say in which epoch it believes may go on with the same leader's next.
+            if self.asked.leader_epoch != NO_EPOCH or not copy.leads:
+                return None
+            self.epoch = copy.known.epoch
+        log = copy.log
+        return log if log.log_start_offset <= self.asked.offset <= log.end_offset else None
+
+
 class _Read:
-    """One request: what it asks of which partition, and whether that is there yet. `injected`: error codes by topic,
-    None for all."""
+    """One request: what it asks of which partition, and whether that is there yet."""
 
     def __init__(self, node: Node, request: FetchRequest) -> None:
         self._node = node
         self._request = request
         self._committed = request.isolation_level == _READ_COMMITTED
         self._follower = request.replica_id
-        self.partitions: list[Partition] = []
-        self._injected: dict[str | None, int] = {}
-        self._names: dict[str | UUID, str] = {}
+        names: dict[str | UUID, str] = {}
+        injected: dict[str | None, int] = {}
         if self._follower == CONSUMER:
-            self._names = {topic: self._name(topic) for topic, _ in request.topics}
-            self._injected = node.cluster.faults.take_errors(FETCH, list(self._names.values()))
-        self._begin()
+            names = {topic: self._name(topic) for topic, _ in request.topics}
+            injected = node.cluster.faults.take_errors(FETCH, list(names.values()))
+        self._topics: list[tuple[str | UUID, list[_Wanted]]] = []
+        for topic, partitions in request.topics:
+            code = injected.get(names[topic], injected.get(None, 0)) if injected else 0
+            self._topics.append((topic, [self._want(topic, one, code) for one in partitions]))
+        self._wanted = [one for _, wanted in self._topics for one in wanted]
+        self.partitions = [one.copy.partition for one in self._wanted if one.copy is not None]
 
     def _name(self, topic: str | UUID) -> str:
         try:
@@ -82,22 +113,20 @@ class _Read:
         except KafkaError:
             return str(topic)
 
-    def _begin(self) -> None:
-        """Finds the partitions; a follower's offsets are news for its leader, once."""
-        for topic, partitions in self._request.topics:
-            for asked in partitions:
-                try:
-                    copy = self._find(topic, asked)
-                except KafkaError:
-                    continue
-                self.partitions.append(copy.partition)
-                if self._follower != CONSUMER:
-                    copy.fetched_by(self._follower, asked.offset)
+    def _want(self, topic: str | UUID, asked: FetchPartition, injected: int) -> _Wanted:
+        """A follower's offset is news for its leader, once."""
+        try:
+            copy = self._find(topic, asked, injected)
+        except KafkaError as error:
+            return _Wanted(asked, None, error)
+        if self._follower != CONSUMER:
+            copy.fetched_by(self._follower, asked.offset)
+        return _Wanted(asked, copy, None)
 
-    def _find(self, topic: str | UUID, asked: FetchPartition) -> Replica:
+    def _find(self, topic: str | UUID, asked: FetchPartition, injected: int = 0) -> Replica:
         """The copy to read from, or the error to answer with."""
-        if self._injected and (code := self._injected.get(self._names[topic], self._injected.get(None, 0))):
-            raise error_for_code(code)
+        if injected:
+            raise error_for_code(injected)
         copy = self._node.cluster.topic(topic).partition(asked.partition).led_by(self._node.node_id, asked.leader_epoch)
         log = copy.log
         if not log.log_start_offset <= asked.offset <= log.end_offset:
@@ -114,44 +143,38 @@ class _Read:
     def satisfied(self) -> bool:
         """Whether there is enough to answer with, or an error, which does not wait."""
         found = 0
-        for topic, partitions in self._request.topics:
-            for asked in partitions:
-                try:
-                    log = self._find(topic, asked).log
-                except KafkaError:
-                    return True
-                limit = self._limit(log)
-                if asked.offset < limit:
-                    found += min(log.available(asked.offset, limit), asked.max_bytes)
+        for one in self._wanted:
+            log, asked = one.log, one.asked
+            if log is None:
+                return True
+            limit = self._limit(log)
+            if asked.offset < limit:
+                found += min(log.available(asked.offset, limit), asked.max_bytes)
         return found >= self._request.min_bytes
 
     def answer(self) -> Answer:
         room = self._request.max_bytes
         empty = True
         answer: Answer = []
-        for topic, partitions in self._request.topics:
+        for topic, wanted in self._topics:
             fetched = []
-            for asked in partitions:
-                one = self._fetch(topic, asked, room, empty)
-                if one is not None:
-                    room -= one.nbytes
-                    empty = empty and not one.nbytes
-                    fetched.append(one)
+            for one in wanted:
+                found = self._fetch(topic, one, room, empty)
+                if found is not None:
+                    room -= found.nbytes
+                    empty = empty and not found.nbytes
+                    fetched.append(found)
             answer.append((topic, fetched))
         return answer
 
-    def _fetch(
-        self, topic: str | UUID, asked: FetchPartition, room: int, at_least_one: bool
-    ) -> FetchedPartition | None:
-        try:
-            copy = self._find(topic, asked)
-        except KafkaError as error:
-            return FetchedPartition(asked.partition, error.code)
-        log = copy.log
-        if (asked.offset, asked.high_watermark) == (log.end_offset, log.high_watermark):
+    def _fetch(self, topic: str | UUID, wanted: _Wanted, room: int, at_least_one: bool) -> FetchedPartition | None:
+        log, asked = wanted.log, wanted.asked
+        if log is None:
+            return FetchedPartition(asked.partition, self._error(topic, wanted).code)
+        if asked.offset == log.end_offset and asked.high_watermark == log.high_watermark:
             return None
         limit = self._limit(log)
-        found = []
+        found: list[Data] = []
         if asked.offset < limit:
             found = log.read(asked.offset, min(asked.max_bytes, room), at_least_one, limit)
         return FetchedPartition(
@@ -164,6 +187,16 @@ class _Read:
             found,
             sum(map(len, found)),
         )
+
+    def _error(self, topic: str | UUID, wanted: _Wanted) -> KafkaError:
+        """What is wrong by now."""
+        if wanted.error is not None:
+            return wanted.error
+        try:
+            self._find(topic, wanted.asked)
+        except KafkaError as error:
+            return error
+        return NotLeaderOrFollowerError(f"{topic} has been deleted, and made again")
 
     @staticmethod
     def _aborted(log: PartitionLog, offset: int) -> list[tuple[int, int]]:
