@@ -74,11 +74,12 @@ def test_restart_forgets_topics_records_or_offsets(tmp_path: Path) -> None:
         assert [client.produce("t", batch([b"a", b"b"]), partition=1).base_offset for _ in range(3)] == [0, 2, 4]
         assert [commit(client, offset) for offset in (1, 5)] == [0, 0]
         cluster._call(lambda c: c.topic("t").partition(1).log.delete_before(2))
-        cluster._call(lambda c: c.delete_topic("gone"))
+        assert client.produce("gone", batch([b"x"] * 3)).error_code == 0
+        cluster._call(lambda c: c.topic("gone").partition(0).log.delete_before(3))
         kept, known, epoch = cluster.records("t", 1), topic_id(cluster, "t"), cluster.leader("t", 1)[1]
     for restarts in (1, 2):
         with running(tmp_path) as (cluster, client):
-            assert cluster.topics() == {"t": 2}
+            assert cluster.topics() == {"t": 2, "gone": 1}
             assert (topic_id(cluster, "t"), cluster.records("t", 1)) == (known, kept)
             assert (cluster.log_start_offset("t", 1), cluster.end_offsets("t")) == (2, {0: 0, 1: 6})
             assert cluster.leader("t", 1) == (1, epoch + restarts)
@@ -86,10 +87,14 @@ def test_restart_forgets_topics_records_or_offsets(tmp_path: Path) -> None:
             assert client.produce("t", batch([b"x" * 600])).error_code == 10
     with running(tmp_path) as (cluster, client):
         cluster._call(lambda c: c.add_partitions("t", 3))
+        assert cluster.log_start_offset("gone", 0) == 3
+        cluster._call(lambda c: c.delete_topic("gone"))
         cluster.create_topic("gone")
-        assert cluster.end_offset("gone", 0) == 0
+        assert client.produce("gone", batch([b"x"] * 4)).base_offset == 0
+        _forget(cluster)
     with running(tmp_path) as (cluster, client):
         assert cluster.topics() == {"t": 3, "gone": 1}
+        assert (cluster.log_start_offset("gone", 0), cluster.end_offset("gone", 0)) == (0, 4)
         cluster._call(lambda c: (c.delete_topic("t"), c.delete_topic("gone")))
     assert [path.name for path in (tmp_path / "node-1").iterdir() if path.is_dir()] == []
 
@@ -140,6 +145,30 @@ def test_restart_loses_a_transaction(tmp_path: Path, clean: bool) -> None:
         assert world.stable() == 7
         # Fenced by its time-out.
         assert world.send(producer, 1).error_code == 47
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_offsets_of_a_transaction_are_lost_or_come_too_soon(tmp_path: Path, done: bool) -> None:
+    world = World(data_dir=tmp_path)
+    commit(world.client, 1)
+    producer = world.start()
+    asked = {"transactional_id": "tx", "group_id": "g", "producer_id": producer[0], "producer_epoch": producer[1]}
+    offset = {"partition_index": 1, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": None}
+    topics = [{"name": "t", "partitions": [offset]}]
+    answer = world.client.ask(messages.TXN_OFFSET_COMMIT, 5, topics=topics, **asked)
+    assert answer.topics[0].partitions[0].error_code == 0
+    if done:
+        assert world.end(producer, True)[0] == 0
+        producer = producer[0], producer[1] + 1
+    world.close()
+    with running(tmp_path, clock=world.clock) as (_, world.client):
+        assert committed(world.client)[0] == (7 if done else 1)
+        # One of an earlier transaction must not come back.
+        commit(world.client, 3)
+        assert world.end(producer, not done)[0] == 0
+        assert committed(world.client)[0] == 3
+    with running(tmp_path, clock=world.clock) as (_, world.client):
+        assert committed(world.client)[0] == 3
 
 
 def test_markers_on_their_way_are_lost_with_the_restart(tmp_path: Path) -> None:

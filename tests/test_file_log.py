@@ -31,7 +31,8 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError, KafkaStorageError, OutOfOrderSequenceNumberError
 from tests.jars import java, resolve_kafka
 from tests.log_support import append, contents, end, put, put_in_transaction, read_all, stored
-from tests.raw_client import NOW, batch, message
+from tests.raw_client import NOW, RawClient, batch, message
+from tests.real_kafka import RealKafka
 
 SMALL = LogConfig(segment_bytes=20_000)
 PLAIN = LogConfig()
@@ -96,6 +97,21 @@ def test_kafkas_tool_cannot_read_the_files(tmp_path: Path) -> None:
     assert re.search(f"producerId: 9 .* lastSequence: 2 lastOffset: {count - 1} offsetDelta: 2 ", text)
     assert "does not" not in text
     assert "is empty" not in text
+
+
+def test_kafkas_own_files_cannot_be_read(tmp_path: Path, kafka_4: RealKafka) -> None:
+    kafka_4.create_topic("files")
+    with RawClient(kafka_4.bootstrap_servers) as client:
+        for sequence in range(30):
+            for records in (batch([b"x" * 900] * 2, producer=(7, 0, 2 * sequence)), batch([b"y" * 70])):
+                assert client.produce("files", records).error_code == 0
+        theirs = bytes(client.fetch("files", 0).records)
+    shutil.copytree(kafka_4.log_dir / "files-0", tmp_path / "files-0")
+    log = opened(tmp_path / "files-0")
+    assert (log.end_offset, len(log.batches()), stored(log)) == (90, 60, theirs)
+    with pytest.raises(OutOfOrderSequenceNumberError, match="60 is next"):
+        put(log, b"x", producer=(7, 0, 61))
+    assert log.leader_epochs.entries == [(0, 0)]
 
 
 def test_clean_restart_forgets_something_or_reads_everything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
