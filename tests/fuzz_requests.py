@@ -10,14 +10,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import random
+import shutil
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-# Where inputs that fail are left.
+# Where inputs that fail are left, and libFuzzer keeps those that lead it somewhere.
 _FOLDER = Path("build/fuzz")
 _LONGEST = 40_000
 _NUMBERS = (-(2**31), -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0xFFFF, 2**31 - 1)
@@ -31,7 +31,9 @@ def fuzz_with_atheris(seconds: int) -> None:
         from tests.fuzz_target import Target, corpus
 
         target = Target()
-    folder = Path(tempfile.mkdtemp(prefix="kafkabuf-fuzz-"))
+    folder = _FOLDER / "corpus"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     for number, frame in enumerate(corpus()):
         (folder / f"{number}").write_bytes(frame)
     options = [
