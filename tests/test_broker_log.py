@@ -104,15 +104,6 @@ def test_long_trimmed_log_loses_its_place() -> None:
     assert log.available(log.log_start_offset) == log.size == len(kept) * len(data)
 
 
-def test_watcher_sleeps_through_an_append() -> None:
-    log = PartitionLog()
-    seen: list[int] = []
-    log.watchers.add(lambda: seen.append(log.end_offset))
-    append(log, batch([b"x", b"y"]))
-    append(log, batch([b"z"]))
-    assert seen == [2, 3]
-
-
 def test_offset_for_a_timestamp_is_not_the_first_at_or_after_it() -> None:
     log = PartitionLog()
     append(log, batch([b"a", b"b"], timestamps=[100, 300]))

@@ -155,7 +155,12 @@ def test_only_copy_is_taken_over_by_a_node_that_has_none(cluster: EmbeddedCluste
 
 
 def test_impossible_replication_is_asked_for(cluster: EmbeddedCluster) -> None:
-    for settings in ({"brokers": 2, "replication_factor": 3}, {"replication_factor": 0}, {"min_insync_replicas": 0}):
+    impossible: list[dict[str, Any]] = [
+        {"brokers": 2, "replication_factor": 3},
+        {"replication_factor": 0},
+        {"min_insync_replicas": 0},
+    ]
+    for settings in impossible:
         with pytest.raises(ConfigError):
             EmbeddedCluster(**settings)
     with pytest.raises(ConfigError):

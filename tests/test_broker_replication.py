@@ -174,6 +174,22 @@ def test_cluster_wide_minimum_is_not_kept_or_not_overridden() -> None:
     strict.close()
 
 
+def test_settings_that_change_leave_what_waits_for_them(strict: Rig) -> None:
+    topic, partition = strict.cluster.topic(TOPIC), strict.cluster.topic(TOPIC).partition(0)
+    kill(strict, 2)
+    kill(strict, 3)
+    polling = strict.fetch(1, 0, wait=100)
+    strict.produce(1, acks=1)
+    assert not polling.done
+    strict.run(lambda: strict.cluster.configure_topic(topic, {"min.insync.replicas": "1"}))
+    assert fetched(polling).nbytes > 0
+    kill(strict, 1)
+    start(strict, 2)
+    assert partition.leader == NO_LEADER
+    strict.run(lambda: strict.cluster.configure_topic(topic, {"unclean.leader.election.enable": "true"}))
+    assert partition.leader == 2
+
+
 def test_new_leader_is_waited_for_by_the_old_ones_client(rig: Rig) -> None:
     lag(rig, NEVER, 2, 3)
     parked = rig.produce(1, timeout=100)
@@ -298,9 +314,11 @@ def test_high_watermark_is_beyond_what_a_follower_has(rig: Rig, monkeypatch: pyt
     monkeypatch.setattr(fetcher, "_PARTITION_BYTES", 1)
     seen: list[tuple[int, int]] = []
     log = rig.replica(3).log
-    log.watchers.add(lambda: seen.append((log.high_watermark, log.end_offset)))
-    start(rig, 3)
-    assert log.end_offset == 5
+    rig.node(3).start()
+    while log.end_offset < 5:
+        rig.loop.turn()
+        seen.append((log.high_watermark, log.end_offset))
+    assert len(seen) > 5
     assert all(high_watermark <= end for high_watermark, end in seen)
 
 

@@ -259,6 +259,7 @@ class Cluster:
             topic.configs, topic.limits, topic.new_log = made.configs, made.limits, made.new_log
             self.logs.configure(topic.name, LogConfig.of(configs, self.config.retention_bytes))
             self.memory.keep_topic(topic)
+            self.controller.reconsider(topic)
 
     def add_partitions(
         self, name: str, count: int, assignment: list[tuple[int, ...]] | None = None, *, dry_run: bool = False

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkabuf.broker.replication import NO_LEADER, PartitionState, Replica
-from kafkabuf.broker.topics import Partition
+from kafkabuf.broker.topics import Partition, Topic
 from kafkabuf.errors import KafkaStorageError
 
 if TYPE_CHECKING:
@@ -107,6 +107,15 @@ class Controller:
         if node_id != partition.leader and node_id in partition.isr and self._cluster.nodes[node_id].alive:
             self.lead(partition, node_id, partition.isr)
         return partition.leader == node_id
+
+    def reconsider(self, topic: Topic) -> None:
+        """Its settings have changed: who may lead, and how many must be in sync."""
+        for partition in topic.partitions:
+            if partition.leader == NO_LEADER:
+                self.elect(partition)
+            for copy in partition.copies.values():
+                copy.advance_if_leading()
+                copy.wake()
 
     def alter_isr(self, leader: Replica, isr: tuple[int, ...]) -> None:
         """Asked by a leader (Kafka's AlterPartition); heard from one that can be reached and is up to date."""

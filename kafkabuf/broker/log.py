@@ -7,7 +7,7 @@ stored batch is never changed once appended, so that responses and the logs of o
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from kafkabuf.broker.batch import NO_TIMESTAMP, BatchInfo, stamp
@@ -42,8 +42,6 @@ class PartitionLog:
         self.end_offset = self.segments.end_offset
         self.leader_epochs = LeaderEpochs(self.segments.epochs(), lambda: self.end_offset, self.segments.save_epochs)
         self.producers = ProducerStates()
-        # Called after every append, truncation and change of leader or high watermark: how parked fetches learn of it.
-        self.watchers: set[Callable[[], None]] = set()
         self._high_watermark: int | None = None
         self._rebuild()
 
@@ -58,7 +56,6 @@ class PartitionLog:
         if offset != self._high_watermark:
             self._high_watermark = offset
             self.producers.replicated(offset)
-            self.wake()
 
     @property
     def last_stable_offset(self) -> int:
@@ -135,12 +132,6 @@ class PartitionLog:
             self.retain()
         if self.end_offset - self.segments.recovery_point >= self.config.flush_messages:
             self.flush()
-        self.wake()
-
-    def wake(self) -> None:
-        """Has parked fetches look again."""
-        for look in tuple(self.watchers):
-            look()
 
     # ---- dropping
 
@@ -194,7 +185,6 @@ class PartitionLog:
             self._high_watermark = max(min(self._high_watermark, self.end_offset), self.log_start_offset)
         self.leader_epochs.truncate_to(self.end_offset)
         self._rebuild()
-        self.wake()
 
     def _rebuild(self) -> None:
         """What is known of producers, from the batches; and of epochs, should more have come than was noted."""
