@@ -175,6 +175,36 @@ def test_configs_are_others(cluster: EmbeddedCluster, admin: AdminClient) -> Non
             4,
             {"resources": [{"resource_type": 2, "resource_name": "t", "configuration_keys": None}]},
         ),
+        (messages.ALTER_CONFIGS, 2, {"resources": [{"resource_type": 2, "resource_name": "t", "configs": []}]}),
+        (
+            messages.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            {"resources": [{"resource_type": 2, "resource_name": "t", "configs": []}]},
+        ),
+        (messages.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "t"}]}),
+        (messages.DESCRIBE_LOG_DIRS, 1, {"topics": None}),
+        (messages.DESCRIBE_LOG_DIRS, 4, {"topics": None}),
+        (messages.ELECT_LEADERS, 2, {"topic_partitions": None}),
+        (messages.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None}),
+        (
+            messages.OFFSET_FOR_LEADER_EPOCH,
+            4,
+            {
+                "topics": [
+                    {"topic": "t", "partitions": [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}]}
+                ]
+            },
+        ),
+        (messages.LIST_GROUPS, 5, {}),
+        (messages.DESCRIBE_GROUPS, 6, {"groups": ["g"]}),
+        (messages.DELETE_GROUPS, 2, {"groups_names": ["g"]}),
+        (messages.OFFSET_DELETE, 0, {"group_id": "g", "topics": []}),
+        (
+            messages.JOIN_GROUP,
+            9,
+            {"group_id": "g", "session_timeout": 9000, "member_id": "", "protocol_type": "c", "protocols": []},
+        ),
+        (messages.LEAVE_GROUP, 5, {"group_id": "g", "members": []}),
     ],
 )
 def test_api_takes_no_part_in_faults(

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 IN_MEMORY = "memory"
 
 
-@api(DESCRIBE_LOG_DIRS, 1, 4)
+@api(DESCRIBE_LOG_DIRS, 1, 4, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
+    if code := node.cluster.faults.take_error(DESCRIBE_LOG_DIRS):
+        return {"error_code": code, "results": [{"error_code": code, "log_dir": IN_MEMORY}]}
     kept = node.cluster.topics
     if request.topics is None:
         wanted = {name: set(range(len(topic.partitions))) for name, topic in kept.items()}

@@ -9,7 +9,7 @@ from kafkabuf.broker.apis.metadata import describe_partition
 from kafkabuf.broker.dispatch import api
 from kafkabuf.broker.operations import TOPIC_OPERATIONS
 from kafkabuf.broker.topics import check_name
-from kafkabuf.errors import InvalidRequestError, KafkaError
+from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_TOPIC_PARTITIONS, RequestHeader
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_PARTITIONS = 2000
 
 
-@api(DESCRIBE_TOPIC_PARTITIONS, 0, 0)
+@api(DESCRIBE_TOPIC_PARTITIONS, 0, 0, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     cursor = request.cursor
     wanted = {one.name for one in request.topics}
@@ -31,11 +31,12 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         names = [name for name in names if name >= cursor.topic_name]
         first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    injected = node.cluster.faults.take_errors(DESCRIBE_TOPIC_PARTITIONS, names)
     topics: list[dict[str, Any]] = []
     for name in names:
         if room == 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
-        topic = _describe(node, name, first, room)
+        topic = _describe(node, name, first, room, injected.get(name, injected.get(None, 0)))
         topics.append(topic)
         told = first + len(topic["partitions"])
         if told < topic.pop("count"):
@@ -45,8 +46,10 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     return {"topics": topics}
 
 
-def _describe(node: Node, name: str, first: int, room: int) -> dict[str, Any]:
+def _describe(node: Node, name: str, first: int, room: int, injected: int) -> dict[str, Any]:
     try:
+        if injected:
+            raise error_for_code(injected)
         check_name(name)
         topic = node.cluster.topic(name)
     except KafkaError as error:
