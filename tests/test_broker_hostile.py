@@ -227,6 +227,14 @@ def forget_peak() -> int:
 # ---- requests that would grow ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("world", [{"socket_request_max_bytes": 5000}], indirect=True)
+def test_setting_for_large_requests_is_ignored(world: World) -> None:
+    assert world.connect().produce("t", batch([b"x" * 4500])).error_code == 0
+    hostile = world.connect()
+    hostile.socket.sendall(struct.pack(">ih", 5001, PRODUCE))
+    assert hostile.closed()
+
+
 def test_request_without_records_may_be_large(world: World) -> None:
     names = [{"name": "x" * 200} for _ in range(5300)]
     with soon(world):

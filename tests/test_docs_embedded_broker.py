@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkabuf.broker import ConnectionLimits, EmbeddedCluster
-from kafkabuf.broker.limits import MAX_FRAME, MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
+from kafkabuf.broker.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
 from kafkabuf.protocol.schema import MOST_ITEMS
 
 pytest_plugins = ["pytester"]
@@ -45,6 +45,7 @@ def test_figure_is_not_that_of_the_code() -> None:
     assert f"`connections_max_idle_ms` ({limits.connections_max_idle_ms // 60_000} minutes)" in text
     assert f"`request_receive_timeout_ms` ({limits.request_receive_timeout_ms // 1000} s)" in text
     assert f"`authentication_timeout_ms` ({limits.authentication_timeout_ms // 1000} s)" in text
-    sizes = (MAX_FRAME >> 20, MAX_WITHOUT_RECORDS >> 20, MAX_UNAUTHENTICATED >> 10)
-    assert "{} MiB, any other {} MiB, one of a client that has not authenticated {} KiB".format(*sizes) in text
+    assert f"`socket_request_max_bytes` ({limits.socket_request_max_bytes >> 20} MiB)" in text
+    assert f"any other {MAX_WITHOUT_RECORDS >> 20} MiB" in text
+    assert f"one of a client that has not authenticated {MAX_UNAUTHENTICATED >> 10} KiB" in text
     assert f"more than {MOST_ITEMS:,} topics and partitions" in text

@@ -60,6 +60,10 @@ def test_fixtures_are_not_what_they_say(pytester: pytest.Pytester) -> None:
         def test_marked(kafkabuf_broker):
             assert len(kafkabuf_broker.nodes()) == 2
 
+        @pytest.mark.kafkabuf(brokers=0)
+        def test_mistake(kafkabuf_broker):
+            pass
+
         class TestOverride:
             @pytest.fixture
             def kafkabuf_broker_options(self):
@@ -69,7 +73,9 @@ def test_fixtures_are_not_what_they_say(pytester: pytest.Pytester) -> None:
                 assert len(kafkabuf_broker.nodes()) == 4
         """
     )
-    run(pytester).assert_outcomes(passed=6)
+    result = run(pytester)
+    result.assert_outcomes(passed=6, errors=1)
+    result.stdout.fnmatch_lines(["*ConfigError: brokers=0: a cluster has at least one node*"])
 
 
 def test_options_of_the_cluster_cannot_be_changed(pytester: pytest.Pytester) -> None:
@@ -97,18 +103,3 @@ def test_options_of_the_cluster_cannot_be_changed(pytester: pytest.Pytester) -> 
         """
     )
     run(pytester).assert_outcomes(passed=1)
-
-
-def test_mistake_in_the_options_is_not_explained(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.kafkabuf(brokers=0)
-        def test_it(kafkabuf_broker):
-            pass
-        """
-    )
-    result = run(pytester)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*ConfigError: brokers=0: a cluster has at least one node*"])

@@ -14,10 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.errors import AuthenticationError, SaslAuthenticationError, SslAuthenticationError
 from tests.certificates import Authority, Identity
 from tests.consumers import read_with_confluent
 from tests.real_kafka import KAFKA_4, RealKafka, free_ports
+from tests.sasl_script import plain_dialogues, token_dialogues
 
 SECRET = 'sentinel, with = and "'
 SESSION_MS = 1000
@@ -56,6 +58,7 @@ class SecureKafka(RealKafka):
             "listener.name.plain.plain.sasl.jaas.config": (
                 f'{_MODULES}.plain.PlainLoginModule required user_alice="{escaped}";'
             ),
+            "listener.name.plain.plain.connections.max.reauth.ms": "600000",
             "listener.name.token.sasl.enabled.mechanisms": "OAUTHBEARER",
             "listener.name.token.oauthbearer.sasl.jaas.config": (
                 f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
@@ -185,3 +188,18 @@ def test_refusal_is_waited_for(
             producer.send("t", b"v")
         assert time.monotonic() - start < 5
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("listener", ["PLAIN", "TOKEN"])
+def test_embedded_broker_leads_another_dialogue(kafka: SecureKafka, listener: str) -> None:
+    """Request by request: what Kafka answers, and where it closes the connection, is what ours does."""
+    real = f"127.0.0.1:{kafka.ports[listener]}"
+    security = Security(users={"alice": SECRET}, sasl_mechanisms=["PLAIN"], connections_max_reauth_ms=600_000)
+    if listener == "TOKEN":
+        security = Security(oauth_validator="unsecured")
+    with EmbeddedCluster(security=security) as cluster:
+        ours, theirs = (
+            token_dialogues(one) if listener == "TOKEN" else plain_dialogues(one, f"\0alice\0{SECRET}".encode())
+            for one in (cluster.bootstrap_servers, real)
+        )
+    assert {name: (ours[name], told) for name, told in theirs.items() if ours[name] != told} == {}

@@ -3,9 +3,11 @@
 Before it has ended well only ApiVersions is served besides. SaslHandshake names the mechanism; its version 1 has tokens
 come in SaslAuthenticate requests, version 0 bare in frames (KIP-43, KIP-152). A session ends with the token or after
 connections.max.reauth.ms, whichever is first: by then the client authenticates again on the same connection, as the
-same principal and with the same mechanism (KIP-368), or its next request ends the connection.
+same principal and with the same mechanism (KIP-368), or its next request ends the connection. One that has no end
+cannot be renewed.
 
-Deviation: a refusal goes out at once, not after connection.failed.authentication.delay.ms.
+Deviations: a refusal goes out at once, not after connection.failed.authentication.delay.ms; Produce and Fetch in the
+middle of the dialogue get no answer before the connection is closed.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabuf.broker.dispatch import Frame, open_request
+from kafkabuf.broker.dispatch import Frame, open_request, refuse_api_versions
 from kafkabuf.broker.sasl import Exchange
 from kafkabuf.broker.security import Mechanisms
 from kafkabuf.errors import (
@@ -23,7 +25,7 @@ from kafkabuf.errors import (
     UnsupportedSaslMechanismError,
     error_for_code,
 )
-from kafkabuf.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kafkabuf.protocol.messages import API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kafkabuf.protocol.schema import Buffer
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Authenticator:
         self._exchange: Exchange | None = None
         # Tokens come bare, without a request around them.
         self._bare = False
+        self._told_versions = False
         # When the session is over; before when no other authentication may begin.
         self._expires = math.inf
         self._again_from = 0.0
@@ -68,13 +71,20 @@ class Authenticator:
         if self._exchange is not None:
             return self._authenticate(self._exchange, key, frame)
         now = self._clock.monotonic()
-        if key == SASL_HANDSHAKE and (not self.authenticated or now >= self._again_from):
+        renewable = not math.isinf(self._expires) and now >= self._again_from
+        if key == SASL_HANDSHAKE and (not self.authenticated or renewable):
             return self._handshake(frame)
-        if not self.authenticated and key != API_VERSIONS:
-            raise IllegalSaslStateError(f"a request of API key {key} from a client that has not authenticated")
-        if now >= self._expires:
+        if not self.authenticated:
+            self._check_first(key, frame)
+        elif now >= self._expires:
             raise SaslAuthenticationError(f"the session of {self.principal} is over, and it did not authenticate again")
         return None
+
+    def _check_first(self, key: int, frame: Buffer) -> None:
+        """ApiVersions may be asked for once, and again in another version where the first is refused."""
+        if key != API_VERSIONS or self._told_versions:
+            raise IllegalSaslStateError(f"a request of API key {key} from a client that has not authenticated")
+        self._told_versions = refuse_api_versions(frame) is None
 
     def _handshake(self, frame: Buffer) -> Reply:
         request = open_request(self._node, frame)
@@ -84,7 +94,9 @@ class Authenticator:
             code = UnsupportedSaslMechanismError.code
         answer = request.encode({"error_code": code, "mechanisms": list(known)})
         if code:
-            return Reply(answer, f"SASL mechanism {name!r} is refused, there are {', '.join(known)}")
+            reason = f"SASL mechanism {name!r} is refused, there are {', '.join(known)}"
+            # As Kafka: who authenticates again learns of it from the end of the connection alone.
+            return Reply(None if self.authenticated else answer, reason)
         if self.authenticated:
             self._again_from = self._clock.monotonic() + _MIN_REAUTHENTICATION_SECONDS
             self._exchange = self._mechanisms.begin_again(name, self._mechanism)
@@ -97,18 +109,26 @@ class Authenticator:
     def _authenticate(self, exchange: Exchange, key: int, frame: Buffer) -> Reply:
         if self._bare:
             return Reply((self._respond(exchange, bytes(frame)),))
-        if key != SASL_AUTHENTICATE:
-            raise IllegalSaslStateError(f"a request of API key {key} from a client that is authenticating")
         request = open_request(self._node, frame)
+        if key != SASL_AUTHENTICATE:
+            reason = f"a request of API key {key} from a client that is authenticating"
+            if key in (PRODUCE, FETCH):
+                raise IllegalSaslStateError(reason)
+            return Reply(request.encode({"error_code": IllegalSaslStateError.code}), reason)
         try:
             if code := self._node.cluster.faults.take_error(SASL_AUTHENTICATE):
                 raise error_for_code(code)
             answer = self._respond(exchange, request.body.auth_bytes)
         except KafkaError as error:
             return Reply(request.encode({"error_code": error.code, "error_message": str(error)}), str(error))
-        lifetime = 0 if math.isinf(self._expires) else round((self._expires - self._clock.monotonic()) * 1000)
-        done = self._exchange is None
-        return Reply(request.encode({"error_code": 0, "auth_bytes": answer, "session_lifetime": lifetime * done}))
+        values = {"error_message": "", "auth_bytes": answer, "session_lifetime": self._lifetime_ms()}
+        return Reply(request.encode(values))
+
+    def _lifetime_ms(self) -> int:
+        """Of the session that has just begun; 0 where it has no end, or has not begun."""
+        if self._exchange is not None or math.isinf(self._expires):
+            return 0
+        return round((self._expires - self._clock.monotonic()) * 1000)
 
     def _respond(self, exchange: Exchange, token: bytes) -> bytes:
         answer = exchange.respond(token)

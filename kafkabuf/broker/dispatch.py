@@ -122,7 +122,7 @@ def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0) -> tuple[int, Answ
     InvalidRequestError or UnsupportedVersionError where there is nothing to do but close the connection.
     """
     key = api_key(frame)
-    if key == messages.API_VERSIONS and (refusal := _refuse_api_versions(frame)) is not None:
+    if key == messages.API_VERSIONS and (refusal := refuse_api_versions(frame)) is not None:
         return key, refusal
     request = open_request(node, frame)
     faults, own_errors = node.cluster.faults, request.api.own_errors
@@ -140,8 +140,9 @@ async def _later(request: Request, answer: Awaitable[Any], throttle_ms: int) -> 
     return request.encode(await answer, throttle_ms)
 
 
-def _refuse_api_versions(frame: Buffer) -> Frame | None:
-    """KIP-511: whatever version was asked for, the refusal is version 0 and names the versions that would do."""
+def refuse_api_versions(frame: Buffer) -> Frame | None:
+    """KIP-511: whatever version was asked for, the refusal is version 0 and names the versions that would do. None for
+    a version that is served."""
     found = APIS[messages.API_VERSIONS]
     _, version, correlation_id = _PREFIX.unpack_from(frame) if len(frame) >= _PREFIX.size else (0, found.min_version, 0)
     if found.min_version <= version <= found.max_version:

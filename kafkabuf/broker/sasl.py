@@ -83,11 +83,11 @@ class OAuthBearer:
         try:
             found = self._validate(value.strip())
             name, self.expires_at = (found, None) if isinstance(found, str) else found
-            if match[1] not in (None, "", name):
-                raise ValueError(f"it is {name}'s, not {match[1]}'s")
         except Exception as error:  # the validator is the user's: whatever it raises means no
             self._problem = f"the token is refused: {error}"
             return json.dumps({"status": "invalid_token"}).encode()
+        if match[1] not in (None, "", name):
+            raise SaslAuthenticationError(f"OAUTHBEARER: the token is {name}'s, not {match[1]}'s")
         self.principal = name
         return b""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabuf.broker.authenticator import Authenticator
 from kafkabuf.broker.dispatch import Answer, Frame, api_key, dispatch
-from kafkabuf.broker.limits import MAX_FRAME, MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
+from kafkabuf.broker.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
 from kafkabuf.errors import InvalidRequestError, KafkaError
 from kafkabuf.protocol.messages import PRODUCE
 
@@ -148,7 +148,9 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[first : first + size]
 
     def _check_size(self, size: int, held: int) -> None:
-        most = MAX_FRAME if self._authenticator is None or self._authenticator.authenticated else MAX_UNAUTHENTICATED
+        most = self._node.cluster.config.limits.socket_request_max_bytes
+        if self._authenticator is not None and not self._authenticator.authenticated:
+            most = min(most, MAX_UNAUTHENTICATED)
         has_key = held >= _LENGTH.size + _KEY.size
         if has_key and _KEY.unpack_from(self._buffer, self._start + _LENGTH.size)[0] != PRODUCE:
             most = min(most, MAX_WITHOUT_RECORDS)
