@@ -14,14 +14,20 @@ import pytest
 from kafkabuf.broker import EmbeddedCluster, apis
 from kafkabuf.broker.dispatch import APIS
 from kafkabuf.protocol import messages
-from tests import conformance, conformance_groups, conformance_topics, conformance_transactions
+from tests import (
+    conformance,
+    conformance_groups,
+    conformance_settings,
+    conformance_topics,
+    conformance_transactions,
+)
 from tests.conformance import STEPS, Conversation, differences
 from tests.conformance_deviations import DEVIATIONS
 from tests.raw_client import RawClient
 from tests.real_kafka import RealKafka
 
 apis.load()
-MODULES = (conformance_groups, conformance_topics, conformance_transactions)
+MODULES = (conformance_groups, conformance_settings, conformance_topics, conformance_transactions)
 Answers = dict[tuple[int, int, str], Any]
 
 
