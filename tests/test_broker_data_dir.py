@@ -56,10 +56,14 @@ def commit(client: RawClient, offset: int) -> int:
     return int(answer.topics[0].partitions[0].error_code)
 
 
-def committed(client: RawClient) -> tuple[int, int, str | None]:
+def fetch_offset(client: RawClient, stable: bool) -> Any:
     topics = [{"name": "t", "partition_indexes": [1]}]
-    answer = client.ask(messages.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=False)
-    found = answer.topics[0].partitions[0]
+    answer = client.ask(messages.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=stable)
+    return answer.topics[0].partitions[0]
+
+
+def committed(client: RawClient) -> tuple[int, int, str | None]:
+    found = fetch_offset(client, False)
     return found.committed_offset, found.committed_leader_epoch, found.metadata
 
 
@@ -163,7 +167,9 @@ def test_offsets_of_a_transaction_are_lost_or_come_too_soon(tmp_path: Path, done
     world.close()
     with running(tmp_path, clock=world.clock) as (_, world.client):
         assert committed(world.client)[0] == (7 if done else 1)
-        # One of an earlier transaction must not come back.
+        # UNSTABLE_OFFSET_COMMIT.
+        assert fetch_offset(world.client, True).error_code == (0 if done else 88)
+        # One that is older must not come back.
         commit(world.client, 3)
         assert world.end(producer, not done)[0] == 0
         assert committed(world.client)[0] == 3
@@ -246,7 +252,7 @@ def test_full_disk_is_no_error_or_ends_the_cluster(tmp_path: Path) -> None:
         assert committed(client)[0] == 1
 
 
-def test_follower_without_room_takes_the_leader_with_it(tmp_path: Path) -> None:
+def test_follower_without_room_takes_the_leader_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     room = [os.pwrite, no_room]
     with running(tmp_path, brokers=2, clock=(clock := ManualClock())) as (cluster, _):
         cluster.create_topic("t", replication_factor=2)
@@ -258,6 +264,7 @@ def test_follower_without_room_takes_the_leader_with_it(tmp_path: Path) -> None:
                 assert client.produce("t", batch([b"x"]), acks=1).error_code == 0
                 assert cluster.end_offset("t", 0) == 2
             assert not room
+            assert "follows no more: cannot write" in caplog.text
             clock.advance(31)
             cluster.tick()
             assert cluster.in_sync("t", 0) == (leader,)
@@ -267,14 +274,14 @@ def test_follower_without_room_takes_the_leader_with_it(tmp_path: Path) -> None:
 def test_copy_out_of_sync_leads_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path, brokers=2) as (cluster, _):
         cluster.create_topic("t", replication_factor=2)
-        leader, epoch = cluster.leader("t", 0)
-        cluster.kill_node(3 - leader)
-        host, port, _ = cluster.nodes()[leader]
+        preferred, epoch = cluster.leader("t", 0)
+        cluster.kill_node(preferred)
+        host, port, _ = cluster.nodes()[3 - preferred]
         with RawClient(f"{host}:{port}") as client:
             assert client.produce("t", batch([b"only here"]), acks=1).error_code == 0
         _forget(cluster)
     with running(tmp_path, brokers=2) as (cluster, _):
-        assert cluster.leader("t", 0)[0] == leader
+        assert cluster.leader("t", 0)[0] == 3 - preferred
         assert cluster.leader("t", 0)[1] > epoch
         assert b"only here" in cluster.records("t", 0)[0]
 

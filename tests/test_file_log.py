@@ -89,7 +89,8 @@ def test_kafkas_tool_cannot_read_the_files(tmp_path: Path) -> None:
     assert len(re.findall(r"^\| offset: ", text, re.M)) == count > 400
     assert len(re.findall("isvalid: true", text)) == len(re.findall("^baseOffset", text, re.M)) > 200
     assert len(re.findall("^Dumping .*[0-9].log$", text, re.M)) == len(list(tmp_path.glob("*.log"))) >= 3
-    assert len(re.findall("^offset: .* position: ", text, re.M)) >= 10
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.log"))
+    assert size / 8192 < len(re.findall("^offset: .* position: ", text, re.M)) < size / 4096
     assert len(re.findall("^timestamp: .* offset: ", text, re.M)) >= 3
     assert "endTxnMarker: ABORT" in text
     assert "lastStableOffset: " in text
