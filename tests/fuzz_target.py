@@ -68,13 +68,18 @@ class Target:
 
     def __call__(self, frame: bytes) -> None:
         """FuzzError, or whatever exception is none of the protocol's."""
-        began, held = time.perf_counter(), _peak()
-        self._dispatch(frame)
-        seconds, grown = time.perf_counter() - began, _peak() - held
-        if seconds > MAX_SECONDS:
+        held = _peak()
+        seconds, grown = self._timed(frame), _peak() - held
+        # Twice, for the machine may have been busy with something else.
+        if seconds > MAX_SECONDS and self._timed(frame) > MAX_SECONDS:
             raise FuzzError(f"{seconds:.2f} s for a frame of {len(frame)} bytes, {MAX_SECONDS} s are allowed")
         if grown > MAX_BYTES:
             raise FuzzError(f"{grown} bytes more for a frame of {len(frame)}, {MAX_BYTES} are allowed")
+
+    def _timed(self, frame: bytes) -> float:
+        began = time.perf_counter()
+        self._dispatch(frame)
+        return time.perf_counter() - began
 
     def _dispatch(self, frame: bytes) -> None:
         if self._served % _GENERATION == 0:
