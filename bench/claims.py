@@ -20,6 +20,7 @@ NAMES = (
     "batches",
     "partitions",
     "cluster",
+    "spark",
 )
 
 
