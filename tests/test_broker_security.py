@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -181,6 +183,18 @@ def test_plain_text_or_silence_on_a_tls_port_stays_open(authority: Authority, id
             assert silent.closed()
         with secured_socket(cluster, authority) as good:
             assert api_versions(good)
+
+
+def test_end_waits_for_a_silent_client(identity: Identity) -> None:
+    limits = ConnectionLimits(authentication_timeout_ms=60_000)
+    cluster = EmbeddedCluster(security=Security(ssl_certfile=identity.store), limits=limits).start()
+    with RawClient(cluster.bootstrap_servers, 5) as silent:
+        while not cluster._call(lambda c: asyncio.all_tasks(c.loop) - {asyncio.current_task()}):
+            pass
+        began = time.monotonic()
+        cluster.stop()
+        assert time.monotonic() - began < 5
+        assert silent.closed()
 
 
 @pytest.mark.parametrize("settings", ["keyfile", "encrypted"])

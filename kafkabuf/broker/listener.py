@@ -110,4 +110,8 @@ class Listener:
             self._sweeping.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
+        if self._node.cluster.tls is not None:
+            # A handshake lasts as long as its client likes; whose is cancelled is closed.
+            for task in self._accepting:
+                task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
