@@ -223,6 +223,23 @@ def test_unusable_folder_is_taken(tmp_path: Path) -> None:
         cluster.start()
 
 
+def test_deleted_topic_comes_back_under_its_name(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, client):
+        cluster.create_topic("t")
+        assert client.produce("t", batch([b"old"])).error_code == 0
+        with mock.patch.object(LogManager, "delete"):
+            cluster._call(lambda c: c.delete_topic("t"))
+        _forget(cluster)
+    for _ in range(2):
+        with running(tmp_path) as (cluster, _):
+            assert cluster.topics() == {}
+        (stray,) = (tmp_path / "node-1").glob("*-stray")
+        assert b"old" in (stray / f"{0:020d}.log").read_bytes()
+    with running(tmp_path) as (cluster, _):
+        cluster.create_topic("t")
+        assert cluster.end_offset("t", 0) == 0
+
+
 def no_room(*arguments: Any) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 

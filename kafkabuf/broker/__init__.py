@@ -1,8 +1,9 @@
 """A small Kafka in one process, for demos and tests: `EmbeddedCluster`.
 
 listener.py accepts, server.py frames, authenticator.py lets in, dispatch.py finds the handler under apis/ (one file per
-API key), cluster.py and topics.py hold who leads what, log.py the records, groups.py the consumer groups. It shares
-protocol/, errors and clock with the client and nothing else, so that it checks the encoder instead of agreeing with it.
+API key), cluster.py and topics.py hold who leads what, log.py and storage/ the records, groups.py the consumer groups.
+It shares protocol/, errors and clock with the client and nothing else, so that it checks the encoder instead of
+agreeing with it.
 
 Parts that are of use on their own, from any thread: `TimingWheel`, which runs what is due later, and
 `RequestPurgatory`, in which a `DelayedOperation` waits for one of its keys to change or to expire. An

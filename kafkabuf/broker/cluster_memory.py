@@ -55,6 +55,7 @@ class ClusterMemory:
             cluster.groups.get(str(group)).offsets.restore(tuple(key), state)
         for (name,), state in self._journal.find("transaction"):
             cluster.transactions.restore(_transaction(str(name), state))
+        cluster.logs.put_strays_aside()
 
     def close(self) -> None:
         self._journal.flush()

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
+from uuid import uuid4
 
 from kafkabuf.broker.log import PartitionLog
 from kafkabuf.broker.log_config import UNLIMITED, LogConfig
@@ -31,6 +32,7 @@ CHECK_SECONDS = 1.0
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 _LOCK = ".lock"
+_STRAY = "-stray"
 
 # By topic and partition.
 Offsets = dict[tuple[str, int], int]
@@ -86,6 +88,18 @@ class LogManager:
         found = PartitionLog(config, segments, clock)
         found.delete_before(min(self._read(folder / LOG_STARTS).get(where, 0), found.end_offset))
         return found
+
+    def put_strays_aside(self) -> None:
+        """Once all logs are open. What else lies there, say of a topic that was deleted when the process was killed,
+        stays, under a name that no log has."""
+        if self.data_dir is None:
+            return
+        known = {self._folder(node) / f"{topic}-{partition}" for node, topic, partition in self._logs}
+        with on_disk("rename", self.data_dir):
+            for folder in set(self.data_dir.glob("node-*/*-*/")) - known:
+                if folder.is_dir() and not folder.name.endswith(_STRAY):
+                    log.warning("%s is of no topic and is put aside", folder)
+                    folder.rename(folder.with_name(f"{folder.name[:200]}.{uuid4().hex}{_STRAY}"))
 
     def configure(self, topic: str, config: LogConfig) -> None:
         """A topic's configs have changed."""
