@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafkabuf.broker import fetcher
+from kafkabuf.broker.apis import delete_records
 from kafkabuf.broker.apis import fetch as fetch_api
 from kafkabuf.broker.control import Marker
 from kafkabuf.broker.replication import NO_LEADER
 from kafkabuf.errors import (
     FencedLeaderEpochError,
+    KafkaStorageError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
@@ -22,6 +25,8 @@ from kafkabuf.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from kafkabuf.protocol import messages
+from kafkabuf.protocol.messages import RequestHeader
 from tests.replication_support import TOPIC, Rig, fetched, result
 
 NEVER = 10_000.0
@@ -599,9 +604,25 @@ def test_follower_far_behind_waits_for_what_retention_has_dropped(rig: Rig) -> N
 def test_follower_keeps_what_was_deleted(rig: Rig) -> None:
     for n in range(10):
         rig.produce(1, b"%d" % n)
-    rig.run(lambda: rig.replica(1).log.delete_before(7))
-    rig.produce(1)
+    request = SimpleNamespace(
+        topics=[SimpleNamespace(name=TOPIC, partitions=[SimpleNamespace(partition_index=0, offset=7)])]
+    )
+    header = RequestHeader(messages.DELETE_RECORDS, 2, 1, "test", 0)
+    rig.run(lambda: delete_records.handle(rig.node(1), header, request))
     assert [rig.replica(node_id).log.log_start_offset for node_id in (1, 2, 3)] == [7, 7, 7]
+
+
+def test_follower_whose_disk_is_full_for_a_while_stays_behind(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(data: object) -> None:
+        raise KafkaStorageError("no space is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.replica(3).log, "append_as_follower", full)
+        parked = rig.produce(1, timeout=60)
+        rig.advance(5)
+        assert (rig.ends(), parked.done) == ([1, 1, 0], False)
+    rig.advance(1)
+    assert (rig.ends(), result(parked).error_code) == ([1, 1, 1], 0)
 
 
 def test_marker_is_lost_with_the_leader_that_wrote_it(rig: Rig) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkabuf.broker.apis import fetch
 from kafkabuf.broker.leader_epochs import NO_EPOCH
 from kafkabuf.broker.replication import Replica
-from kafkabuf.errors import KafkaStorageError, OffsetOutOfRangeError
+from kafkabuf.errors import KafkaError, OffsetOutOfRangeError, error_for_code
 from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _ANSWER_BYTES = 10_485_760
 # Kafka's replica.fetch.wait.max.ms, for as long as the leader's high watermark may be news; and then for good.
 _NEWS_WAIT_MS = 500
 _LONG_WAIT_MS = 2**31 - 1
+# Kafka's replica.fetch.backoff.ms.
+_BACKOFF_SECONDS = 1.0
 
 
 class Fetchers:
@@ -98,7 +101,11 @@ class Fetcher:
     # ---- one request
 
     def _send(self) -> None:
-        if not self._linked or not self._replicas:
+        if not self._linked:
+            return
+        for replica in [one for one in self._replicas.values() if one not in self._aligned]:
+            self._try(self._align, replica)
+        if not self._replicas or self._sending is not None:
             return
         request = self._request()
         self._flight += 1
@@ -114,12 +121,12 @@ class Fetcher:
         by_topic: dict[str, list[FetchPartition]] = {}
         wait_ms = _LONG_WAIT_MS
         for (topic, index), replica in self._replicas.items():
-            if replica not in self._aligned:
-                self._align(replica)
-            log = replica.log
-            asked = FetchPartition(index, replica.known.epoch, log.end_offset, _PARTITION_BYTES, log.high_watermark)
+            kept = replica.log
+            end, high_watermark = kept.end_offset, kept.high_watermark
+            epoch, start = replica.known.epoch, kept.log_start_offset
+            asked = FetchPartition(index, epoch, end, _PARTITION_BYTES, high_watermark, start)
             by_topic.setdefault(topic, []).append(asked)
-            if log.high_watermark < log.end_offset:
+            if high_watermark < end:
                 wait_ms = _NEWS_WAIT_MS
         topics = list(by_topic.items())
         return FetchRequest(wait_ms, 1, _ANSWER_BYTES, 0, 0, -1, topics, replica_id=self._node.node_id)
@@ -142,7 +149,7 @@ class Fetcher:
             for fetched in partitions:
                 replica = self._replicas.get((topic, fetched.partition))
                 if replica is not None:
-                    self._append(replica, fetched)
+                    self._try(self._append, replica, fetched)
         if self._sending is None:
             self._send()
 
@@ -150,15 +157,9 @@ class Fetcher:
         if fetched.error_code == OffsetOutOfRangeError.code:
             self._restart(replica)
         elif fetched.error_code:
-            # Its leader is another, or nobody: the controller will say so.
-            self.remove(replica)
+            raise error_for_code(fetched.error_code)
         else:
-            try:
-                self._take_over(replica.log, fetched)
-            except KafkaStorageError as error:
-                # It falls behind and out of sync, until somebody else leads or its node starts again.
-                log.error("%r follows no more: %s", replica, error)
-                self.remove(replica)
+            self._take_over(replica.log, fetched)
 
     @staticmethod
     def _take_over(kept: PartitionLog, fetched: FetchedPartition) -> None:
@@ -168,32 +169,46 @@ class Fetcher:
         if fetched.log_start_offset > kept.log_start_offset:
             kept.delete_before(min(fetched.log_start_offset, kept.high_watermark))
 
+    def _try(self, action: Callable[..., None], replica: Replica, *more: object) -> None:
+        """What the disk or the leader refuses may go well later; the other copies do not wait for it."""
+        try:
+            action(replica, *more)
+        except KafkaError as error:
+            log.error("%r follows no more for a while: %s", replica, error)
+            self.remove(replica)
+            self._node.cluster.timer.after(_BACKOFF_SECONDS, partial(self._return, replica, replica.known.epoch))
+
+    def _return(self, replica: Replica, epoch: int) -> None:
+        if replica.known.epoch == epoch:
+            self.add(replica)
+
     # ---- what the leader does not have
 
     def _align(self, replica: Replica) -> None:
         """KIP-279: the two look for the last epoch they have in common, and where it ends for whom it ends first."""
-        log, leader = replica.log, replica.partition.copies[self._leader.node_id].log
-        self._aligned.add(replica)
-        epoch = log.leader_epochs.latest
+        kept, leader = replica.log, replica.partition.copies[self._leader.node_id].log
+        epoch = kept.leader_epochs.latest
         while epoch != NO_EPOCH:
-            epoch, leader_end = leader.leader_epochs.end_offset_for(epoch)
+            asked, (epoch, leader_end) = epoch, leader.leader_epochs.end_offset_for(epoch)
             if epoch == NO_EPOCH:
-                log.truncate_to(log.high_watermark)
-                return
-            own_epoch, own_end = log.leader_epochs.end_offset_for(epoch)
+                log.info("%r: its leader does not know epoch %d", replica, asked)
+                kept.truncate_to(kept.high_watermark)
+                break
+            own_epoch, own_end = kept.leader_epochs.end_offset_for(epoch)
             if own_epoch == epoch:
-                log.truncate_to(min(own_end, leader_end))
-                return
-            log.truncate_to(own_end)
+                kept.truncate_to(min(own_end, leader_end))
+                break
+            kept.truncate_to(own_end)
             epoch = own_epoch
+        self._aligned.add(replica)
 
     def _restart(self, replica: Replica) -> None:
         """The log ends behind its leader's end, or before its start, and begins again there."""
-        log, leader = replica.log, replica.partition.copies[self._leader.node_id].log
-        if log.end_offset > leader.end_offset:
-            log.truncate_to(leader.end_offset)
+        kept, leader = replica.log, replica.partition.copies[self._leader.node_id].log
+        if kept.end_offset > leader.end_offset:
+            kept.truncate_to(leader.end_offset)
         else:
-            log.restart_at(leader.log_start_offset)
+            kept.restart_at(leader.log_start_offset)
 
 
 def _key(replica: Replica) -> tuple[str, int]:

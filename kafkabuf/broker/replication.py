@@ -11,19 +11,27 @@ Belongs to the event loop. An append, a fetch or news from the controller takes 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
 from kafkabuf.broker.timer import Timeout
-from kafkabuf.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, UnknownLeaderEpochError
+from kafkabuf.errors import (
+    FencedLeaderEpochError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    UnknownLeaderEpochError,
+)
 
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster import Node
     from kafkabuf.broker.control import Marker
     from kafkabuf.broker.log import PartitionLog
     from kafkabuf.broker.topics import Partition
+
+log = logging.getLogger("kafkabuf.broker")
 
 NO_LEADER = -1
 NO_OFFSET = -1
@@ -189,7 +197,11 @@ class Replica:
     def _lead(self) -> None:
         now, own = self.node.now(), self.node.node_id
         self.epoch_start = self.log.end_offset
-        self.log.leader_epochs.assign(self.known.epoch, self.epoch_start)
+        try:
+            self.log.leader_epochs.assign(self.known.epoch, self.epoch_start)
+        except KafkaStorageError as error:
+            # Nor will it take the records of this epoch, as long as the disk is so.
+            log.error("%r cannot note its epoch: %s", self, error)
         self.followers = {
             one: Follower(now if one in self.known.isr else -inf) for one in self.partition.replicas if one != own
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from kafkabuf.errors import (
     NotLeaderOrFollowerError,
     UnknownTopicOrPartitionError,
 )
+
+log = logging.getLogger("kafkabuf.broker")
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -94,7 +97,10 @@ class Partition:
         self._markers.clear()
         for offset, marker in markers:
             if offset >= end:
-                self.copies[self.leader].write_marker(marker, timestamp)
+                try:
+                    self.copies[self.leader].write_marker(marker, timestamp)
+                except KafkaError as error:
+                    log.error("%s-%d does not take %s again: %s", self.topic.name, self.index, marker, error)
             else:
                 self._markers.append((offset, marker))
 

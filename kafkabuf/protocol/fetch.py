@@ -37,14 +37,15 @@ _INT32 = struct.Struct(">i").pack
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """`leader_epoch` is what the client believes, -1 if it does not say. `high_watermark` is never a frame's: a
-    follower says what it knows (as in KIP-1166)."""
+    """`leader_epoch` is what the client believes, -1 if it does not say. `high_watermark` and `log_start_offset`
+    are never a frame's: a follower says what it knows."""
 
     partition: int
     leader_epoch: int
     offset: int
     max_bytes: int
     high_watermark: int = -1
+    log_start_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,10 @@ def _delete(node: Node, name: str, asked: Any, injected: int) -> dict[str, int]:
     try:
         if injected:
             raise error_for_code(injected)
-        log = node.cluster.topic(name).partition(asked.partition_index).led_by(node.node_id).log
+        leader = node.cluster.topic(name).partition(asked.partition_index).led_by(node.node_id)
+        log = leader.log
         log.delete_before(log.high_watermark if asked.offset == _ALL else asked.offset)
+        leader.wake()
     except KafkaError as error:
         return {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": error.code}
     return {"partition_index": asked.partition_index, "low_watermark": log.log_start_offset}

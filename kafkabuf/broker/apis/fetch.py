@@ -147,6 +147,8 @@ class _Read:
             log, asked = one.log, one.asked
             if log is None:
                 return True
+            if log.log_start_offset > asked.log_start_offset and self._follower != CONSUMER:
+                return True
             limit = self._limit(log)
             if asked.offset < limit:
                 found += min(log.available(asked.offset, limit), asked.max_bytes)
@@ -171,7 +173,8 @@ class _Read:
         log, asked = wanted.log, wanted.asked
         if log is None:
             return FetchedPartition(asked.partition, self._error(topic, wanted).code)
-        if asked.offset == log.end_offset and asked.high_watermark == log.high_watermark:
+        known = asked.offset, asked.high_watermark, asked.log_start_offset
+        if known == (log.end_offset, log.high_watermark, log.log_start_offset):
             return None
         limit = self._limit(log)
         found: list[Data] = []
