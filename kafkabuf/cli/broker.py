@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from rich.console import Console
 from kafkabuf.errors import ConfigError, KafkaStorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kafkabuf.broker import Security
 
 _BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -98,9 +97,8 @@ def _explained() -> Iterator[None]:
     except (ConfigError, KafkaStorageError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        raise click.ClickException(
-            f"{error.strerror or error}; --port takes another first port, --port 0 free ones"
-        ) from error
+        hint = "; --port takes another first port, --port 0 free ones" if error.errno == errno.EADDRINUSE else ""
+        raise click.ClickException(f"{error.strerror or error}{hint}") from error
 
 
 def _security(
