@@ -283,6 +283,16 @@ def test_latencies_are_not_those_of_the_records(
     assert found["call_p50_ms"] <= found["due_p50_ms"]
 
 
+@pytest.mark.parametrize(
+    "case", ["kafkabuf, high latency, 150,000/s", "kafkabuf, requests in Python", "Kafka 0.8's design, in Python"]
+)
+def test_a_request_in_the_purgatory_is_never_completed(case: str) -> None:
+    """A run ends when all are; a tenth of a second's, some of which expire."""
+    found = claims.load("purgatory").case(case).run(Job(2_000))
+    assert found["cpu_us"] > 0
+    assert found["requests_per_s"] > 100
+
+
 def test_a_row_is_not_what_spark_writes() -> None:
     row = flights.as_json(7, {"year": "2013", "dep_delay": "NA", "carrier": "UA", "lat": "1.5"})
     assert row == '{"_row":7,"year":2013,"carrier":"UA","lat":1.5}'
