@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from kafkabuf.broker import apis
@@ -21,6 +22,8 @@ from tests.raw_client import batch
 from tests.virtual_loop import VirtualLoop
 
 TOPIC = "t"
+# Seconds.
+NEVER = 10_000.0
 
 
 class NoSocket:
@@ -159,3 +162,36 @@ def fetched(parked: Parked) -> FetchedPartition:
     ((_, (one,)),) = parked.value
     assert isinstance(one, FetchedPartition)
     return one
+
+
+# ---- trouble
+
+
+def lag(rig: Rig, seconds: float, *nodes: int) -> None:
+    for node_id in nodes:
+        rig.run(partial(rig.node(node_id).lag_by, seconds))
+
+
+def kill(rig: Rig, node_id: int) -> None:
+    rig.run(rig.node(node_id).kill)
+
+
+def start(rig: Rig, node_id: int) -> None:
+    rig.run(rig.node(node_id).start)
+
+
+def isolate(rig: Rig, node_id: int) -> None:
+    rig.run(lambda: rig.node(node_id).isolate(False))
+
+
+def heal(rig: Rig, node_id: int) -> None:
+    rig.run(rig.node(node_id).heal)
+
+
+def write_transaction(rig: Rig) -> None:
+    rig.run(lambda: rig.cluster.transactions.init("tx", 60_000, None))
+    rig.produce(1, producer=(7, 0, 0))
+    producers = [rig.replica(node_id).log.producers for node_id in rig.cluster.nodes]
+    for one in producers:
+        entry = dict(one)[7]
+        entry.transaction_start = one._open[7] = 0
