@@ -53,7 +53,9 @@ class Target:
 
     def __init__(self) -> None:
         apis.load()
-        logging.getLogger("kafkabuf").setLevel(logging.CRITICAL)
+        self._logger = logging.getLogger("kafkabuf")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.CRITICAL)
         self._config = EmbeddedCluster()._config
         self._loop = asyncio.new_event_loop()
         self._cluster: Cluster | None = None
@@ -63,6 +65,7 @@ class Target:
             self._dispatch(frame)
 
     def close(self) -> None:
+        self._logger.setLevel(self._level)
         self._stop()
         self._loop.close()
 
