@@ -70,6 +70,10 @@ class FatalTransactionError(KafkaError):
     """Nothing more can be done with this producer: close it."""
 
 
+class PurgedError(KafkaError):
+    """KafkaProducer.purge() gave the record up; whether the broker has it is not known where it had been sent."""
+
+
 class TransactionAbortedError(KafkaError):
     """The record was never sent: its transaction was aborted first."""
 

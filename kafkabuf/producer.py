@@ -276,6 +276,15 @@ class KafkaProducer(ProducerCore):
         with self._metrics.timed("flush"):
             self._accumulator.flush(timeout)
 
+    def purge(self, *, in_flight: bool = True) -> None:
+        """Give up what is buffered: its records fail with PurgedError, and the producer goes on (librdkafka's purge).
+
+        `in_flight`: those too that were sent and have no answer, of which nobody knows whether the broker has them.
+        A transaction that loses records so must be aborted. Returns at once; flush() waits until it is done.
+        """
+        self.check_open()
+        self._sender.purge(in_flight=in_flight)
+
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered and stop. After `timeout` seconds what is left fails with ClosedError; with 0 at once.
 

@@ -20,6 +20,7 @@ from kafkabuf.errors import (
     ClusterAuthorizationError,
     InvalidRecordError,
     KafkaError,
+    PurgedError,
     RecordTooLargeError,
     UnsupportedVersionError,
 )
@@ -56,6 +57,7 @@ class Sender(SenderCore):
         self._closing = False
         self._forced = False
         self._patient_until = float("inf")
+        self._purging: bool | None = None  # what is in flight too, where a purge has been asked for
         if config.transactional_id is not None:
             self._transactions = TransactionManager(config, accumulator, client, clock)
         elif self._producer_state is not None:
@@ -84,6 +86,8 @@ class Sender(SenderCore):
 
     def _turn_or_log(self) -> None:
         try:
+            if self._purging is not None:
+                self._purge()
             self.run_once()
         except Exception:
             log.exception("the Sender's turn failed; the next one goes on")
@@ -91,6 +95,16 @@ class Sender(SenderCore):
             pause = threading.Lock()
             pause.acquire()
             self._clock.wait(pause, self._config.retry_backoff_ms / 1000)
+
+    def purge(self, *, in_flight: bool) -> None:
+        """Any thread: fail what waits, and with `in_flight` what was sent, in the next turn."""
+        self._purging = bool(self._purging) or in_flight
+        self._client.wakeup()
+
+    def _purge(self) -> None:
+        in_flight, self._purging = self._purging, None
+        purged = self._accumulator.abort if in_flight else self._accumulator.drop_unsent
+        self._count_failed(purged(PurgedError("the record was purged")))
 
     def _end(self) -> None:
         self._accumulator.close()
