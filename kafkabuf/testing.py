@@ -15,7 +15,13 @@ from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.cluster import PartitionInfo, TopicInfo
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import IllegalStateError, KafkaError, ProducerFencedError, UnknownTopicOrPartitionError
+from kafkabuf.errors import (
+    IllegalStateError,
+    KafkaError,
+    ProducerFencedError,
+    PurgedError,
+    UnknownTopicOrPartitionError,
+)
 
 # One record, one batch, one outcome; and what is held by a test that never completes anything stays small.
 _SETTINGS = {"bootstrap_servers": "mock:9092", "batch_size": 0, "buffer_memory": 8 << 20, "max_block_ms": 0}
@@ -109,6 +115,12 @@ class MockProducer(ProducerCore):
     def flush(self, timeout: float | None = None) -> None:
         self._go(self.flush_exception)
         while self.complete_next():
+            pass
+
+    def purge(self, *, in_flight: bool = True) -> None:
+        """Every record without an outcome fails with PurgedError, as if all were in flight; none does without that."""
+        self._go()
+        while in_flight and self.error_next(PurgedError("the record was purged")):
             pass
 
     def close(self, timeout: float | None = None) -> None:

@@ -17,6 +17,7 @@ from kafkabuf.errors import (
     InvalidPartitionsError,
     NetworkError,
     ProducerFencedError,
+    PurgedError,
     SerializationError,
     TimeoutError,
     UnknownTopicOrPartitionError,
@@ -183,3 +184,13 @@ def test_too_many_pending_records_wait_for_ever() -> None:
         producer.send("t", b"v")
     producer.flush()
     assert_whole(producer.pool)
+
+
+def test_purged_records_wait_for_an_outcome() -> None:
+    producer = MockProducer({"t": 3}, auto_complete=False)
+    future = producer.send("t", b"v")
+    producer.purge(in_flight=False)
+    assert not future.done()
+    producer.purge()
+    assert isinstance(future.exception(0), PurgedError)
+    assert producer.flushed
