@@ -174,7 +174,15 @@ class Admin:
             if info is not None and info.error is not None and not info.error.retriable:
                 raise info.error
             if self._clock.monotonic() >= deadline:
-                raise (info.error if info is not None and info.error is not None else self._late("metadata"))
+                raise self._metadata.missing(topic, self._timeout)
+            self._pump(deadline)
+
+    def connect(self) -> None:
+        """Wait until a broker has told of the cluster."""
+        deadline = self._clock.monotonic() + self._timeout
+        while not self._metadata.snapshot.brokers:
+            if self._clock.monotonic() >= deadline:
+                raise self._late("a broker")
             self._pump(deadline)
 
     # ---- whom to ask -------------------------------------------------------------------------------------------------
@@ -254,7 +262,7 @@ class Admin:
             if node_id is not None:
                 self._client.connection_delay(node_id)  # raises where the node will not have us
             if self._clock.monotonic() >= deadline:
-                raise LeaderNotAvailableError("no broker to ask") if node_id is None else self._late(f"node {node_id}")
+                raise self._late("a broker" if node_id is None else f"node {node_id}")
             self._pump(deadline)
         version = self._client.api_version(node_id, api_key, versions)
         answered: list[Completion] = []
@@ -265,8 +273,9 @@ class Admin:
         return answered[0].decode()
 
     def _pump(self, deadline: float) -> None:
-        """Let connections and metadata get on."""
+        """Let connections and metadata get on. Raises AuthenticationError where we are refused."""
         self._client.poll(min(max(deadline - self._clock.monotonic(), 0.0), 0.05))
+        self._metadata.check()
 
     def _pause(self, attempts: int, deadline: float) -> None:
         until = min(self._clock.monotonic() + self._backoff.delay(attempts), deadline)
@@ -274,7 +283,8 @@ class Admin:
             self._client.poll(left)
 
     def _late(self, what: str) -> TimeoutError:
-        return TimeoutError(f"no answer of {what} within max.block.ms ({self._timeout * 1000:.0f} ms)")
+        waited = f"within max.block.ms ({self._timeout * 1000:.0f} ms)"
+        return TimeoutError(f"no answer of {what} {waited}{self._metadata.circumstances()}")
 
 
 def _first_coordinator(response: Any) -> Any:

@@ -6,6 +6,7 @@ Immutable: metadata.py replaces it whole, so that readers need no lock.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,8 @@ from kafkabuf.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrP
 log = logging.getLogger("kafkabuf.network")
 
 NO_LEADER = -1
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+TOPIC_RULE = "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are, but for '.' and '..'"
 UNKNOWN_EPOCH = -1
 
 
@@ -125,3 +128,8 @@ def _newer(known: PartitionInfo | None, found: PartitionInfo) -> PartitionInfo:
     # A broker that lags behind may still name a leader that was voted out; going back to it would only fail.
     stale = known is not None and UNKNOWN_EPOCH != found.leader_epoch < known.leader_epoch
     return known if stale and known is not None else found
+
+
+def is_legal_topic(name: object) -> bool:
+    """Whether a topic can have this name (org.apache.kafka.common.internals.Topic); `TOPIC_RULE` says it in words."""
+    return isinstance(name, str) and _LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")

@@ -116,7 +116,7 @@ class Metadata:
 
         topic = self._await(found, timeout)
         if topic is None:
-            raise self._missing(name, timeout or 0.0)
+            raise self.missing(name, timeout or 0.0)
         return topic
 
     def await_update(self, timeout: float | None) -> Cluster:
@@ -126,7 +126,7 @@ class Metadata:
         self.request_update()
         cluster = self._await(lambda: self._cluster if self._answered >= target else None, timeout)
         if cluster is None:
-            raise TimeoutError(f"no fresh metadata after {round((timeout or 0.0) * 1000)} ms{self._circumstances()}")
+            raise TimeoutError(f"no fresh metadata after {round((timeout or 0.0) * 1000)} ms{self.circumstances()}")
         return cluster
 
     def close(self) -> None:
@@ -150,8 +150,7 @@ class Metadata:
                     return result
                 if self._closed:
                     raise ClosedError("the producer was closed while it waited for metadata")
-                if self._last_error is not None and not self._last_error.retriable:
-                    raise _copy(self._last_error)
+                self.check()
                 elapsed = self._clock.monotonic() - start
                 if not self._clock.wait(waiter, None if timeout is None else timeout - elapsed):
                     return None
@@ -160,17 +159,25 @@ class Metadata:
                     if waiter in self._waiters:
                         self._waiters.remove(waiter)
 
-    def _missing(self, name: str, timeout: float) -> KafkaError:
+    def check(self) -> None:
+        """Raises why no broker answered, where asking again will hardly help: a wrong password or certificate."""
+        error = self._last_error
+        if error is not None and not error.retriable:
+            raise _copy(error)
+
+    def missing(self, name: str, timeout: float) -> KafkaError:
+        """The error of having waited for a topic in vain: there is none, or nobody has said."""
         info = self._cluster.topics.get(name)
         error = info.error if info is not None else None
-        text = f"topic {name!r} not present in metadata after {round(timeout * 1000)} ms{self._circumstances(error)}"
+        text = f"topic {name!r} not present in metadata after {round(timeout * 1000)} ms{self.circumstances(error)}"
         return (
             UnknownTopicOrPartitionError(text)
             if isinstance(error, UnknownTopicOrPartitionError)
             else TimeoutError(text)
         )
 
-    def _circumstances(self, error: KafkaError | None = None) -> str:
+    def circumstances(self, error: KafkaError | None = None) -> str:
+        """The end of an error's text: who was asked, and what came of it last."""
         servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
         last = self._last_error or error
         return f"; bootstrap servers: {servers}" + (f"; last error: {last}" if last is not None else "")

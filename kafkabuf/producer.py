@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from kafkabuf._pool import BufferPool
 from kafkabuf._producer import ProducerCore
 from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
+from kafkabuf.cluster import TOPIC_RULE, is_legal_topic
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import (
     ClosedError,
@@ -36,8 +36,6 @@ from kafkabuf.transaction_requests import GroupMetadata, Offsets, group_of, offs
 from kafkabuf.transactions import TransactionManager
 
 _DISOWNED = "this KafkaProducer was made before a fork and belongs to the parent process: make one in the child"
-
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class KafkaProducer(ProducerCore):
@@ -98,10 +96,8 @@ class KafkaProducer(ProducerCore):
     def partitions_for(self, topic: str) -> TopicInfo:
         """The topic's partitions and their leaders, asked for if need be, within `max.block.ms`."""
         self.check_open()
-        if not isinstance(topic, str) or not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
-            raise InvalidTopicError(
-                f"{topic!r} is no topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are, but for '.' and '..'"
-            )
+        if not is_legal_topic(topic):
+            raise InvalidTopicError(f"{topic!r} is no topic's name: {TOPIC_RULE}")
         if self._in_sender_thread():
             return self._known_topic(topic)
         with self._metrics.timed("metadata-wait"):

@@ -438,11 +438,10 @@ def test_dead_cluster_fails_the_write_within_max_block_ms(spark: SparkSession, t
         address = f"127.0.0.1:{server.getsockname()[1]}"
     writer = spark.range(1).selectExpr("'v' as value").write.format("kafkabuf").option("topic", topic)
     start = time.monotonic()
-    with pytest.raises(Exception, match="TimeoutError") as caught:
+    with pytest.raises(Exception, match=r"within max\.block\.ms.*See that Kafka runs there") as caught:
         writer.options(**{"kafka.bootstrap.servers": address, "kafka.max.block.ms": "1500"}).mode("append").save()
     assert address in str(caught.value)
-    assert topic in str(caught.value)
-    assert time.monotonic() - start < 20, "1.5 s and what Spark needs to start and fail a task"
+    assert time.monotonic() - start < 20, "1.5 s and what Spark needs to ask for a writer"
 
 
 def test_misspelt_setting_is_reported_by_the_driver(spark: SparkSession) -> None:

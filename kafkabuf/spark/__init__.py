@@ -65,15 +65,22 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
 def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
     """For `df.writeStream.foreachBatch(...)`: each micro-batch is written with `options`, at least once.
 
-    It takes output mode update, which Spark refuses to Python sinks.
+    It takes output mode update, which Spark refuses to Python sinks. ConfigError for exactly_once, and for atomic where
+    spark.speculation is on.
     """
-    if options.get("deliveryGuarantee", "at_least_once").strip().lower() == "exactly_once":
+    guarantee = next((value for name, value in options.items() if name.lower() == "deliveryguarantee"), "")
+    guarantee = guarantee.strip().lower()
+    if guarantee == "exactly_once":
         raise ConfigError(
             "foreach_batch() writes at least once, or each micro-batch at once (atomic): exactly_once needs "
             'df.writeStream.format("kafkabuf")'
         )
 
     def write(frame: DataFrame, batch_id: int) -> None:
+        from kafkabuf.spark import alignment
+
+        if guarantee == "atomic" and alignment.speculates(frame):
+            raise ConfigError(f"{alignment.SPECULATION}: set it to false")
         frame.write.format("kafkabuf").options(**options).mode("append").save()
 
     return write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,6 +10,14 @@ from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+SPECULATION = "spark.speculation is true: a second attempt of a slow task fails a write with deliveryGuarantee 'atomic'"
+
+
+def speculates(frame: DataFrame) -> bool:
+    """Whether Spark may run two attempts of a task side by side. A sink is not told."""
+    return str(frame.sparkSession.conf.get("spark.speculation", "false")).lower() == "true"
 
 
 def partition_for(key: Column, partitions: int) -> Column:
@@ -49,8 +58,10 @@ def align(frame: DataFrame, partitions: int) -> DataFrame:
     """The rows with a column `partition`, shuffled so that each Kafka partition is written by one task.
 
     What deliveryGuarantee 'atomic' needs. `partitions` is the number the topic has. An existing `partition` column is
-    kept; else keys decide, and rows without one are spread over all, by their value.
+    kept; else keys decide, and rows without one are spread over all, by their value. Warns of spark.speculation.
     """
+    if speculates(frame):
+        warnings.warn(f"{SPECULATION}, which is what align() is for", stacklevel=3)
     if "partition" not in frame.columns:
         spread = F.pmod(F.xxhash64(F.col("value")), F.lit(partitions)).cast("int")
         chosen = F.coalesce(partition_for(F.col("key"), partitions), spread) if "key" in frame.columns else spread

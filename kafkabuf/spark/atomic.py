@@ -23,6 +23,7 @@ from kafkabuf.sharing import SharedTransaction, begin_shared, join, leave
 from kafkabuf.spark.marker import Marker, identity, read
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.place import Batch, Place
+from kafkabuf.spark.reach import look
 from kafkabuf.spark.report import CHECKSUMS, TaskReport
 from kafkabuf.spark.task import Task
 from kafkabuf.spark.workers import give_up, transactional
@@ -54,8 +55,9 @@ def begin(options: SinkOptions) -> SharedBatch:
     name = identity(sink_id)
     producer = transactional(options.producer, name)
     try:
-        producer.init_transactions()
         with Admin(producer.config) as admin:
+            look(admin, options)
+            producer.init_transactions()
             marker = read(admin, name, marker_topic)
         return SharedBatch(begin_shared(producer), marker)
     finally:

@@ -67,7 +67,7 @@ def _send(
     producer.begin_transaction()
     task.send_all(batches)
     # Also where there are no rows: without gaps the driver finds the last partition there was (`check_width`).
-    done = Marker(batch, task.rows + task.skipped + task.dead_lettered, task.checksum)
+    done = Marker(batch, *task.asked_to_send())
     producer.send_offsets_to_transaction({(marker_topic, 0): done.offset()}, name)
     producer.commit_transaction()
     return task.report(place, first_of_run=first_of_run)

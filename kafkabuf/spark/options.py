@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self, TypeVar
 
+from kafkabuf.cluster import TOPIC_RULE, is_legal_topic
 from kafkabuf.errors import ConfigError
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -30,12 +31,36 @@ class OnRowError(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
+class DriverCheck(StrEnum):
+    """Whether the driver sees to it that brokers and topics are there, before there are tasks to fail."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+
+class LogReport(StrEnum):
+    """What the driver tells of a write that has been done: nothing, a line, and one for each task besides."""
+
+    OFF = "off"
+    BATCH = "batch"
+    TASKS = "tasks"
+
+
 _PREFIX = "kafka."
 _BOOTSTRAP = "kafka.bootstrap.servers"
 # As Spark hands them over (in lower case), and as the documentation writes them.
 _OWN = {
     name.lower(): name
-    for name in ("topic", "deliveryGuarantee", "sinkId", "markerTopic", "onRowError", "deadLetterTopic")
+    for name in (
+        "topic",
+        "deliveryGuarantee",
+        "sinkId",
+        "markerTopic",
+        "onRowError",
+        "deadLetterTopic",
+        "driverCheck",
+        "logReport",
+    )
 }
 # Read by Spark itself or by Spark's own Kafka source; a job that shares one set of options with them goes on working.
 _FOREIGN = frozenset({"checkpointlocation", "includeheaders"})
@@ -68,12 +93,20 @@ class SinkOptions:
     marker_topic: str | None = None
     on_row_error: OnRowError = OnRowError.FAIL
     dead_letter_topic: str | None = None
+    driver_check: bool = True
+    log_report: LogReport = LogReport.BATCH
 
     def marks(self) -> tuple[str, str]:
         """sinkId and the marker topic, which every guarantee with transactions has."""
         assert self.sink_id is not None
         assert self.marker_topic is not None
         return self.sink_id, self.marker_topic
+
+    def topics(self) -> list[tuple[str, str]]:
+        """The topics that are known before there are rows, each with the option that names it."""
+        named = (("topic", self.topic), ("markerTopic", self.marker_topic), ("deadLetterTopic", self.dead_letter_topic))
+        found = {topic: option for option, topic in reversed(named) if topic is not None}
+        return [(option, topic) for topic, option in found.items()]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
@@ -83,9 +116,7 @@ class SinkOptions:
         if not options.get(_BOOTSTRAP, "").strip():
             raise ConfigError(f"option '{_BOOTSTRAP}' is required: .option('{_BOOTSTRAP}', 'host:port,...')")
         settings = {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
-        topic = options.get("topic")
-        if topic is not None and not topic.strip():
-            raise ConfigError("option 'topic' is empty: name the topic, or leave it out and have a column 'topic'")
+        topic = _topic(options, "topic")
         guarantee = _choice(Guarantee, "deliveryGuarantee", options.get("deliveryguarantee", Guarantee.AT_LEAST_ONCE))
         if guarantee is not Guarantee.AT_LEAST_ONCE:
             settings.setdefault("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
@@ -95,8 +126,10 @@ class SinkOptions:
             tuple(sorted(settings.items())),
             guarantee,
             _sink_id(options.get("sinkid"), guarantee),
-            _marker_topic(options.get("markertopic"), topic, guarantee),
+            _marker_topic(_topic(options, "markerTopic"), topic, guarantee),
             *_on_row_error(options, guarantee),
+            _driver_check(options, guarantee),
+            _choice(LogReport, "logReport", options.get("logreport", LogReport.BATCH)),
         )
 
 
@@ -108,6 +141,29 @@ def _choice(kind: type[Choice], name: str, given: str) -> Choice:
         near = difflib.get_close_matches(given.lower(), list(kind), n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
         raise ConfigError(f"option '{name}' is '{given}'; allowed: {allowed}{hint}") from None
+
+
+def _topic(options: Mapping[str, str], name: str) -> str | None:
+    """Without the blanks around it, as Spark's own sink takes it."""
+    given = options.get(name.lower())
+    if given is None:
+        return None
+    topic = given.strip()
+    if not topic:
+        raise ConfigError(f"option '{name}' is empty: name a topic, or leave it out (rows may have a column 'topic')")
+    if not is_legal_topic(topic):
+        raise ConfigError(f"option '{name}' is '{topic}', which is no topic's name: {TOPIC_RULE}")
+    return topic
+
+
+def _driver_check(options: Mapping[str, str], guarantee: Guarantee) -> bool:
+    check = _choice(DriverCheck, "driverCheck", options.get("drivercheck", DriverCheck.TRUE))
+    if check is DriverCheck.FALSE and guarantee is not Guarantee.AT_LEAST_ONCE:
+        raise ConfigError(
+            f"option 'driverCheck' is 'false', but with deliveryGuarantee '{guarantee}' the driver takes part: it has "
+            "to reach the brokers"
+        )
+    return check is DriverCheck.TRUE
 
 
 def _check_settings(settings: Mapping[str, str], guarantee: Guarantee) -> None:
@@ -145,7 +201,7 @@ def _marker_topic(given: str | None, topic: str | None, guarantee: Guarantee) ->
 
 def _on_row_error(options: Mapping[str, str], guarantee: Guarantee) -> tuple[OnRowError, str | None]:
     policy = _choice(OnRowError, "onRowError", options.get("onrowerror", OnRowError.FAIL))
-    topic = options.get("deadlettertopic")
+    topic = _topic(options, "deadLetterTopic")
     if policy is not OnRowError.DEAD_LETTER:
         if topic is not None:
             raise ConfigError(f"option 'deadLetterTopic' is for onRowError 'dead_letter', found '{policy}'")

@@ -25,7 +25,7 @@ class TaskReport(WriterCommitMessage):
     `bytes` counts keys, values and headers as encoded. `ranges` has one entry per topic partition; where `rows` is
     less than the width of its range, other writers' records lie in between. `checksum` is that of the rows' keys,
     values and headers, whatever their order: sums add up, modulo 2^64. `skipped` and `dead_lettered` are the rows that
-    `onRowError` let pass, not among `rows`. `retries` counts batches sent again, `wait_seconds` waiting for memory.
+    `onRowError` let pass, not among `rows`. `retries` counts rows sent again, `wait_seconds` waiting for memory.
 
     `already_written`: an earlier attempt wrote all of it; nothing else is told. `first_of_run`: the marker is from
     before this run of the query. `transaction` is the one that the driver ends. `batch` is the micro-batch.
@@ -45,6 +45,16 @@ class TaskReport(WriterCommitMessage):
     first_of_run: bool = False
     transaction: SharedTransaction | None = None
     batch: Batch | None = None
+
+    def __str__(self) -> str:
+        if self.already_written:
+            return f"task {self.partition}, attempt {self.attempt}: its rows had been written"
+        places = ", ".join(f"{r.topic}-{r.partition} {r.first_offset}..{r.last_offset}" for r in self.ranges)
+        return (
+            f"task {self.partition}, attempt {self.attempt}: {self.rows} rows, {self.bytes} bytes, {self.skipped} "
+            f"skipped, {self.dead_lettered} dead letters, {self.retries} sent again, {self.wait_seconds:.1f} s waited "
+            f"for memory; offsets: {places or 'none'}"
+        )
 
 
 @dataclass(frozen=True)
@@ -96,10 +106,10 @@ class WriteReport:
             (self.already_written, "tasks found their rows written"),
             (self.skipped, "rows skipped"),
             (self.dead_lettered, "rows sent to the dead-letter topic"),
-            (self.retries, "batches sent again"),
+            (self.retries, "rows sent again"),
         ):
             text += f", {count} {what}" if count else ""
-        return text
+        return text + (f", {self.wait_seconds:.1f} s waited for memory" if self.wait_seconds >= 0.05 else "")
 
 
 def task_reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
@@ -107,7 +117,9 @@ def task_reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRep
     reports = [message for message in messages if isinstance(message, TaskReport)]
     if len(reports) < len(messages):
         raise KafkaError(
-            f"{len(messages) - len(reports)} of {len(messages)} tasks reported nothing, so their rows may be lost; "
-            "the continuous trigger does this: use .trigger(processingTime=...) or .trigger(availableNow=True)"
+            f"{len(messages) - len(reports)} of {len(messages)} tasks reported nothing, so their rows are lost. The "
+            "continuous trigger does this: Spark gives no rows to Python sinks then, and lets the query run on after "
+            "this error. Stop it, and start it with .trigger(processingTime=...) or .trigger(availableNow=True), and a "
+            "new checkpointLocation"
         )
     return reports

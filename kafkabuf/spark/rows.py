@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkabuf._batch import RecordFuture
 from kafkabuf.errors import (
     InvalidPartitionsError,
     InvalidRecordError,
@@ -52,7 +53,7 @@ def _advice(error: KafkaError) -> str:
 
 def send_dead_letter(
     producer: KafkaProducer, topic: str, batch: pa.RecordBatch, row: int, error: KafkaError, wanted: str | None
-) -> None:
+) -> RecordFuture:
     """The row's key, value and headers, and why it could not be sent. A value that is too large is left out."""
     value = _bytes(batch, "value", row)
     headers: list[tuple[str, bytes | None]] = []
@@ -66,7 +67,7 @@ def send_dead_letter(
     if isinstance(error, RecordTooLargeError) and value is not None:
         headers.append(("kafkabuf.value.size", str(len(value)).encode()))
         value = None
-    producer.send(topic, value, _bytes(batch, "key", row), headers=headers)
+    return producer.send(topic, value, _bytes(batch, "key", row), headers=headers)
 
 
 def _bytes(batch: pa.RecordBatch, name: str, row: int) -> bytes | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
 from kafkabuf.spark.options import Guarantee, SinkOptions
 from kafkabuf.spark.report import TaskReport
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkabuf.spark.atomic import SharedBatch
+
+logger = logging.getLogger("kafkabuf.spark")
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,16 @@ class ArrowSink:
 
         `shared` is the driver's transaction, where the guarantee is `atomic`.
         """
+        try:
+            return self._send(batches, shared)
+        except KafkaError as error:
+            # Spark prints the whole traceback: the user's advice stands at its end, and our frames say nothing to him.
+            logger.debug("the task failed", exc_info=True)
+            for note in _advice(error, self.options):
+                error.add_note(note)
+            raise error.with_traceback(None) from None
+
+    def _send(self, batches: Iterator[pa.RecordBatch], shared: SharedBatch | None) -> TaskReport:
         # Loads the extensions: only where rows are sent, and before the first batch is asked for, while Spark makes it.
         if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
             from kafkabuf.spark import at_least_once
@@ -40,3 +54,11 @@ class ArrowSink:
 
         assert shared is not None
         return atomic.send(batches, self.options, self.columns, shared)
+
+
+def _advice(error: KafkaError, options: SinkOptions) -> Iterator[str]:
+    if isinstance(error, UnknownTopicOrPartitionError):
+        yield "Create the topic, or correct its name."
+    elif isinstance(error, TimeoutError | NetworkError):
+        servers = dict(options.producer)["bootstrap.servers"]
+        yield f"See that Kafka runs at {servers}, can be reached by the executors, and is not overloaded."

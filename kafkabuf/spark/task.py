@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from kafkabuf._batch import RecordFuture
 from kafkabuf._columns import digest
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
@@ -20,6 +21,8 @@ from kafkabuf.spark.rows import OF_A_ROW, failure, send_dead_letter
 
 # Batches sent and not yet looked at: this bounds how far a task runs on after its first error.
 MAX_OPEN_REPORTS = 16
+# Dead letters likewise.
+MAX_OPEN_LETTERS = 1_000
 
 
 class _Sent(NamedTuple):
@@ -43,8 +46,10 @@ class Task:
         self._columns = list(columns)
         self._keep = ERRORS if options.on_row_error is OnRowError.FAIL else ROWS
         self._open: deque[_Sent] = deque()
+        self._letters: deque[RecordFuture] = deque()
         self._next_row = 0
         self._before = (0.0, 0.0)
+        self._left_out = 0  # checksum of the rows that were skipped or dead-lettered
         self.rows = self.bytes = self.checksum = self.skipped = self.dead_lettered = 0
         self.ranges: tuple[OffsetRange, ...] = ()
 
@@ -60,8 +65,13 @@ class Task:
             self._producer.flush()
         while self._open:
             self._settle(self._open.popleft())
-        if self.dead_lettered and self._producer is not None:
+        if self._letters and self._producer is not None:
             self._producer.flush()
+        self._settle_letters(0)
+
+    def asked_to_send(self) -> tuple[int, int]:
+        """Rows and checksum of all the task was given, refused ones too: what `count` finds when it is replayed."""
+        return self.rows + self.skipped + self.dead_lettered, (self.checksum + self._left_out) % CHECKSUMS
 
     def report(self, place: Place, **more: Any) -> TaskReport:
         """What has been sent, as Spark's commit message."""
@@ -150,12 +160,20 @@ class Task:
         options = self._options
         if options.on_row_error is OnRowError.FAIL:
             raise failure(rows, row, first, error) from error
+        self._left_out += digest(rows.slice(row, 1))
         if options.on_row_error is OnRowError.SKIP:
             self.skipped += 1
             return
         assert options.dead_letter_topic is not None
-        send_dead_letter(self._opened(), options.dead_letter_topic, rows, row, error, options.topic)
+        letter = send_dead_letter(self._opened(), options.dead_letter_topic, rows, row, error, options.topic)
+        self._letters.append(letter)
         self.dead_lettered += 1
+        self._settle_letters(MAX_OPEN_LETTERS)
+
+    def _settle_letters(self, open_ones: int) -> None:
+        """Wait for the oldest dead letters, until no more than `open_ones` are left."""
+        while len(self._letters) > open_ones:
+            self._letters.popleft().result()
 
     def _add(self, digest_of_some: int) -> None:
         self.checksum = (self.checksum + digest_of_some) % CHECKSUMS

@@ -8,14 +8,16 @@ driver must know then comes with the tasks' messages.
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
+from kafkabuf.errors import KafkaError
 from kafkabuf.spark import kept_report
-from kafkabuf.spark.options import Guarantee
+from kafkabuf.spark.options import Guarantee, LogReport, SinkOptions
 from kafkabuf.spark.report import TaskReport, WriteReport, task_reports
 from kafkabuf.spark.sink import ArrowSink
 
@@ -36,6 +38,7 @@ else:  # PySpark 4.0 takes a stream writer that is an Arrow writer too
 
 
 logger = logging.getLogger("kafkabuf.spark")
+_LEVELS = {LogReport.OFF: logging.WARNING, LogReport.BATCH: logging.INFO, LogReport.TASKS: logging.DEBUG}
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -44,16 +47,18 @@ class BatchWriter(DataSourceArrowWriter):
     At least once: a retried task sends its rows again, and what a failed job has sent stays in the topic.
     """
 
+    asks_always = True  # for brokers and topics, before each write; a stream need not, for each micro-batch
+
     def __init__(self, sink: ArrowSink) -> None:
         self.sink = sink
+        self.begun = False
         self.shared: SharedBatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spark pickles the writer just before it makes the tasks; more than once, but begins one transaction."""
-        if self.sink.options.guarantee is Guarantee.ATOMIC and self.shared is None:
-            from kafkabuf.spark import atomic
-
-            self.shared = atomic.begin(self.sink.options)
+        """Spark pickles the writer just before it makes the tasks; more than once, but one write is begun."""
+        if not self.begun:
+            self.shared = _begin(self.sink.options, again=self.asks_always)
+            self.begun = True
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
@@ -63,7 +68,7 @@ class BatchWriter(DataSourceArrowWriter):
         reports = task_reports(messages)
         if self.shared is not None:
             _commit_shared(self.sink, reports, None)
-        _tell(WriteReport.from_messages(messages))
+        _tell(WriteReport.from_messages(messages), reports, self.sink.options.log_report)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         _tell_abort(messages, taken_back=_abort_shared(self.sink, self.shared.transaction if self.shared else None))
@@ -72,8 +77,11 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(StreamArrowWriter):
     """One micro-batch of a `df.writeStream`."""
 
+    asks_always = False
+
     def __init__(self, sink: ArrowSink) -> None:
         self.sink = sink
+        self.begun = False
         self.shared: SharedBatch | None = None
 
     __getstate__ = BatchWriter.__getstate__
@@ -89,11 +97,31 @@ class StreamWriter(StreamArrowWriter):
             exactly_once.check_width(self.sink.options, reports, batchId)
         elif self.sink.options.guarantee is Guarantee.ATOMIC:
             _commit_shared(self.sink, reports, next((report.batch for report in reports), None))
-        _tell(WriteReport.from_messages(messages, batchId))
+        _tell(WriteReport.from_messages(messages, batchId), reports, self.sink.options.log_report)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         found = next((report.transaction for report in messages if isinstance(report, TaskReport)), None)
         _tell_abort(messages, taken_back=_abort_shared(self.sink, found))
+
+
+class NotBegunError(KafkaError, pickle.PicklingError):
+    """No task was made. A PicklingError, because Spark asks for the writer by pickling it: any other error that comes
+    of this it buries in one of its own."""
+
+
+def _begin(options: SinkOptions, *, again: bool) -> SharedBatch | None:
+    """What the driver does before the tasks. `again`: it looks for brokers and topics although it has before."""
+    try:
+        if options.guarantee is Guarantee.ATOMIC:
+            from kafkabuf.spark import atomic
+
+            return atomic.begin(options)
+        from kafkabuf.spark import reach
+
+        reach.check(options, again=again)
+    except KafkaError as error:
+        raise NotBegunError(str(error)) from None
+    return None
 
 
 def _commit_shared(sink: ArrowSink, reports: Sequence[TaskReport], batch: Batch | None) -> None:
@@ -117,12 +145,35 @@ def _abort_shared(sink: ArrowSink, transaction: SharedTransaction | None) -> boo
     return sink.options.guarantee is not Guarantee.AT_LEAST_ONCE
 
 
-def _tell(report: WriteReport) -> None:
+def _tell(report: WriteReport, tasks: Sequence[TaskReport], wanted: LogReport) -> None:
+    _make_audible(wanted)
+    for task in tasks:
+        logger.debug("%s", task)
     logger.info("%s", report)
     kept_report.keep(report)
 
 
+def _make_audible(wanted: LogReport) -> None:
+    """The driver's Python workers have no logging set up, and Python drops what is no warning then. So it goes where
+    Spark's own log goes by default, standard error; or wherever somebody has set logging up to go to."""
+    logger.setLevel(_LEVELS[wanted])
+    if not _is_heard():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S"))
+        logger.addHandler(handler)
+
+
+def _is_heard() -> bool:
+    at: logging.Logger | None = logger
+    while at is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in at.handlers):
+            return True
+        at = at.parent if at.propagate else None
+    return False
+
+
 def _tell_abort(messages: Sequence[WriterCommitMessage | None], *, taken_back: bool) -> None:
+    _make_audible(LogReport.BATCH)
     done = sum(message is not None for message in messages)
     stays = "readers with read_committed see no row twice" if taken_back else "which stay in the topic"
     logger.warning("the write failed: %d of %d tasks had sent all their rows, %s", done, len(messages), stays)
