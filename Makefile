@@ -16,10 +16,10 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build java demo demo-kafka test fuzz lint format bench bench-gate bench-accept lock clean
+.PHONY: help build java demo demo-kafka test test-spark-kills fuzz lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 # Each stamp is touched last, so that a step that was interrupted is done again.
 $(VENV)/.locked: requirements-build.lock requirements.lock tools/bootstrap.sh
@@ -54,6 +54,10 @@ demo-kafka: java build  ## The same against a real Apache Kafka (KAFKA_VERSION=4
 test: java build  ## Run the tests (ARGS go to pytest)
 	@$(BIN)/python -m tests.real_kafka --fetch
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
+	@$(BIN)/python -m tests.real_kafka --fetch
+	@$(BIN)/python -m tests.spark_kills $(ARGS)
 
 fuzz: build  ## Give the broker requests that are none, for FUZZ_SECONDS (60); what fails is left in build/fuzz
 	@$(BIN)/python -m tests.fuzz_requests --seconds $(FUZZ_SECONDS)
