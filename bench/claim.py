@@ -65,15 +65,17 @@ class Goal:
     bound: float
     other: str | None = None
     at_most: bool = False
+    above: str | None = None
+    """A case whose figure is taken off both first: what both must do, whoever does it."""
 
     def judge(self, results: Results) -> Verdict | None:
         """None where one of its cases has not been run."""
-        if self.case not in results or (self.other is not None and self.other not in results):
+        if any(name not in results for name in (self.case, self.other, self.above) if name):
             return None
         if self.other is None:
             figure = statistics.median(found[self.metric] for found in results[self.case])
         else:
-            figure = ratio(results, self.case, self.other, self.metric)
+            figure = ratio(results, self.case, self.other, self.metric, self.above)
         return Verdict(self, figure, figure <= self.bound if self.at_most else figure >= self.bound)
 
 
@@ -87,6 +89,7 @@ class Verdict:
     def line(self) -> str:
         sense = "<=" if self.goal.at_most else ">="
         against = f" x {self.goal.other}" if self.goal.other else ""
+        against += f", both above {self.goal.above}" if self.goal.above else ""
         return (
             f"{'met   ' if self.met else 'missed'} {self.goal.text}: {self.figure:.3g}{against}"
             f" (goal {sense} {self.goal.bound:.3g})"
@@ -120,7 +123,7 @@ class Claim:
             raise ValueError(f"{self.name}: two cases have the same name")
         named = {
             *map(self.baseline_of, cases),
-            *(name for goal in self.goals for name in (goal.case, goal.other) if name),
+            *(name for goal in self.goals for name in (goal.case, goal.other, goal.above) if name),
         }
         if unknown := named - cases:
             raise ValueError(f"{self.name}: no case is called {', '.join(sorted(unknown))}")
@@ -144,14 +147,17 @@ class Claim:
         return [case for case in self.cases if not names or case.name in wanted]
 
 
-def ratios(results: Results, case: str, other: str, metric: str) -> list[float]:
-    """`case` / `other`, round by round: what disturbs the machine for longer than a round disturbs both."""
-    return [_divide(ours[metric], theirs[metric]) for ours, theirs in zip(results[case], results[other], strict=True)]
+def ratios(results: Results, case: str, other: str, metric: str, above: str | None = None) -> list[float]:
+    """`case` / `other`, round by round: what disturbs the machine for longer than a round disturbs both. The figure of
+    `above` is taken off both."""
+    ours, theirs = ([found[metric] for found in results[name]] for name in (case, other))
+    base = [found[metric] for found in results[above]] if above else [0.0] * len(ours)
+    return [_divide(one - less, two - less) for one, two, less in zip(ours, theirs, base, strict=True)]
 
 
-def ratio(results: Results, case: str, other: str, metric: str) -> float:
+def ratio(results: Results, case: str, other: str, metric: str, above: str | None = None) -> float:
     """The median of the rounds' ratios."""
-    return statistics.median(ratios(results, case, other, metric))
+    return statistics.median(ratios(results, case, other, metric, above))
 
 
 def median(results: Results, case: str, metric: str) -> float:

@@ -68,6 +68,7 @@ def test_rounds_of_different_number_are_compared() -> None:
         (Goal("more", "ours", "rate", 2.01, "theirs"), 2, False),
         (Goal("half", "ours", "cost", 0.5, "theirs", at_most=True), 0.5, True),
         (Goal("less", "ours", "cost", 0.49, "theirs", at_most=True), 0.5, False),
+        (Goal("above", "ours", "rate", 3, "theirs", above="half"), 29 / 9, True),
         (Goal("alone", "ours", "rate", 8), 8, True),
         (Goal("alone, less", "ours", "rate", 7.9, at_most=True), 8, False),
     ],
@@ -90,6 +91,7 @@ def test_a_goal_is_judged_without_its_peer() -> None:
     [
         ({"goals": [Goal("x", "our", "rate", 1)]}, "no case is called our"),
         ({"goals": [Goal("x", "ours", "rates", 1)]}, "no metric is called rates"),
+        ({"goals": [Goal("x", "ours", "rate", 1, "theirs", above="one")]}, "no case is called one"),
         ({"baseline": "nobody"}, "no case is called nobody"),
         ({"cases": [Case("theirs", lambda job: {})] * 2}, "same name"),
     ],

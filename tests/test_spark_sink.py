@@ -207,7 +207,8 @@ def batches(count: int, rows: int = 3) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"value": pa.array([b"v"] * rows), "extra": pa.array([1] * rows)})
 
 
-SINK = ArrowSink(SinkOptions("t", (("bootstrap.servers", "localhost:9092"),)), ("value",))
+# With a batch.size the cluster need not be asked for a good one.
+SINK = ArrowSink(SinkOptions("t", (("batch.size", "16384"), ("bootstrap.servers", "localhost:9092"))), ("value",))
 
 
 def test_a_long_task_does_not_pile_up_reports(fake: FakeProducer) -> None:
@@ -246,7 +247,8 @@ def test_tasks_of_one_worker_share_a_producer_but_not_with_another_configuration
     SINK.send(batches(1))
     SINK.send(batches(1))
     assert len(workers._producers) == 1
-    ArrowSink(SinkOptions("t", (("bootstrap.servers", "other:9092"),)), ("value",)).send(batches(1))
+    other = (("batch.size", "16384"), ("bootstrap.servers", "other:9092"))
+    ArrowSink(SinkOptions("t", other), ("value",)).send(batches(1))
     assert len(workers._producers) == 2
     assert not fake.closed
 
@@ -410,7 +412,23 @@ def test_row_too_large_is_left_out_of_a_task_that_succeeds(spark_cluster: Embedd
     pieces = [pa.record_batch({"value": ["v"] * 10}), pa.record_batch({"value": ["a", "x" * 2_000, "b"]})]
     with pytest.raises(RecordTooLargeError, match=r"row 11 of this task .* row 1 .* up to 20\d\d bytes, .*\(2000\)"):
         ArrowSink(SinkOptions(topic, settings), ("value",)).send(iter(pieces))
-    assert settings not in {place[1] for place in workers._producers}
+    assert not [place for place in workers._producers if set(settings) <= set(place[1])]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expected"), [(1, 131072), (64, 131072), (65, 65536), (500, 16384), (100_000, 16384)]
+)
+def test_batches_are_large_where_the_pool_has_four_for_each_partition(partitions: int, expected: int) -> None:
+    assert workers.batch_size(32 << 20, partitions) == expected
+
+
+def test_users_batch_size_and_rows_that_name_their_topics_keep_kafkas(spark_cluster: EmbeddedCluster) -> None:
+    spark_cluster.create_topic("sized", partitions=200)
+    settings = (("bootstrap.servers", spark_cluster.bootstrap_servers),)
+    given = SinkOptions("sized", (("batch.size", "100"), *settings))
+    assert workers.sized(given) == given.producer
+    assert workers.sized(SinkOptions(None, settings)) == settings
+    assert workers.sized(SinkOptions("sized", settings)) == (("batch.size", "32768"), *settings)
 
 
 def test_slice_of_a_batch_sends_its_own_rows(spark_cluster: EmbeddedCluster, topic: str) -> None:
@@ -423,7 +441,6 @@ def test_slice_of_a_batch_sends_its_own_rows(spark_cluster: EmbeddedCluster, top
     )
     settings = (("bootstrap.servers", spark_cluster.bootstrap_servers),)
     report = ArrowSink(SinkOptions(topic, settings), ("value", "key")).send(iter([whole.slice(4, 9)]))
-    workers.discard(settings)
     assert report.rows == 9
     assert [(entry.topic, entry.first_offset, entry.last_offset, entry.rows) for entry in report.ranges] == [
         (topic, 0, 8, 9)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark import workers
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.place import Place
@@ -15,11 +16,18 @@ from kafkabuf.spark.task import Task
 
 def send(batches: Iterator[pa.RecordBatch], options: SinkOptions, columns: tuple[str, ...]) -> TaskReport:
     """See `ArrowSink.send`."""
-    task = Task(lambda: workers.producer_for(options.producer), options, columns)
+    settings = options.producer
+
+    def opened() -> KafkaProducer:
+        nonlocal settings
+        settings = workers.sized(options)
+        return workers.producer_for(settings)
+
+    task = Task(opened, options, columns)
     try:
         task.send_all(batches)
     except BaseException:
         # A retry in this process must not find this attempt's unsent rows in the buffer.
-        workers.discard(options.producer)
+        workers.discard(settings)
         raise
     return task.report(Place.here())

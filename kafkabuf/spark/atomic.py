@@ -26,7 +26,7 @@ from kafkabuf.spark.place import Batch, Place
 from kafkabuf.spark.reach import look
 from kafkabuf.spark.report import CHECKSUMS, TaskReport
 from kafkabuf.spark.task import Task
-from kafkabuf.spark.workers import give_up, transactional
+from kafkabuf.spark.workers import give_up, sized, transactional
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +106,7 @@ class _Joined:
     def producer(self) -> KafkaProducer:
         """The task's own, once it has joined."""
         if self._producer is None:
-            self._producer = transactional(self._options.producer, self._transaction.transactional_id)
+            self._producer = transactional(sized(self._options), self._transaction.transactional_id)
             join(self._producer, self._transaction)
         return self._producer
 

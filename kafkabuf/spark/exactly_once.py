@@ -26,7 +26,7 @@ from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.place import Batch, Place
 from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.task import Task, count
-from kafkabuf.spark.workers import give_up, transactional
+from kafkabuf.spark.workers import give_up, sized, transactional
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -36,7 +36,7 @@ def send(batches: Batches, options: SinkOptions, columns: tuple[str, ...]) -> Ta
     place = Place.here()
     batch = place.stream_batch()
     name = identity(options.marks()[0], place.partition)
-    producer = transactional(options.producer, name)
+    producer = transactional(sized(options), name)
     try:
         report = _send(producer, name, batches, options, columns, place, batch)
     except BaseException:
