@@ -122,9 +122,15 @@ class Query:
         return StreamWriter(self.sink)
 
     def task(
-        self, writer: Any, number: int, task: int, rows: list[pa.RecordBatch] | None = None, attempt: int = 0
+        self,
+        writer: Any,
+        number: int,
+        task: int,
+        rows: list[pa.RecordBatch] | None = None,
+        attempt: int = 0,
+        attempt_id: int = 0,
     ) -> TaskReport:
-        place = Place(task, attempt, Batch(number, self.query_id, self.run_id))
+        place = Place(task, attempt, Batch(number, self.query_id, self.run_id), attempt_id)
         self._monkeypatch.setattr(Place, "here", lambda: place)
         report = writer.write(iter(batch_of(number, task) if rows is None else rows))
         copy: TaskReport = pickle.loads(pickle.dumps(report))
@@ -350,6 +356,33 @@ def test_second_attempt_of_a_task_fails_the_write(whole: Query, cluster: Embedde
     writer = pickle.loads(pickle.dumps(whole.writer()))
     with pytest.raises(IllegalStateError, match=r"attempt 1 of task 0.*tried once.*spark.speculation"):
         whole.task(writer, 0, 0, attempt=1)
+
+
+@pytest.mark.parametrize("overtaken_by", [25, 50])
+def test_attempts_side_by_side_never_mix_their_rows(
+    whole: Query, cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch, overtaken_by: int
+) -> None:
+    """A stage that Spark runs again, for shuffle files that went with an executor, has another first attempt beside the
+    one that still runs. Where both looked before either wrote, equal sequence numbers would hide the second's rows."""
+    writer = pickle.loads(pickle.dumps(whole.writer()))
+    halves, look, send = batch_of(0, 0), atomic._Joined._look_at, KafkaProducer.send_arrow
+
+    def overtaken(joined: atomic._Joined, topics: set[str]) -> None:
+        look(joined, topics)
+        monkeypatch.setattr(atomic._Joined, "_look_at", look)
+        whole.task(writer, 0, 0, rows=halves[: overtaken_by // 25], attempt_id=7)
+
+    def sent(producer: KafkaProducer, *given: Any, **named: Any) -> Any:
+        report = send(producer, *given, **named)
+        producer.flush()
+        return report
+
+    monkeypatch.setattr(atomic._Joined, "_look_at", overtaken)
+    monkeypatch.setattr(KafkaProducer, "send_arrow", sent)
+    with pytest.raises(KafkaError):
+        whole.task(writer, 0, 0, rows=[halves[1], halves[0]], attempt_id=8)
+    monkeypatch.undo()
+    assert committed_values(cluster, topic) == Counter()
 
 
 def test_two_tasks_with_one_partition_are_refused(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:

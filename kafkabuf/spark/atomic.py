@@ -7,6 +7,12 @@ or ended by whoever initialises the transactional id next, and replayed. It need
 Sequence numbers count by partition and producer id: so each Kafka partition is written by one task, whose first attempt
 is its only one. A second attempt fails at once. What the tasks cannot see the driver checks before it commits: that no
 two of them wrote a partition, and that the cluster has in this transaction just what they reported.
+
+But a stage that Spark runs again, because shuffle files went with an executor, has another first attempt of a task,
+perhaps beside the former, which runs on. It finds the partition written and fails; or, where neither had written when
+both looked, it is told by sequence numbers: a task's first rows are a batch by themselves, their number another for each
+attempt. Leaders refuse the second of two that overlap without being equal. Equal ones they would take for one that is
+sent again, drop it, and say that all is well.
 """
 
 from __future__ import annotations
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
 
 _OFFSETS_TOPIC = "__consumer_offsets"
 _SEQUENCES = 2**31
+# A prime: attempts of one task are rarely this far apart, or a multiple of it.
+_HEADS = 251
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def send(
             "for what an earlier attempt wrote cannot be taken back alone. The whole write fails and can be repeated; "
             "set spark.speculation to false"
         )
-    joined = _Joined(options, shared.transaction)
+    joined = _Joined(options, shared.transaction, head=1 + place.attempt_id % _HEADS)
     task = Task(joined.producer, options, columns)
     try:
         task.send_all(joined.watch(batches))
@@ -94,11 +102,12 @@ def send(
 
 
 class _Joined:
-    """A task's part in the transaction. Nothing is opened for a task without rows."""
+    """A task's part in the transaction. Nothing is opened for a task without rows. Its first `head` rows go ahead."""
 
-    def __init__(self, options: SinkOptions, transaction: SharedTransaction) -> None:
+    def __init__(self, options: SinkOptions, transaction: SharedTransaction, head: int) -> None:
         self._options = options
         self._transaction = transaction
+        self._head = head
         self._producer: KafkaProducer | None = None
         self._topics: set[str] = set()
         self._written: set[TopicPartition] = set()  # in this transaction, before our first row
@@ -111,13 +120,21 @@ class _Joined:
         return self._producer
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; before rows of a topic are sent, who has written there is asked."""
-        for batch in batches:
+        """The batches, the first in two; before rows of a topic are sent, who has written there is asked."""
+        for batch in self._split(batches):
             if batch.num_rows:
                 topics = (
                     {self._options.topic} if self._options.topic else set(batch.column("topic").unique().to_pylist())
                 )
                 self._look_at({topic for topic in topics if topic} - self._topics)
+            yield batch
+
+    def _split(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows and self._head:
+                yield batch.slice(0, self._head)
+                self.producer().flush()
+                batch, self._head = batch.slice(self._head), 0
             yield batch
 
     def _look_at(self, topics: set[str]) -> None:

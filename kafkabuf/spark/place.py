@@ -24,11 +24,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Place:
-    """A task attempt: -1 outside of one. `batch` is None for what is no stream."""
+    """A task attempt: -1 outside of one. `batch` is None for what is no stream.
+
+    `attempt` counts those of a task, but from 0 again where Spark runs the stage again; `attempt_id` is another for
+    every attempt of the application.
+    """
 
     partition: int
     attempt: int
     batch: Batch | None
+    attempt_id: int = -1
 
     @classmethod
     def here(cls) -> Self:
@@ -41,7 +46,7 @@ class Place:
         batch = None
         if number is not None and query_id is not None:
             batch = Batch(int(number), query_id, context.getLocalProperty(_RUN_ID) or "")
-        return cls(context.partitionId(), context.attemptNumber(), batch)
+        return cls(context.partitionId(), context.attemptNumber(), batch, context.taskAttemptId())
 
     def stream_batch(self) -> Batch:
         """The micro-batch, in the tasks of a stream."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafkabuf.broker import EmbeddedCluster
 from tests.real_kafka import KAFKA_3_9, KAFKA_4, RealKafka
-from tests.spark_kills.job import STEPS
+from tests.spark_kills.job import STEPS, Job
 from tests.spark_kills.run import Broker, Outcome, at_each_step, at_random, plan_for
 from tests.spark_kills.supervisor import KillTestError
 
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000, help="with kills at random (default %(default)s)")
     parser.add_argument("--kills", type=int, default=20, help="at random (default %(default)s); 0: leave these out")
     parser.add_argument("--seed", type=int, default=1, help="of the random kills (default %(default)s)")
+    parser.add_argument("--master", default=Job.master, help="of the kills at each step (default %(default)s)")
     parser.add_argument("--folder", type=Path, help="keep what the tests wrote there (default: nothing is kept)")
     parser.add_argument("--no-steps", action="store_true", help="leave out the kills at each step")
     given = parser.parse_args()
@@ -62,7 +63,7 @@ def main() -> None:
 def _runs(broker: Broker, guarantee: str, given: argparse.Namespace) -> Iterator[tuple[str, Run]]:
     if not given.no_steps:
         plan = [kill for kill in plan_for(guarantee) if given.step is None or kill.step in given.step]
-        yield "kills at each step", lambda root: at_each_step(broker, root, guarantee, plan)
+        yield "kills at each step", lambda root: at_each_step(broker, root, guarantee, plan, master=given.master)
     if given.kills:
         rows, kills, seed = given.rows, given.kills, given.seed
         yield f"kills at random, seed {seed}", lambda root: at_random(broker, root, guarantee, rows, kills, seed)
