@@ -10,9 +10,9 @@ two of them wrote a partition, and that the cluster has in this transaction just
 
 But a stage that Spark runs again, because shuffle files went with an executor, has another first attempt of a task,
 perhaps beside the former, which runs on. It finds the partition written and fails; or, where neither had written when
-both looked, it is told by sequence numbers: a task's first rows are a batch by themselves, their number another for each
-attempt. Leaders refuse the second of two that overlap without being equal. Equal ones they would take for one that is
-sent again, drop it, and say that all is well.
+both looked, it is told by sequence numbers: a task's first rows are a batch by themselves, whose size is another for
+each attempt. Leaders refuse the second of two that overlap without being equal. Equal ones they would take for one that
+is sent again, drop it, and say that all is well.
 """
 
 from __future__ import annotations
