@@ -8,6 +8,7 @@ from bench.claim import Claim
 
 NAMES = (
     "send",
+    "aio",
     "arrow",
     "transactions",
     "latency",

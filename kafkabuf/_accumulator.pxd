@@ -67,7 +67,8 @@ cdef class AccumulatorCore:
     cdef Py_ssize_t scratch             # first of the slabs that the codec writes to, for as long as we are open
     cdef Py_ssize_t scratch_slabs       # 0: none
     cdef readonly double availability_timeout   # seconds after which a node that takes nothing is slow; 0: never
-    cdef public object sender_thread    # ident of the thread that must never wait for memory; None: there is none
+    cdef readonly dict impatient        # ident of a thread that must never wait for memory -> called instead with the
+    #                                     slabs needed, gives the first of a run that it holds, or raises
     # ---- guarded by the GIL
     cdef readonly set slow_nodes        # where no record without key and partition goes (KIP-794)
     cdef readonly dict waits_since      # node id -> when it first did not take what was ready for it

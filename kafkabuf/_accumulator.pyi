@@ -57,7 +57,7 @@ class AccumulatorCore:
     magic: int
     batch_size: int
     availability_timeout: float
-    sender_thread: int | None
+    impatient: dict[int, Callable[[int], int]]
     slow_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]
@@ -65,6 +65,7 @@ class AccumulatorCore:
     incomplete: OrderedDict[Batch, None]
     closed: bool
     barred: Callable[[], KafkaError] | None
+    def refuse_callback(self, n_slabs: int) -> int: ...
     def seal_all(self) -> None: ...
     def __init__(
         self,

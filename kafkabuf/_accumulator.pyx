@@ -145,6 +145,7 @@ cdef class AccumulatorCore:
         self.batch_size = batch_size
         self.availability_timeout = availability_timeout
         self.topics = {}
+        self.impatient = {}
         self.waits_since = {}
         self.slow_nodes = set()
         self.active = OrderedDict()
@@ -163,11 +164,8 @@ cdef class AccumulatorCore:
                                       f"buffer.memory ({self.pool.total}) holds")
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
-            if get_ident() == self.sender_thread:
-                raise self.pool.no_memory(
-                    f"buffer.memory ({self.pool.total} bytes) is full, and a callback's send() cannot wait: memory is "
-                    "freed by the thread that runs the callbacks. Send from another thread, or raise buffer.memory")
-            slab = self.pool.wait_allocate(n_slabs, deadline)
+            instead = self.impatient.get(get_ident())
+            slab = self.pool.wait_allocate(n_slabs, deadline) if instead is None else instead(n_slabs)
             # The GIL was free meanwhile. Whoever opened a batch here in that time has room for this record too, or not.
             if queue.open is not None:
                 if has_room(&queue.open.builder, r):
@@ -175,6 +173,12 @@ cdef class AccumulatorCore:
                     return queue.open
                 queue.seal()
         return self.new_batch(queue, slab, n_slabs)
+
+    def refuse_callback(self, n_slabs):
+        """The Sender's entry among the `impatient`."""
+        raise self.pool.no_memory(
+            f"buffer.memory ({self.pool.total} bytes) is full, and a callback's send() cannot wait: memory is freed by "
+            "the thread that runs the callbacks. Send from another thread, or raise buffer.memory")
 
     cdef int require_open(self) except -1:
         if self.closed:

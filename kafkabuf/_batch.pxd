@@ -65,7 +65,7 @@ cdef class Batch:
     cdef dict record_errors                 # place: error, of records that the broker found at fault; None: all share
     cdef object others                      # `error`; this is what the records not named failed with
     cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
-    cdef list sleepers                      # (lock, RecordFuture or None) of threads that wait for the end, or None
+    cdef list sleepers                      # (lock, RecordFuture or None) of those who wait for the end, or None
 
     cdef bint owns_slab(self) noexcept
     cdef int close(self) except -1

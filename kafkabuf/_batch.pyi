@@ -1,10 +1,13 @@
 from collections.abc import Callable, MutableMapping
-from typing import final
+from typing import Protocol, final
 
 from kafkabuf._pool import BufferPool
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
 from kafkabuf.record_metadata import RecordMetadata
+
+class Releasable(Protocol):
+    def release(self) -> object: ...
 
 @final
 class Batch:
@@ -56,6 +59,7 @@ class Batch:
     def fail(
         self, error: KafkaError, record_errors: dict[int, KafkaError] | None = None, others: KafkaError | None = None
     ) -> bool: ...
+    def add_sleeper(self, lock: Releasable, future: RecordFuture | None = None) -> bool: ...
     def wait(self, timeout: float | None = None, clock: Clock = ..., future: RecordFuture | None = None) -> bool: ...
 
 @final

@@ -227,16 +227,9 @@ cdef class Batch:
             return True
         lock = threading.Lock()
         lock.acquire()
-        sleeper = (lock, future)
-        fresh = []
-        # Making an object may let another thread run, as the garbage collector may. From this look to the append no
-        # object is made.
-        part = self if future is None else future.part()
-        if part.settled:
+        if not self.add_sleeper(lock, future):
             return True
-        if part.sleepers is None:
-            part.sleepers = fresh
-        part.sleepers.append(sleeper)
+        sleeper = (lock, future)
         try:
             if clock.wait(lock, timeout):
                 return True
@@ -245,6 +238,24 @@ cdef class Batch:
             if part.sleepers is not None and sleeper in part.sleepers:
                 part.sleepers.remove(sleeper)
         return bool(part.settled)
+
+    def add_sleeper(self, lock, RecordFuture future=None):
+        """Have `lock.release()` called at the end, after the callbacks; False where the end has come.
+
+        With a `future` of the batch, at the end of its record. The thread that brings the end calls: it must not raise.
+        """
+        cdef Batch part
+        sleeper = (lock, future)
+        fresh = []
+        # Making an object may let another thread run, as the garbage collector may. From this look to the append no
+        # object is made.
+        part = self if future is None else future.part()
+        if part.settled:
+            return False
+        if part.sleepers is None:
+            part.sleepers = fresh
+        part.sleepers.append(sleeper)
+        return True
 
     cdef int add_callback(self, callback, RecordFuture future) except -1:
         """Call `callback(metadata, error)` at the end, or now where the end has come."""

@@ -376,6 +376,12 @@ cdef class Slab:
         """Return the run. BufferError while memoryviews read it; ValueError if it is not this handle's any more."""
         self.require(self.give_back())
 
+    def detach(self):
+        """The index of the run's first slab, which is the caller's from here on: this handle holds nothing any more."""
+        self.require(self.validity())
+        self.held = False
+        return self.first
+
     @property
     def address(self):
         """Where the run's first byte is in this process."""

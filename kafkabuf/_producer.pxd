@@ -22,13 +22,13 @@ cdef class ProducerCore:
     cdef object key_serializer, value_serializer    # called with (data), or None
     cdef bint key_by_topic, value_by_topic          # called with (topic, headers, data) instead
     cdef object partitioner             # callable(topic, key, value, partitions), or None
-    cdef object interceptors            # interceptors.Interceptors, or None
+    cdef readonly object interceptors   # interceptors.Interceptors, or None
     cdef int64_t max_request_size
     cdef double max_block               # seconds
     cdef bint ignore_keys               # partitioner.ignore.keys
     # ---- guarded by the GIL
     cdef bint closing
-    cdef bint detour                    # send() has more to ask than the short way does: what is above, or `closing`
+    cdef readonly bint detour           # send() has more to ask than the short way does: what is above, or `closing`
     cdef str closed_because             # what a call after that is told
     cdef object last_name               # the topic of the send() before, by identity
     cdef TopicQueues last_topic

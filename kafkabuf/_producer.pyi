@@ -7,15 +7,21 @@ from kafkabuf._buffers import Headers
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import KafkaError
+from kafkabuf.interceptors import Interceptors
 from kafkabuf.record_metadata import RecordMetadata
 
 class ProducerCore:
     accumulator: AccumulatorCore
     records_sent: int
+    detour: bool
+    interceptors: Interceptors | None
     def _open(self, accumulator: AccumulatorCore, config: ProducerConfig, clock: Clock) -> None: ...
     def _begin_close(self, because: str = ...) -> None: ...
     def check_open(self) -> int:
         """Raises ClosedError unless records can be sent."""
+    def prepare(
+        self, topic: str, key: Any, value: Any, headers: Headers | None, partition: int | None
+    ) -> tuple[Any, Any, Headers | None, int | None]: ...
     def send(
         self,
         topic: str,

@@ -138,6 +138,11 @@ cdef class ProducerCore:
 
     # ---- what the user has configured --------------------------------------------------------------------------------
 
+    def prepare(self, topic, key, value, headers, partition):
+        """What send() would queue of these: (key, value, headers, partition), for who makes its other steps himself."""
+        cdef double waited = 0
+        return self.prepared(self.topic_of(topic, &waited), key, value, headers, partition)
+
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition):
         if self.key_by_topic or self.value_by_topic:
             headers = pairs_of(headers)  # a list, to which a serializer may add

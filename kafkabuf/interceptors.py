@@ -82,7 +82,7 @@ class Interceptors:
             except Exception:
                 log.warning("%r.on_acknowledgement raised for a record of %r", one, metadata.topic, exc_info=True)
 
-    def on_send_error(self, record: ProducerRecord, error: Exception) -> None:
+    def on_send_error(self, record: ProducerRecord, error: BaseException) -> None:
         """send() raised: the record has no batch that would tell."""
         partition = -1 if record.partition is None else record.partition
         self.on_acknowledgement(RecordMetadata(record.topic, partition, -1, -1, -1, -1), error)

@@ -57,13 +57,7 @@ class KafkaProducer(ProducerCore):
         clock: Clock | None = None,
         **settings: Any,
     ) -> None:
-        if isinstance(config, ProducerConfig):
-            settings = config.given() | settings
-            config = None
-        if config is not None and not isinstance(config, Mapping):
-            # Not what it says: it may hold a password.
-            raise ConfigError(f"settings are a mapping or keywords, found {type(config).__name__}")
-        self.config = ProducerConfig.from_mapping(config or {}, settings)
+        self.config = config_of(config, settings)
         self._disowned = False
         c = self.config
         self._users = (*c.interceptor_classes, c.key_serializer, c.value_serializer, c.partitioner_class)
@@ -80,7 +74,8 @@ class KafkaProducer(ProducerCore):
         self._finalizer = weakref.finalize(self, self._running.abandon)
         self._finalizer.atexit = False  # then all producers end together
         self._running.start(self)
-        accumulator.sender_thread = self._thread.ident
+        assert self._thread.ident is not None
+        accumulator.impatient[self._thread.ident] = accumulator.refuse_callback
 
     def _disown(self) -> None:
         """In a forked child: the Sender's thread is not here, and its sockets are the parent's."""
@@ -95,13 +90,16 @@ class KafkaProducer(ProducerCore):
 
     def partitions_for(self, topic: str) -> TopicInfo:
         """The topic's partitions and their leaders, asked for if need be, within `max.block.ms`."""
+        return self._topic_info(topic, self.config.max_block_ms / 1000)
+
+    def _topic_info(self, topic: str, timeout: float) -> TopicInfo:
         self.check_open()
         if not is_legal_topic(topic):
             raise InvalidTopicError(f"{topic!r} is no topic's name: {TOPIC_RULE}")
         if self._in_sender_thread():
             return self._known_topic(topic)
         with self._metrics.timed("metadata-wait"):
-            return self._metadata.await_topic(topic, self.config.max_block_ms / 1000)
+            return self._metadata.await_topic(topic, timeout)
 
     def _known_topic(self, name: str) -> TopicInfo:
         """In a callback, which must not wait for metadata: its own thread would fetch it."""
@@ -117,9 +115,9 @@ class KafkaProducer(ProducerCore):
         """Whether this is a callback: what it waited for in vain would never come."""
         return threading.current_thread() is self._thread
 
-    def _await_topic(self, name: str) -> TopicQueues:
-        """For send(): the queues of a topic not used before."""
-        info = self.partitions_for(name)
+    def _await_topic(self, name: str, timeout: float | None = None) -> TopicQueues:
+        """For send(): the queues of a topic not used before; `timeout` is not to be had of `max.block.ms` alone."""
+        info = self._topic_info(name, self.config.max_block_ms / 1000 if timeout is None else timeout)
         return self._accumulator.topic_queues(name, info.leaders, info.leader_epochs)
 
     def _await_partition(self, name: str, partition: int, timeout: float) -> None:
@@ -311,6 +309,17 @@ class KafkaProducer(ProducerCore):
     def metrics(self) -> dict[str, dict[str, float]]:
         """{group: {name: value}} under Java's names, as of now: see metrics.py. Costs nothing until it is asked."""
         return self._metrics.snapshot()
+
+
+def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[str, Any]) -> ProducerConfig:
+    """What a producer was given, both ways of naming settings together."""
+    if isinstance(config, ProducerConfig):
+        settings = config.given() | settings
+        config = None
+    if config is not None and not isinstance(config, Mapping):
+        # Not what it says: it may hold a password.
+        raise ConfigError(f"settings are a mapping or keywords, found {type(config).__name__}")
+    return ProducerConfig.from_mapping(config or {}, settings)
 
 
 def _check_timeout(timeout: float | None) -> None:

@@ -83,6 +83,21 @@ def test_record_sent_while_the_batch_is_claimed_is_written_into_it() -> None:
     assert_whole(rig.pool)
 
 
+def test_bytes_of_a_batch_that_is_not_the_last_any_more_count_for_nothing() -> None:
+    """They would let the sticky partition have more than its share (KIP-794)."""
+    clock = HookClock()
+    rig = Rig(leaders=(1, 1), clock=clock, linger_ms=10_000)
+    between_claims(rig, clock, lambda: rig.send(b"between", partition=0))
+    rig.producer.send_arrow(rows_of([0, 1, 0, 0]), TOPIC)
+    queue = rig.queue(0)
+    claimed, last = queue.batches
+    assert claimed.closed
+    assert not last.closed
+    assert queue.filled == claimed.size
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
 def test_batch_that_expires_while_claimed_gives_its_slab_away() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0, request_timeout_ms=100, delivery_timeout_ms=1_000)

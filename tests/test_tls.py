@@ -301,6 +301,25 @@ def test_frame_is_written_while_ciphertext_is_left(pair: tuple[Poller, TlsConnec
     reader.join(PATIENCE)
 
 
+def test_everything_that_is_queued_is_encrypted_at_once(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
+    """What is encrypted lies in memory of its own, beside buffer.memory, and cannot be taken back."""
+    poller, connection, theirs = pair
+    frames = [frame_of(b"x" * 200_000) for _ in range(30)]
+    for frame in frames:
+        connection.send(frame)
+        poller.poll(0)
+    # A stretch of 256 KiB is begun as long as less than that waits for the socket; TLS adds some bytes to each record.
+    assert 0 < connection.unsent < 600_000
+    received: list[int] = []
+    reader = threading.Thread(target=lambda: received.append(len(read_exactly(theirs, 6_000_000))))
+    reader.start()
+    until(poller, lambda: connection.queued == 0)
+    reader.join(PATIENCE)
+    assert received == [6_000_000]
+    assert connection.unsent == 0
+    assert all(frame.written for frame in frames)
+
+
 def test_slab_is_read_after_its_frame_was_written(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
     received = bytearray()

@@ -78,6 +78,7 @@ LAYERS = (
         "spark",
         "cli",
         "aio",
+        "aio_futures",
         "testing",
         "metric_names",
         "prometheus",

@@ -15,7 +15,7 @@ cdef class TlsConnection(Connection):
     cdef object incoming            # ssl.MemoryBIO of ciphertext from the socket
     cdef object outgoing            # and for it
     cdef object shipped             # deque of ciphertext frames not out yet; each owns the frames that end in it
-    cdef Py_ssize_t unsent          # bytes of these, at most
+    cdef readonly Py_ssize_t unsent  # bytes of these, at most
     cdef bint heard                 # the peer has said something over the finished handshake
 
     cdef int shake_hands(self) except -1

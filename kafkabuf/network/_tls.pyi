@@ -9,4 +9,5 @@ class TlsConnection(Connection):
     nothing is copied but spans shorter than 4 KiB, which are encrypted together.
     """
 
+    unsent: int
     def __init__(self, context: ssl.SSLContext, host: str) -> None: ...
