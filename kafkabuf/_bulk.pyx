@@ -13,7 +13,7 @@ from kafkabuf._producer cimport ProducerCore
 from kafkabuf._records cimport has_room, size_upper_bound
 
 from kafkabuf.errors import (
-    InvalidPartitionsError, InvalidTimestampError, RecordTooLargeError, SerializationError,
+    InvalidPartitionsError, InvalidTimestampError, NullHeaderKeyError, RecordTooLargeError, SerializationError,
 )
 
 cdef Py_ssize_t FOLD_AT = 256
@@ -119,7 +119,7 @@ cdef class Walker:
         if stop == BAD_TIMESTAMP:
             raise InvalidTimestampError(f"row {row}: a record's timestamp lies between 0 (1970) and 2^63 - 1 ms")
         if stop == BAD_HEADERS and self.magic >= 2:
-            raise SerializationError(f"row {row}: a header has no key, and Kafka takes none without")
+            raise NullHeaderKeyError(f"row {row}: a header has no key, and Kafka takes none without")
         if stop == BAD_HEADERS:
             raise SerializationError(f"row {row}: record.magic is 1, and that format has no headers")
         raise MemoryError(f"row {row}: no memory for its headers")

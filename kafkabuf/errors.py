@@ -86,6 +86,10 @@ class SerializationError(KafkaError, TypeError):
     """A key, value or header cannot become bytes: give a bytes-like object or configure a serializer."""
 
 
+class NullHeaderKeyError(SerializationError):
+    """A row of Arrow data has a header without a key, which Kafka does not have; the other rows may be sent."""
+
+
 class NetworkError(InvalidMetadataError):
     """A connection failed or was closed before the answer came."""
 

@@ -13,6 +13,7 @@ from kafkabuf.errors import (
     InvalidTimestampError,
     InvalidTopicError,
     KafkaError,
+    NullHeaderKeyError,
     RecordTooLargeError,
 )
 from kafkabuf.producer import KafkaProducer
@@ -23,6 +24,7 @@ OF_A_ROW = (
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTopicError,
+    NullHeaderKeyError,
     RecordTooLargeError,
 )
 _SHOWN = 40
@@ -58,7 +60,8 @@ def send_dead_letter(
     value = _bytes(batch, "value", row)
     headers: list[tuple[str, bytes | None]] = []
     if "headers" in batch.schema.names:
-        headers += [(item["key"], item["value"]) for item in batch.column("headers")[row].as_py() or () if item["key"]]
+        pairs = batch.column("headers")[row].as_py() or ()
+        headers += [(item["key"], item["value"]) for item in pairs if item["key"] is not None]
     headers += [
         ("kafkabuf.error", type(error).__name__.encode()),
         ("kafkabuf.reason", str(error).encode()),

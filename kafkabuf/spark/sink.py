@@ -34,11 +34,7 @@ class ArrowSink:
         try:
             return self._send(batches, shared)
         except KafkaError as error:
-            # Spark prints the whole traceback: the user's advice stands at its end, and our frames say nothing to him.
-            logger.debug("the task failed", exc_info=True)
-            for note in _advice(error, self.options):
-                error.add_note(note)
-            raise error.with_traceback(None) from None
+            raise told(error, self.options) from None
 
     def _send(self, batches: Iterator[pa.RecordBatch], shared: SharedBatch | None) -> TaskReport:
         # Loads the extensions: only where rows are sent, and before the first batch is asked for, while Spark makes it.
@@ -56,9 +52,17 @@ class ArrowSink:
         return atomic.send(batches, self.options, self.columns, shared)
 
 
+def told(error: KafkaError, options: SinkOptions) -> KafkaError:
+    """The error, with an end that says what to do, and without our frames: Spark prints it whole, and to a user."""
+    logger.debug("failed", exc_info=error)
+    for note in _advice(error, options):
+        error.add_note(note)
+    return error.with_traceback(None)
+
+
 def _advice(error: KafkaError, options: SinkOptions) -> Iterator[str]:
     if isinstance(error, UnknownTopicOrPartitionError):
         yield "Create the topic, or correct its name."
     elif isinstance(error, TimeoutError | NetworkError):
         servers = dict(options.producer)["bootstrap.servers"]
-        yield f"See that Kafka runs at {servers}, can be reached by the executors, and is not overloaded."
+        yield f"See that Kafka runs at {servers}, can be reached from here, and is not overloaded."

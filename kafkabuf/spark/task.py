@@ -165,7 +165,10 @@ class Task:
             self.skipped += 1
             return
         assert options.dead_letter_topic is not None
-        letter = send_dead_letter(self._opened(), options.dead_letter_topic, rows, row, error, options.topic)
+        try:
+            letter = send_dead_letter(self._opened(), options.dead_letter_topic, rows, row, error, options.topic)
+        except OF_A_ROW as refused:
+            raise _undeliverable(refused) from None
         self._letters.append(letter)
         self.dead_lettered += 1
         self._settle_letters(MAX_OPEN_LETTERS)
@@ -173,10 +176,18 @@ class Task:
     def _settle_letters(self, open_ones: int) -> None:
         """Wait for the oldest dead letters, until no more than `open_ones` are left."""
         while len(self._letters) > open_ones:
-            self._letters.popleft().result()
+            error = self._letters.popleft().exception()
+            if error is not None:
+                raise _undeliverable(error)
 
     def _add(self, digest_of_some: int) -> None:
         self.checksum = (self.checksum + digest_of_some) % CHECKSUMS
+
+
+def _undeliverable(error: KafkaError) -> KafkaError:
+    return type(error)(
+        f"a dead letter cannot be sent either: {error}. Make room for it in 'deadLetterTopic', or 'skip'"
+    )
 
 
 def count(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> tuple[int, int]:

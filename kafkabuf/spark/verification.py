@@ -40,11 +40,13 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
             bootstrap.servers is needed.
         timeout: seconds for all of it.
 
-    Raises KafkaError where rows are missing or differ, TimeoutError where they cannot be read in time. Needs
-    confluent-kafka.
+    Raises KafkaError where rows are missing or differ, or offsets are not known (acks=0); TimeoutError where they
+    cannot be read in time. Needs confluent-kafka.
     """
     rows = checksum = 0
     deadline = time.monotonic() + timeout
+    if any(entry.first_offset < 0 for entry in report.ranges):
+        raise KafkaError("the report has no offsets, since with acks=0 brokers do not tell them: nothing can be proven")
     for entry in report.ranges:
         found, digested = _read(entry, options, deadline)
         if found < entry.rows:

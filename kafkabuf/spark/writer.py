@@ -19,7 +19,7 @@ from kafkabuf.errors import KafkaError
 from kafkabuf.spark import kept_report
 from kafkabuf.spark.options import Guarantee, LogReport, SinkOptions
 from kafkabuf.spark.report import TaskReport, WriteReport, task_reports
-from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.sink import ArrowSink, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,9 +92,7 @@ class StreamWriter(StreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         reports = task_reports(messages)
         if self.sink.options.guarantee is Guarantee.EXACTLY_ONCE:
-            from kafkabuf.spark import exactly_once
-
-            exactly_once.check_width(self.sink.options, reports, batchId)
+            _check_width(self.sink, reports, batchId)
         elif self.sink.options.guarantee is Guarantee.ATOMIC:
             _commit_shared(self.sink, reports, next((report.batch for report in reports), None))
         _tell(WriteReport.from_messages(messages, batchId), reports, self.sink.options.log_report)
@@ -129,8 +127,20 @@ def _commit_shared(sink: ArrowSink, reports: Sequence[TaskReport], batch: Batch 
     from kafkabuf.spark import atomic
 
     transaction = next((report.transaction for report in reports if report.transaction is not None), None)
-    if transaction is not None:
-        atomic.commit(sink.options, reports, transaction, batch)
+    try:
+        if transaction is not None:
+            atomic.commit(sink.options, reports, transaction, batch)
+    except KafkaError as error:
+        raise told(error, sink.options) from None
+
+
+def _check_width(sink: ArrowSink, reports: Sequence[TaskReport], batch: int) -> None:
+    from kafkabuf.spark import exactly_once
+
+    try:
+        exactly_once.check_width(sink.options, reports, batch)
+    except KafkaError as error:
+        raise told(error, sink.options) from None
 
 
 def _abort_shared(sink: ArrowSink, transaction: SharedTransaction | None) -> bool:
