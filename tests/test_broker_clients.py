@@ -180,7 +180,7 @@ def fill(cluster: EmbeddedCluster, topic: str, partitions: int, each: int) -> se
     return {(partition, began[partition] + n) for partition in range(partitions) for n in range(each)}
 
 
-def confluent_member(cluster: EmbeddedCluster, group: str, topic: str) -> confluent_kafka.Consumer:
+def confluent_member(cluster: EmbeddedCluster, group: str, topic: str, **listeners: Any) -> confluent_kafka.Consumer:
     config = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
@@ -189,31 +189,33 @@ def confluent_member(cluster: EmbeddedCluster, group: str, topic: str) -> conflu
         "heartbeat.interval.ms": 100,
     }
     consumer = confluent_kafka.Consumer(config)
-    consumer.subscribe([topic])
+    consumer.subscribe([topic], **listeners)
     return consumer
 
 
 def test_two_confluent_members_read_a_record_twice_or_never(cluster: EmbeddedCluster) -> None:
     expected = fill(cluster, "shared-c", 4, 50)
-    one, two = (confluent_member(cluster, "gc", "shared-c") for _ in range(2))
-    seen: list[tuple[int, int]] = []
+    # Nothing is committed: what was read before an assignment comes again, and does not count. Seeking back would be
+    # refused (_STATE) until librdkafka knows what was committed, which on a busy machine takes a while.
+    seen: list[list[tuple[int, int]]] = [[], []]
+    one, two = (
+        confluent_member(cluster, "gc", "shared-c", on_assign=lambda *_, mine=mine: mine.clear()) for mine in seen
+    )
     deadline = time.monotonic() + 30
     while not (len(one.assignment()) == len(two.assignment()) == 2) and time.monotonic() < deadline:
-        # Nothing has been committed: what was read before the rebalance comes again, so it does not count.
-        one.poll(0.05)
-        two.poll(0.05)
+        for member, mine in ((one, seen[0]), (two, seen[1])):
+            if (record := member.poll(0.05)) is not None:
+                assert record.error() is None, record.error()
+                mine.append((record.partition() or 0, record.offset() or 0))
     owned = [{part.partition for part in member.assignment()} for member in (one, two)]
     assert owned[0] | owned[1] == {0, 1, 2, 3}
     assert not owned[0] & owned[1]
-    for member, partitions in ((one, owned[0]), (two, owned[1])):
-        for partition in partitions:
-            member.seek(confluent_kafka.TopicPartition("shared-c", partition, 0))
-    drain_confluent(one, seen, lambda: len(set(seen)) >= 100)
-    drain_confluent(two, seen, lambda: len(set(seen)) >= 200)
-    assert set(seen) == expected
+    drain_confluent(one, seen[0], lambda: len(seen[0]) >= 100)
+    drain_confluent(two, seen[1], lambda: len(seen[1]) >= 100)
+    assert sorted(seen[0] + seen[1]) == sorted(expected)
     two.close()
     rest = fill(cluster, "shared-c", 4, 5)
-    drain_confluent(one, seen, lambda: rest <= set(seen))
+    drain_confluent(one, seen[0], lambda: rest <= set(seen[0]))
     one.close()
 
 
