@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from tests.jars import resolve_kafka
 from tests.real_cluster import RealCluster
-from tests.real_kafka import KAFKA_3_9, KAFKA_4, RealKafka
+from tests.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka
 
 # Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -28,7 +28,7 @@ def _running(version: str, request: pytest.FixtureRequest) -> Iterator[RealKafka
     assert isinstance(capture, CaptureManager)
     with capture.global_and_fixture_disabled():  # the first run downloads for a minute: let its progress be seen
         resolve_kafka(version)
-    with RealKafka(version) as kafka:
+    with RealKafka(version, jvm_options=TEST_JVM) as kafka:
         yield kafka
 
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, TopicPartition
 
 from tests.jars import resolve_kafka
-from tests.real_kafka import KAFKA_4, RealKafka, RealKafkaError, admin_client, create_topic, free_ports
+from tests.real_kafka import KAFKA_4, TEST_JVM, RealKafka, RealKafkaError, admin_client, create_topic, free_ports
 
 _HOST = "127.0.0.1"
 _PATIENCE = 60.0
@@ -51,6 +51,7 @@ class RealCluster:
                 version,
                 options={**_OPTIONS, "node.id": str(number), "controller.quorum.voters": voters},
                 heap=heap,
+                jvm_options=TEST_JVM,
             )
             for number in self._ports
         }

@@ -46,6 +46,9 @@ _ADMIN_TIMEOUT = 30.0
 # For the short-lived tools: start quickly rather than run fast.
 TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
+# For servers of tests, of which most live for seconds: the optimizing compiler would never earn what it costs.
+TEST_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
 # One node, small: internal topics of one partition, no waiting for more group members, no 128 MiB for the log cleaner.
 _DEFAULTS = {
     "process.roles": "broker,controller",

@@ -24,7 +24,7 @@ from kafkabuf.errors import (
 )
 from tests.consumers import READERS, read_with_confluent, read_with_kafka_python
 from tests.pool_support import assert_whole
-from tests.real_kafka import KAFKA_4, RealKafka
+from tests.real_kafka import KAFKA_4, TEST_JVM, RealKafka
 from tests.record_support import SampleRecord
 
 PATIENCE = 30.0
@@ -308,7 +308,7 @@ def test_small_buffer_stops_for_ever(kafka: RealKafka, make_producer: MakeProduc
 
 @pytest.fixture(scope="module")
 def strict_kafka() -> Iterator[RealKafka]:
-    with RealKafka(KAFKA_4, options={"auto.create.topics.enable": "false"}) as server:
+    with RealKafka(KAFKA_4, options={"auto.create.topics.enable": "false"}, jvm_options=TEST_JVM) as server:
         yield server
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from tests import jars, real_kafka
 from tests.jars import JarsUnavailableError, Module
-from tests.real_kafka import RealKafka, RealKafkaError
+from tests.real_kafka import TEST_JVM, RealKafka, RealKafkaError
 
 
 def _produce_v2(kafka: RealKafka, topic: str, value: bytes) -> tuple[int, int]:
@@ -80,7 +80,7 @@ def test_server_that_dies_takes_its_log_with_it(monkeypatch: pytest.MonkeyPatch)
         free = real_kafka.free_ports(1)[0]
         monkeypatch.setattr(real_kafka, "free_ports", lambda count: [port, free])
         monkeypatch.setattr(real_kafka, "_START_ATTEMPTS", 1)
-        kafka = RealKafka()
+        kafka = RealKafka(jvm_options=TEST_JVM)
         with pytest.raises(RealKafkaError, match=rf"(?s)while starting.*127\.0\.0\.1:{port}.*BindException"):
             kafka.start()
     with pytest.raises(RealKafkaError, match="not started"):
@@ -92,7 +92,7 @@ def test_port_taken_meanwhile_fails_the_start(monkeypatch: pytest.MonkeyPatch) -
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         answers = [[occupied.getsockname()[1], free_ports(1)[0]], free_ports(2)]
         monkeypatch.setattr(real_kafka, "free_ports", lambda count: answers.pop(0))
-        with RealKafka() as kafka:
+        with RealKafka(jvm_options=TEST_JVM) as kafka:
             folder = kafka.folder
             assert answers == []
             assert kafka.log_dir.is_dir()
@@ -101,7 +101,7 @@ def test_port_taken_meanwhile_fails_the_start(monkeypatch: pytest.MonkeyPatch) -
 
 def test_wrong_server_property_goes_unnoticed() -> None:
     with pytest.raises(RealKafkaError, match=r"(?s)StorageTool format.*num\.partitions"):
-        RealKafka(options={"num.partitions": "many"}).start()
+        RealKafka(options={"num.partitions": "many"}, jvm_options=TEST_JVM).start()
 
 
 @pytest.fixture
