@@ -16,7 +16,8 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build java demo demo-kafka test test-spark-kills fuzz lint format bench bench-gate bench-accept lock clean
+.PHONY: help build java demo demo-kafka test test-spark-kills test-spark-versions fuzz lint format
+.PHONY: bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -53,11 +54,16 @@ demo-kafka: java build  ## The same against a real Apache Kafka (KAFKA_VERSION=4
 
 test: java build  ## Run the tests (ARGS go to pytest)
 	@$(BIN)/python -m tests.real_kafka --fetch
+	@$(BIN)/python -m tests.spark_versions --fetch
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m tests.real_kafka --fetch
 	@$(BIN)/python -m tests.spark_kills $(ARGS)
+
+test-spark-versions: java build  ## Run Spark's tests under the oldest PySpark we take and the newest (ARGS go to pytest)
+	@$(BIN)/python -m tests.spark_versions \
+		tests/test_spark_sink.py tests/test_spark_stream.py tests/test_spark_clusters.py $(ARGS)
 
 fuzz: build  ## Give the broker requests that are none, for FUZZ_SECONDS (60); what fails is left in build/fuzz
 	@$(BIN)/python -m tests.fuzz_requests --seconds $(FUZZ_SECONDS)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,13 +102,18 @@ def resolve_spark_kafka_jars() -> list[str]:
 
 def resolve(name: str, modules: list[Module]) -> Path:
     """The cached folder `name` with the jars of `modules`, fetched if it is not there yet."""
+    return cached(name, lambda part: _fetch(name, modules, part))
+
+
+def cached(name: str, fill: Callable[[Path], None]) -> Path:
+    """The cached folder `name`; where it is not there yet, `fill` is given an empty one to put its files into."""
     folder = cache_dir() / name
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.parent / ".lock"):
-        if not folder.is_dir():  # another process may have fetched it while this one waited
-            _fetch(folder, modules)
+        if not folder.is_dir():  # another process may have made it while this one waited
+            _make(folder, fill)
     return folder
 
 
@@ -119,28 +124,32 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(folder: Path, modules: list[Module]) -> None:
+def _make(folder: Path, fill: Callable[[Path], None]) -> None:
     """Holds: the cache's file lock."""
     for abandoned in folder.parent.glob(".part-*"):  # by a process that was killed: nobody else can be writing now
         shutil.rmtree(abandoned, ignore_errors=True)
     part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
     try:
-        started = time.monotonic()
-        for attempt in range(1, ATTEMPTS + 1):
-            output = _run_ivy(folder.name, modules, part)
-            if output is None:
-                break
-            _progress(f"fetching {folder.name}: attempt {attempt} of {ATTEMPTS} failed", end="\n")
-            if attempt == ATTEMPTS:
-                raise JarsUnavailableError(_advice(folder, modules, output))
-        (part / "ivy.xml").unlink()
+        fill(part)
         part.chmod(0o755)
         part.rename(folder)
-        sizes = [jar.stat().st_size for jar in folder.glob("*.jar")]
-        seconds = time.monotonic() - started
-        _progress(f"fetched {folder.name}: {len(sizes)} jars, {sum(sizes) / 1e6:.0f} MB, {seconds:.0f} s", end="\n")
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _fetch(name: str, modules: list[Module], part: Path) -> None:
+    started = time.monotonic()
+    for attempt in range(1, ATTEMPTS + 1):
+        output = _run_ivy(name, modules, part)
+        if output is None:
+            break
+        progress(f"fetching {name}: attempt {attempt} of {ATTEMPTS} failed", end="\n")
+        if attempt == ATTEMPTS:
+            raise JarsUnavailableError(_advice(cache_dir() / name, modules, output))
+    (part / "ivy.xml").unlink()
+    sizes = [jar.stat().st_size for jar in part.glob("*.jar")]
+    seconds = time.monotonic() - started
+    progress(f"fetched {name}: {len(sizes)} jars, {sum(sizes) / 1e6:.0f} MB, {seconds:.0f} s", end="\n")
 
 
 def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
@@ -160,7 +169,7 @@ def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
     command += ["-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"]
     lines: list[str] = []
     fetched = 0
-    _progress(f"fetching {name} (once, into {cache_dir()}) ...", end="\n" if not sys.stderr.isatty() else "")
+    progress(f"fetching {name} (once, into {cache_dir()}) ...", end="\n" if not sys.stderr.isatty() else "")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
         assert ivy.stdout is not None
         for line in ivy.stdout:
@@ -168,7 +177,7 @@ def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
             if "[SUCCESSFUL" in line:
                 fetched += 1
             if sys.stderr.isatty():
-                _progress(f"fetching {name}: {fetched} jars downloaded ...")
+                progress(f"fetching {name}: {fetched} jars downloaded ...")
     complete = ivy.returncode == 0 and all((target / module.jar).is_file() for module in modules)
     return None if complete else "".join(lines)
 
@@ -182,7 +191,8 @@ def _advice(folder: Path, modules: list[Module], output: str) -> str:
     )
 
 
-def _progress(text: str, end: str = "") -> None:
+def progress(text: str, end: str = "") -> None:
+    """A line on standard error; where someone is watching it takes the last one's place."""
     start, clear = ("\r", "\x1b[K") if sys.stderr.isatty() else ("", "")
     print(f"{start}kafkabuf: {text}{clear}", end=end, file=sys.stderr, flush=True)
 

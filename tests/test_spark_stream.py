@@ -2,100 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from kafkabuf.partitioner import partition_for_key
 from kafkabuf.spark import align, foreach_batch, last_report, partition_for, verify
+from tests.spark_job import PARTITIONS, Job
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from kafkabuf.broker import EmbeddedCluster
 
 pytest_plugins = ["tests.spark_fixtures"]
 
-PARTITIONS = 3
 
-
-class Job:
-    """A stream from text files to a topic, which can be stopped, crash and be started again."""
-
-    def __init__(self, spark: SparkSession, cluster: EmbeddedCluster, folder: Path, guarantee: str) -> None:
-        self.spark, self.cluster, self.folder, self.guarantee = spark, cluster, folder, guarantee
-        self.topic = f"t-{uuid.uuid4().hex[:8]}"
-        self.expected: Counter[bytes] = Counter()
-        self.batches = 0
-        cluster.create_topic(self.topic, partitions=PARTITIONS)
-        (folder / "in").mkdir()
-
-    def rows(self, count: int) -> None:
-        """One file of input."""
-        lines = [f"{self.batches}-{row}" for row in range(count)]
-        place = self.folder / "in" / f"{self.batches}.txt"
-        place.write_text("".join(f"{line}\n" for line in lines))
-        os.utime(place, (1_700_000_000 + self.batches,) * 2)  # Spark takes the older first
-        self.expected += Counter(line.encode() for line in lines)
-        self.batches += 1
-
-    def options(self) -> dict[str, str]:
-        given = {"kafka.bootstrap.servers": self.cluster.bootstrap_servers, "topic": self.topic}
-        if self.guarantee != "at_least_once":
-            given["sinkId"] = self.topic
-        return {**given, "deliveryGuarantee": self.guarantee}
-
-    def frame(self) -> DataFrame:
-        rows = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder / "in"))
-        frame = rows.select("value", rows.value.alias("key"))
-        return align(frame, PARTITIONS) if self.guarantee == "atomic" else frame
-
-    def run(self, **more: str) -> None:
-        """All there is, in as many micro-batches as there are new files."""
-        writer = self.frame().writeStream.format("kafkabuf").options(**self.options(), **more)
-        place = str(self.folder / "checkpoint")
-        query = writer.option("checkpointLocation", place).trigger(availableNow=True).start()
-        query.awaitTermination()
-
-    def forget_newest_commit(self) -> None:
-        """What a driver leaves that dies between the sink's commit and Spark's own."""
-        commits = self.folder / "checkpoint" / "commits"
-        newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-        (commits / str(newest)).unlink()
-        (commits / f".{newest}.crc").unlink(missing_ok=True)
-
-    def found(self) -> Counter[bytes]:
-        settings = {
-            "bootstrap.servers": self.cluster.bootstrap_servers,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-        consumer, ended = Consumer(settings), 0
-        found: Counter[bytes] = Counter()
-        consumer.assign([TopicPartition(self.topic, number, 0) for number in range(PARTITIONS)])
-        while ended < PARTITIONS:
-            message = consumer.poll(10.0)
-            assert message is not None, "the reader is held up"
-            value = message.value()
-            if message.error() is not None:
-                ended += 1
-            elif value is not None:
-                found[value] += 1
-        consumer.close()
-        return found
+def job_of(spark: SparkSession, cluster: EmbeddedCluster, folder: Path, guarantee: str) -> Job:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    return Job(spark, cluster.bootstrap_servers, topic, folder, guarantee)
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once", "atomic"])
 def test_replayed_micro_batch_is_seen_as_often_as_promised(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path, guarantee: str
 ) -> None:
-    job = Job(spark, spark_cluster, tmp_path, guarantee)
+    job = job_of(spark, spark_cluster, tmp_path, guarantee)
     job.rows(30)
     job.rows(50)
     job.run()
@@ -115,7 +51,7 @@ def test_replayed_micro_batch_is_seen_as_often_as_promised(
 def test_failing_task_fails_the_query_and_the_restart_goes_on(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    job = Job(spark, spark_cluster, tmp_path, "atomic")
+    job = job_of(spark, spark_cluster, tmp_path, "atomic")
     job.rows(10)
     with pytest.raises(Exception, match="cannot be sent"):
         job.run(**{"kafka.max.request.size": "40"})
@@ -127,7 +63,7 @@ def test_failing_task_fails_the_query_and_the_restart_goes_on(
 def test_deleted_checkpoint_stops_the_query_with_the_reason(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    job = Job(spark, spark_cluster, tmp_path, "exactly_once")
+    job = job_of(spark, spark_cluster, tmp_path, "exactly_once")
     job.rows(3)
     job.run()
     (tmp_path / "checkpoint").rename(tmp_path / "gone")
@@ -139,7 +75,7 @@ def test_deleted_checkpoint_stops_the_query_with_the_reason(
 def test_foreach_batch_takes_output_mode_update(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    job = Job(spark, spark_cluster, tmp_path, "at_least_once")
+    job = job_of(spark, spark_cluster, tmp_path, "at_least_once")
     job.rows(5)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     counts = job.frame().groupBy("key").count().selectExpr("key", "string(count) as value")

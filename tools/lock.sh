@@ -16,8 +16,14 @@ mkdir -p "$tools/kafkabuf"
 cp pyproject.toml setup.py LICENSE "$tools"
 touch "$tools/README.md" "$tools/kafkabuf/__init__.py"
 printf 'pip\nsetuptools>=77\n' >"$tools/build.in"
+# The other versions that the Spark sink is tried with: see tests/spark_versions.py.
+printf 'pyspark==4.0.0\n' >"$tools/spark-oldest.in"
+printf 'pyspark\n' >"$tools/spark-newest.in"
 
 compile --output-file requirements-build.lock "$tools/build.in"
 compile --extra spark --extra demo --extra test --extra lint --all-build-deps \
     --constraint requirements.in --constraint requirements-build.lock --output-file requirements.lock "$tools/pyproject.toml"
 compile --extra bench --constraint requirements.lock --output-file requirements-bench.lock "$tools/pyproject.toml"
+for age in oldest newest; do
+    compile --output-file "requirements-spark-$age.lock" "$tools/spark-$age.in"
+done
