@@ -16,11 +16,11 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build java demo demo-kafka test test-spark-kills test-spark-versions fuzz lint format
-.PHONY: bench bench-gate bench-accept lock clean
+.PHONY: help build java demo demo-kafka test test-spark-kills test-spark-versions test-spark-wheels
+.PHONY: fuzz lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
 
 # Each stamp is touched last, so that a step that was interrupted is done again.
 $(VENV)/.locked: requirements-build.lock requirements.lock tools/bootstrap.sh
@@ -64,6 +64,9 @@ test-spark-kills: java build  ## Kill Spark's processes at every step of each gu
 test-spark-versions: java build  ## Run Spark's tests under the oldest PySpark we take and the newest (ARGS go to pytest)
 	@$(BIN)/python -m tests.spark_versions \
 		tests/test_spark_sink.py tests/test_spark_stream.py tests/test_spark_clusters.py $(ARGS)
+
+test-spark-wheels: java build  ## Try what docs/spark.md says of executors without kafkabuf (ARGS go to pytest)
+	@$(BIN)/python -m pytest tests/spark_wheels.py $(ARGS)
 
 fuzz: build  ## Give the broker requests that are none, for FUZZ_SECONDS (60); what fails is left in build/fuzz
 	@$(BIN)/python -m tests.fuzz_requests --seconds $(FUZZ_SECONDS)

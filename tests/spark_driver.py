@@ -3,6 +3,7 @@
     master or remote   where: Spark's master URL, or Connect's sc:// one
     settings           Spark's
     options            the sink's, for each write; kafka.bootstrap.servers among them
+    ship               a folder of packages for Connect's server, which lacks them
     steps              names of functions below; each has the topic PREFIX-STEP
     prefix
 
@@ -12,6 +13,7 @@ FOLDER/told.json has what each step returned, and the traceback of each that fai
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -116,6 +118,16 @@ def _replayed(job: Job) -> None:
     job.run()
 
 
+def _ship(spark: SparkSession, environment: Path, scratch: Path) -> None:
+    """The recipe of docs/spark.md."""
+    for found in environment.iterdir():
+        if found.is_dir():
+            archive = shutil.make_archive(str(scratch / found.name), "gztar", found)
+            spark.addArtifacts(f"{archive}#{found.name}", archive=True)
+        elif found.suffix == ".py":
+            spark.addArtifacts(str(found), pyfile=True)
+
+
 def main(folder: Path) -> None:
     given = json.loads((folder / "job.json").read_text())
     builder = SparkSession.builder.config(map=given["settings"])
@@ -123,6 +135,8 @@ def main(folder: Path) -> None:
     spark = (builder.remote(where) if where else builder.master(given["master"])).getOrCreate()
     told: dict[str, Any] = {}
     try:
+        if "ship" in given:
+            _ship(spark, Path(given["ship"]), folder)
         for name in given["steps"]:
             work = Work(spark, f"{given['prefix']}-{name}", given["options"], folder / name)
             try:
