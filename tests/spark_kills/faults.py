@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -23,7 +22,7 @@ from kafkabuf.spark import atomic
 from kafkabuf.spark.kept_report import _jvm_above
 from kafkabuf.spark.place import Place
 from kafkabuf.spark.task import Task
-from tests.spark_kills.job import Folder, Victim
+from tests.spark_kills.job import AT_RANDOM, Folder, Kill, Victim
 
 # EndTxn is answered in about this time, in seconds: the process dies at some moment within it.
 _END_TXN = 0.004
@@ -31,20 +30,9 @@ _END_TXN = 0.004
 
 def at(step: str) -> None:
     """The process has come to `step`. It does not return if this is where it dies."""
-    victim = _claimed(step)
-    if victim is not None:
-        _kill(victim)
-
-
-@contextmanager
-def running() -> Iterator[None]:
-    """In a task: who wants to kill one finds it by this file."""
-    place, mine = Place.here(), Folder.here().running / str(os.getpid())
-    mine.write_text(f"{place.batch.number if place.batch else -1}.{place.partition}.{place.attempt}")
-    try:
-        yield
-    finally:
-        mine.unlink(missing_ok=True)
+    kill = _claimed(step)
+    if kill is not None:
+        _kill(kill.victim)
 
 
 @cache
@@ -62,11 +50,11 @@ def install() -> None:
 
     def committing(producer: KafkaProducer) -> None:
         at("after marker")
-        victim = _claimed("amid EndTxn")
-        if victim is None:
+        kill = _claimed("amid EndTxn")
+        if kill is None:
             commit(producer)
         else:
-            _amid(lambda: commit(producer), victim)
+            _amid(lambda: commit(producer), kill.victim)
         at("after EndTxn")
 
     _replace(Task, "send_all", sending)
@@ -91,11 +79,14 @@ def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
 
 
 def _watched(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches. Amid them a part of the task's rows is certainly in Kafka, and another certainly not."""
+    """The batches. Mid-produce a part of the task's rows is certainly in Kafka, and another certainly not."""
+    doom = _claimed(AT_RANDOM)
     for number, batch in enumerate(batches):
-        if number == 1 and task._producer is not None:
+        if number == 1 and task._producer is not None and (kill := _claimed("mid-produce")):
             task._producer.flush()
-            at("mid-produce")
+            _kill(kill.victim)
+        if doom is not None and number == doom.arrow_batch:
+            threading.Timer(doom.delay, _kill, [doom.victim]).start()
         yield batch
 
 
@@ -108,13 +99,13 @@ def _amid(commit: Callable[[], None], victim: Victim) -> None:
     thread.join()
 
 
-def _claimed(step: str) -> Victim | None:
+def _claimed(step: str) -> Kill | None:
     folder, place = Folder.here(), Place.here()
     batch = folder.newest_batch() if place.batch is None else place.batch.number
-    victim = folder.claim(batch, step)
-    if victim is not None:
-        folder.tell("kill", step=step, victim=victim, partition=place.partition, attempt=place.attempt, at=batch)
-    return victim
+    kill = folder.claim(batch, step)
+    if kill is not None:
+        folder.tell("kill", step=step, victim=kill.victim, partition=place.partition, attempt=place.attempt, at=batch)
+    return kill
 
 
 def _kill(victim: Victim) -> None:

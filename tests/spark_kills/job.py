@@ -62,12 +62,20 @@ STEPS: dict[str, dict[str, tuple[Victim, ...]]] = {
 }
 
 
+AT_RANDOM = "at random"
+
+
 class Kill(NamedTuple):
-    """In micro-batch `batch`, whoever comes to `step` first lets `victim` die there, once."""
+    """In micro-batch `batch`, whoever comes to `step` first lets `victim` die there, once.
+
+    At the step `AT_RANDOM` that is `delay` seconds after the task was given its Arrow batch number `arrow_batch`.
+    """
 
     batch: int
     step: str
     victim: Victim
+    arrow_batch: int = 0
+    delay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.armed, self.fired, self.running = root / "armed", root / "fired", root / "running"
+        self.armed, self.fired = root / "armed", root / "fired"
         self.input, self.checkpoint, self.events = root / "in", root / "checkpoint", root / "events"
 
     @classmethod
@@ -112,7 +120,7 @@ class Folder:
 
     def make(self, job: Job) -> None:
         self.root.mkdir(parents=True)
-        for place in (self.armed, self.fired, self.running, self.input):
+        for place in (self.armed, self.fired, self.input):
             place.mkdir()
         self.events.touch()
         (self.root / "job.json").write_text(json.dumps(asdict(job)))
@@ -132,16 +140,17 @@ class Folder:
     # ---- kills -------------------------------------------------------------------------------------------------------
 
     def arm(self, kill: Kill) -> None:
-        (self.armed / f"{kill.batch}.{kill.step}").write_text(kill.victim)
+        (self.armed / f"{kill.batch}.{kill.step}").write_text(json.dumps(kill))
 
-    def claim(self, batch: int, step: str) -> Victim | None:
-        """Whom to kill here. Only one process is told so, once: renaming a file is atomic."""
+    def claim(self, batch: int, step: str) -> Kill | None:
+        """What is to be done here. Only one process is told so, once: renaming a file is atomic."""
         name = f"{batch}.{step}"
         try:
             (self.armed / name).rename(self.fired / name)
         except FileNotFoundError:
             return None
-        return Victim((self.fired / name).read_text())
+        _, _, victim, *more = json.loads((self.fired / name).read_text())
+        return Kill(batch, step, Victim(victim), *more)
 
     def left(self) -> list[str]:
         """Kills that did not happen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
 from collections.abc import Iterable
@@ -12,12 +13,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tests.spark_kills.job import STEPS, Folder, Job, Kill
+from tests.spark_kills.job import AT_RANDOM, STEPS, Folder, Job, Kill, Victim
 from tests.spark_kills.reader import Reader, Watch
-from tests.spark_kills.supervisor import KillTestError, Marksman, Supervisor
+from tests.spark_kills.supervisor import Supervisor
 
 # The micro-batches of a run with kills at random: more than kills, so that each has one of its own.
 _RANDOM_BATCHES = 40
+# When in its life a task dies: with 2 million rows it has six Arrow batches or more, and sends one in milliseconds.
+_RANDOM_ARROW_BATCHES = 6
+_RANDOM_DELAY = 0.03
 
 
 class Broker(Protocol):
@@ -103,14 +107,19 @@ def at_each_step(
     kills = list(plan)
     batches = max((kill.batch for kill in kills), default=0) + 2
     job = _job(broker, guarantee, batches=batches, rows=rows, master=master)
-    return _run(job, root, kills, None)
+    return _run(job, root, kills)
 
 
 def at_random(broker: Broker, root: Path, guarantee: str, rows: int, kills: int, seed: int) -> Outcome:
     """Many rows; `kills` tasks killed at some moment while they run."""
+    chance = random.Random(seed)
     batches = max(_RANDOM_BATCHES, kills)
     job = _job(broker, guarantee, batches=batches, rows=rows // batches, files=4, size=100, arrow_rows=2_000)
-    return _run(job, root, [], Marksman(Folder(root), job, kills, seed))
+    plan = [
+        Kill(batch, AT_RANDOM, Victim.WORKER, chance.randrange(_RANDOM_ARROW_BATCHES), chance.uniform(0, _RANDOM_DELAY))
+        for batch in sorted(chance.sample(range(batches), kills))
+    ]
+    return _run(job, root, plan)
 
 
 def _job(broker: Broker, guarantee: str, **more: Any) -> Job:
@@ -120,14 +129,12 @@ def _job(broker: Broker, guarantee: str, **more: Any) -> Job:
     return job
 
 
-def _run(job: Job, root: Path, plan: list[Kill], marksman: Marksman | None) -> Outcome:
+def _run(job: Job, root: Path, plan: list[Kill]) -> Outcome:
     began = time.monotonic()
     with Supervisor(Folder(root), job) as supervisor, Reader(job) as reader:
         with closing(Watch(reader, job)) if job.guarantee == "atomic" else nullcontext() as watch:
-            supervisor.run(plan, [one for one in (marksman, watch) if one is not None])
+            supervisor.run(plan, [] if watch is None else [watch])
         reader.read_all()
-        if marksman is not None and marksman.left:
-            raise KillTestError(f"{marksman.left} tasks too few were killed: the query ended too soon")
         outcome = Outcome(job, reader.by_batch(), list(supervisor.folder.told()), time.monotonic() - began)
     if watch is not None:
         outcome.looks, outcome.partly = watch.looks, watch.partly

@@ -25,8 +25,7 @@ class MortalWriter(StreamWriter):
         from tests.spark_kills import faults
 
         faults.install()
-        with faults.running():
-            return super().write(iterator)
+        return super().write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         from tests.spark_kills import faults

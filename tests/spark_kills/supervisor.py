@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -116,53 +115,6 @@ class Supervisor:
 
     def _driver_kills(self) -> int:
         return sum(event["victim"] in (Victim.DRIVER, Victim.ORPHAN) for event in self.folder.told("kill"))
-
-
-class Marksman:
-    """Kills `count` tasks while they run: at random moments in micro-batches chosen at random, each in another one.
-
-    The seed decides which micro-batches, and how long a task of them lives at least; the rest is chance.
-    """
-
-    def __init__(self, folder: Folder, job: Job, count: int, seed: int) -> None:
-        self._folder = folder
-        self._random = random.Random(seed)
-        self._batches = sorted(self._random.sample(range(job.batches), count), reverse=True)
-        self._due: float | None = None
-
-    def __call__(self) -> None:
-        if not self._batches:
-            return
-        tasks = [one for one in self._running() if one[1] >= self._batches[-1]]
-        if not tasks:
-            return
-        if self._due is None:
-            self._due = time.monotonic() + self._random.uniform(0, 0.1)
-        if time.monotonic() < self._due:
-            return
-        place, batch, partition, attempt = self._random.choice(tasks)
-        pid = int(place.name)
-        try:
-            if _is_of(pid, self._folder):
-                os.kill(pid, signal.SIGKILL)
-            place.unlink()
-        except (FileNotFoundError, ProcessLookupError):
-            return  # it has come to its end before us
-        self._due = None
-        self._batches.pop()
-        self._folder.tell(
-            "kill", step="at random", victim=Victim.WORKER, partition=partition, attempt=attempt, at=batch
-        )
-
-    @property
-    def left(self) -> int:
-        return len(self._batches)
-
-    def _running(self) -> Iterator[tuple[Path, int, int, int]]:
-        for place in sorted(self._folder.running.iterdir()):
-            with contextlib.suppress(FileNotFoundError, ValueError):  # ended, or being written
-                batch, partition, attempt = map(int, place.read_text().split("."))
-                yield place, batch, partition, attempt
 
 
 def _do(things: Iterable[Callable[[], None]]) -> None:
