@@ -28,7 +28,7 @@ TEXT, BYTES, INT, LONG = T.StringType(), T.BinaryType(), T.IntegerType(), T.Long
 VALUE = ("value", BYTES)
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 GUARANTEES = ["at_least_once", "exactly_once", "atomic"]
-BLOCK_MS = 400
+BLOCK_MS = 700
 
 
 class Case(NamedTuple):
