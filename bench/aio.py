@@ -97,7 +97,7 @@ CLAIM = Claim(
     ],
     notes=[
         "acks=all, idempotent, one partition, values of 100 bytes, batch.size 16 KiB, linger.ms 5 in both.",
-        "Every record's future is awaited for its offset. gather() makes a task of each of ours, none of aiokafka's.",
+        "Every record's future is awaited for its offset.",
         f"{TASKS:,} tasks: each sends a record when its last one has been acknowledged.",
     ],
 )

@@ -83,32 +83,48 @@ class Ends:
 class AIORecordFuture:
     """The pending result of one send(): `await` it for the RecordMetadata, or the error that kept it from delivery.
 
-    It may be awaited again and again, by several tasks; a task that is cancelled meanwhile takes nothing from the
-    others, nor from the record, which cannot be called back. Only in the producer's event loop.
+    It has the methods of an asyncio.Future, so that gather(), wait(), wait_for() and shield() take it as one, and it
+    may be awaited again and again, by several tasks. A task that is cancelled meanwhile takes nothing from the others;
+    cancel(), which wait_for() and gather() call, makes this future raise CancelledError. Neither calls the record back.
+    Only in the producer's event loop.
     """
 
-    __slots__ = ("_ends", "_record")
+    __slots__ = ("_callbacks", "_cancelled", "_ends", "_record")
+    _asyncio_future_blocking = False  # what asyncio.isfuture() looks for
 
     def __init__(self, record: RecordFuture, ends: Ends) -> None:
         self._record = record
         self._ends = ends
+        self._cancelled = False
+        self._callbacks: list[tuple[Callable[[AIORecordFuture], object], Context]] | None = None
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         record = self._record
-        while not record.done():
+        while not record.done() and not self._cancelled:
             yield from self._ends.until(record.batch, record)
-        return record.result(0)
+        return self.result()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._ends.loop
 
     def done(self) -> bool:
-        """Whether the outcome is known."""
-        return self._record.done()
+        """Whether the outcome is known, or nobody waits for it any more."""
+        return self._cancelled or self._record.done()
 
     def cancel(self, msg: object = None) -> bool:
-        """Always False: a record handed over cannot be called back."""
-        return False
+        """Give up waiting; the record is sent all the same. False where it has an outcome."""
+        if self.done():
+            return False
+        self._cancelled = True
+        self._call_back()
+        return True
 
     def cancelled(self) -> bool:
-        return False
+        return self._cancelled
+
+    def _make_cancelled_error(self) -> asyncio.CancelledError:
+        """Also for gather(), which asks its futures."""
+        return asyncio.CancelledError()
 
     def result(self) -> RecordMetadata:
         """The RecordMetadata, or raise what failed. Raises asyncio.InvalidStateError while there is no outcome."""
@@ -122,14 +138,38 @@ class AIORecordFuture:
 
     def add_done_callback(self, fn: Callable[[AIORecordFuture], object], *, context: Context | None = None) -> None:
         """Have the loop call `fn(self)` once the outcome is known."""
-        context = context or copy_context()
+        entry = (fn, context or copy_context())
         if self.done():
-            self._ends.loop.call_soon(fn, self, context=context)
+            self._ends.loop.call_soon(fn, self, context=entry[1])
+        elif self._callbacks is None:
+            self._callbacks = [entry]
+            self._watch()
         else:
-            ended = self._ends.until(self._record.batch, self._record)
-            ended.add_done_callback(lambda _: self.add_done_callback(fn, context=context))
+            self._callbacks.append(entry)
+
+    def remove_done_callback(self, fn: Callable[[AIORecordFuture], object]) -> int:
+        """How often it had been added."""
+        before = self._callbacks or []
+        kept = [entry for entry in before if entry[0] != fn]
+        removed = len(before) - len(kept)
+        before[:] = kept
+        return removed
+
+    def _watch(self, _: object = None) -> None:
+        """Look again at each end of the batch or of a part of it."""
+        if self.done():
+            self._call_back()
+        else:
+            self._ends.until(self._record.batch, self._record).add_done_callback(self._watch)
+
+    def _call_back(self) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        for fn, context in callbacks or ():
+            self._ends.loop.call_soon(fn, self, context=context)
 
     def _require_outcome(self) -> None:
+        if self._cancelled:
+            raise self._make_cancelled_error()
         if not self._record.done():
             raise asyncio.InvalidStateError("the record has no outcome yet: await it")
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from kafkabuf._batch import Batch
+from kafkabuf.aio import AIORecordFuture
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import (
     AbortableTransactionError,
@@ -38,6 +39,10 @@ def cluster(shared: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
     shared.clear_faults()
     for node in shared.nodes():
         shared.resume_node(node)
+
+
+async def outcome(future: AIORecordFuture) -> RecordMetadata:
+    return await future
 
 
 # ---- records and their outcome ---------------------------------------------------------------------------------------
@@ -69,7 +74,7 @@ def test_future_of_a_record_does_not_behave_as_asyncio_s(cluster: EmbeddedCluste
             future = await producer.send("futures", b"v")
             future.add_done_callback(lambda done: called.append((done, threading.current_thread())))
             assert not future.done()
-            assert not future.cancel()
+            assert asyncio.isfuture(future)
             for ask in (future.result, future.exception):
                 with pytest.raises(asyncio.InvalidStateError, match="await it"):
                     ask()
@@ -80,6 +85,35 @@ def test_future_of_a_record_does_not_behave_as_asyncio_s(cluster: EmbeddedCluste
             future.add_done_callback(lambda done: called.append((done, threading.current_thread())))
             await asyncio.sleep(0.01)
         assert called == [(future, threading.current_thread())] * 2
+
+    run(test())
+
+
+def test_cancelled_future_is_waited_for_or_takes_the_record_along(cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        called: list[Any] = []
+        async with small(cluster, linger_ms=60_000) as producer:
+            futures = [await producer.send("given-up", b"v", partition=0) for _ in range(4)]
+            futures[0].add_done_callback(called.append)
+            futures[0].add_done_callback(print)
+            assert futures[0].remove_done_callback(print) == 1
+            for wait in (asyncio.wait_for(futures[0], 0.01), asyncio.wait_for(asyncio.gather(*futures[1:3]), 0.01)):
+                with pytest.raises(builtins.TimeoutError):
+                    await wait
+            assert [future.cancelled() for future in futures] == [True, True, True, False]
+            assert called == futures[:1]
+            for ask in (futures[0].result, futures[0].exception):
+                with pytest.raises(asyncio.CancelledError):
+                    ask()
+            done, pending = await asyncio.wait(futures, timeout=0.01)  # type: ignore[type-var]
+            assert (done, pending) == (set(futures[:3]), {futures[3]})
+            flushing = asyncio.create_task(producer.flush())
+            assert (await asyncio.shield(futures[3])).offset == 3
+            await flushing
+            assert not futures[3].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await futures[0]
+        assert len(await read_back(cluster, "given-up", 4)) == 4
 
     run(test())
 
@@ -104,7 +138,7 @@ def test_loop_is_woken_for_every_record_or_batch(cluster: EmbeddedCluster, monke
                 for n in range(5_000):
                     futures.append(await producer.send("woken", b"%d" % n, partition=0))
                 ends = producer._ends
-                tasks = [asyncio.ensure_future(future) for future in futures]
+                tasks = [asyncio.create_task(outcome(future)) for future in futures]
                 await asyncio.sleep(0)
                 sleepers.extend(ends._awaited)
                 # The loop is busy while all batches end.
@@ -125,7 +159,7 @@ def test_error_of_a_record_does_not_reach_who_awaits_it(cluster: EmbeddedCluster
     async def test() -> None:
         async with small(cluster, linger_ms=60_000) as producer:
             future = await producer.send("purged", b"v")
-            waiter = asyncio.ensure_future(future)
+            waiter = asyncio.create_task(outcome(future))
             await asyncio.sleep(0)
             producer.purge()
             with pytest.raises(PurgedError):
@@ -144,12 +178,17 @@ def test_split_batch_leaves_some_waiting_or_makes_the_loop_spin(cluster: Embedde
     async def test() -> None:
         async with small(cluster, linger_ms=60_000) as producer:
             futures = [await producer.send("split", b"%d" % n + b"x" * 50) for n in range(12)]
-            tasks = [asyncio.ensure_future(future) for future in futures]
+            tasks = [asyncio.create_task(outcome(future)) for future in futures]
             await asyncio.sleep(0)
             assert len(producer._ends._awaited) == 1
+            done: list[bool] = []
+            for future in futures:
+                future.add_done_callback(lambda one: done.append(one.done()))
             await producer.flush()
             assert [metadata.offset for metadata in await asyncio.gather(*tasks)] == list(range(12))
             assert producer._started._sender.batch_splits > 0
+            await until(lambda: len(done) == 12)
+            assert all(done)
 
     run(test())
 
@@ -158,7 +197,7 @@ def test_cancelled_waiter_takes_the_outcome_from_others(cluster: EmbeddedCluster
     async def test() -> None:
         async with small(cluster, linger_ms=60_000) as producer:
             future = await producer.send("shared", b"v")
-            first, second = asyncio.ensure_future(future), asyncio.ensure_future(future)
+            first, second = asyncio.create_task(outcome(future)), asyncio.create_task(outcome(future))
             await asyncio.sleep(0)
             first.cancel()
             await producer.flush()

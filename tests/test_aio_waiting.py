@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -260,14 +261,17 @@ def test_stop_leaves_sends_waiting(cluster: EmbeddedCluster) -> None:
     run(test())
 
 
-def test_stop_drops_what_is_buffered_or_lets_more_in(cluster: EmbeddedCluster) -> None:
+def test_stop_drops_what_is_buffered_or_lets_more_in(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with small(cluster, linger_ms=60_000) as producer:
             futures = [await producer.send("kept", b"v", partition=0) for _ in range(50)]
+            close, refused = producer._started.close, threading.Event()
+            monkeypatch.setattr(producer._started, "close", lambda timeout: refused.wait(PATIENCE) and close(timeout))
             stopping = asyncio.create_task(producer.stop())
             await asyncio.sleep(0)
             with pytest.raises(ClosedError):
                 await producer.send("kept", b"v", partition=0)
+            refused.set()
             await stopping
         assert [future.result().offset for future in futures] == list(range(50))
 
@@ -283,7 +287,7 @@ def test_record_outlives_its_loop_and_stops_the_sender(cluster: EmbeddedCluster)
         await producer.send_and_wait("outlives", b"v")
         cluster.delay_next(PRODUCE, 0.1)
         future = await producer.send("outlives", b"v", partition=0)
-        waiter = asyncio.ensure_future(future)
+        waiter = asyncio.create_task(asyncio.wait_for(asyncio.shield(future), 60))
         await asyncio.sleep(0)
         waiter.cancel()
         return future
