@@ -1,13 +1,14 @@
 """The driver of a kill test: `python -m tests.spark_kills.driver`, with the folder in its environment.
 
-It runs the query to the end of its input. A query that fails is started again from its checkpoint, as often as the
-supervisor's patience lasts; exit status 0 says that all micro-batches were committed.
+It runs the query to the end of its input. A query that fails is started again from its checkpoint, but not for ever at
+the same micro-batch; exit status 0 says that all were committed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from kafkabuf.spark import align
 from tests.spark_kills.job import Folder, Job
 from tests.spark_kills.source import MortalDataSource
 
+_ATTEMPTS = 5
 _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
@@ -65,6 +67,7 @@ def main() -> None:
     (folder.root / "driver.json").write_text(json.dumps({"python": os.getpid(), "jvm": jvm}))
     spark.dataSource.register(MortalDataSource)
     folder.tell("driver")
+    failed: Counter[int] = Counter()
     while True:
         writer = frame(spark, job, folder).writeStream.format(MortalDataSource.name()).options(**job.options())
         writer = writer.option("checkpointLocation", str(folder.checkpoint))
@@ -73,6 +76,9 @@ def main() -> None:
             writer.trigger(availableNow=True).start().awaitTermination()
         except StreamingQueryException as error:
             folder.tell("query failed", reason=str(error)[:2_000])
+            failed[folder.newest_batch()] += 1
+            if max(failed.values()) == _ATTEMPTS:
+                raise
             continue
         folder.tell("end")
         spark.stop()
