@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bench import claims, clients, flights, harness, java, latency, plot, report
+from bench import aio, claims, clients, flights, harness, java, latency, plot, report
 from bench.__main__ import main
 from bench.claim import Case, Claim, Goal, Job, Measurement, Metric, ratio
 from bench.measure import Delivered, Publish, measure
@@ -195,10 +195,13 @@ def test_a_producer_that_loses_a_record_is_measured(cluster: EmbeddedCluster) ->
         (clients.confluent_batches(clients.CONFLUENT_BEST), 306),
         (clients.aiokafka(16384), 306),
         (clients.aiokafka(16384, batches=True), 306),
+        *((library(sends), 306) for library in (aio.kafkabuf, aio.aiokafka) for sends in aio.STYLES.values()),
         (clients.kafka_python(16384), 306),
         (clients.replay(1000), 8 + 304),  # whole batches of eight
     ],
-    ids=["kafkabuf", "full", "arrow", "confluent", "confluent-full", "batches", "aio", "aio-batches", "kp", "replay"],
+    ids=["kafkabuf", "full", "arrow", "confluent", "confluent-full", "batches", "aio", "aio-batches"]
+    + [f"{library}-{style}" for library in ("kafkabuf.aio", "aiokafka") for style in aio.STYLES]
+    + ["kp", "replay"],
 )
 def test_a_peer_publishes_fewer_records_than_it_says(
     cluster: EmbeddedCluster, client: Any, records: int, monkeypatch: pytest.MonkeyPatch
