@@ -20,6 +20,7 @@ from tests.spark_places import Place
 from tests.spark_versions import ROOT
 from tests.test_spark_clusters import EXPECTED
 
+USERS_PATH = "environment:code"
 CLUSTER_STEPS = ("at_least_once", "atomic", "exactly_once_stream")
 # What a server of Spark Connect wants of its Python for foreachBatch.
 CONNECT_NEEDS = ("grpcio", "grpcio-status", "googleapis-common-protos", "protobuf", "typing-extensions", "zstandard")
@@ -64,7 +65,11 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, bare: Path) -> Iterator[Place]:
+def place(tmp_path: Path, bare: Path, shipped: Path) -> Iterator[Place]:
+    """What users run finds both folders where it runs; Spark tells executors, which run elsewhere, the same path."""
+    (tmp_path / "environment").symlink_to(shipped)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "tests").symlink_to(ROOT / "tests")
     with Place(tmp_path) as place:
         place.environment["PYSPARK_PYTHON"] = place.environment["PYSPARK_DRIVER_PYTHON"] = str(bare)
         del place.environment["PYTHONPATH"]
@@ -77,9 +82,9 @@ def options(cluster: EmbeddedCluster, prefix: str, *steps: str) -> dict[str, str
     return {"kafka.bootstrap.servers": cluster.bootstrap_servers}
 
 
-def test_bare_executors_have_kafkabuf_after_all(place: Place, cluster: EmbeddedCluster, shipped: Path) -> None:
+def test_bare_executors_have_kafkabuf_after_all(place: Place, cluster: EmbeddedCluster) -> None:
     master = place.standalone(workers=1)
-    place.environment["PYTHONPATH"] = f"{shipped}:{ROOT}"
+    place.environment["PYTHONPATH"] = USERS_PATH
     given = options(cluster, "bare", "at_least_once")
     told = place.drive(["at_least_once"], given, prefix="bare", master=master)
     assert "No module named 'kafkabuf'" in told["at_least_once"]["error"]
@@ -87,7 +92,7 @@ def test_bare_executors_have_kafkabuf_after_all(place: Place, cluster: EmbeddedC
 
 def test_archive_does_not_reach_executors(place: Place, cluster: EmbeddedCluster, shipped: Path) -> None:
     master = place.standalone()
-    place.environment["PYTHONPATH"] = f"{shipped}:{ROOT}"  # the driver's, which has the archive unpacked
+    place.environment["PYTHONPATH"] = USERS_PATH
     settings = {"spark.archives": f"{shipped}.tar.gz#environment", "spark.executorEnv.PYTHONPATH": "environment"}
     given = options(cluster, "archive", *CLUSTER_STEPS)
     told = place.drive(CLUSTER_STEPS, given, prefix="archive", settings=settings, master=master)
@@ -96,7 +101,7 @@ def test_archive_does_not_reach_executors(place: Place, cluster: EmbeddedCluster
 
 def test_artifacts_do_not_reach_connect(place: Place, cluster: EmbeddedCluster, shipped: Path) -> None:
     remote = place.connect("local-cluster[2,1,1024]")
-    place.environment["PYTHONPATH"] = f"{shipped}:{ROOT}"  # the client's
+    place.environment["PYTHONPATH"] = USERS_PATH
     given = options(cluster, "artifacts", *CONNECT_STEPS)
     told = place.drive(CONNECT_STEPS, given, prefix="artifacts", remote=remote, ship=str(shipped))
     assert_written(told, cluster, "artifacts")

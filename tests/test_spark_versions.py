@@ -13,7 +13,7 @@ from tests.spark_places import Place
 from tests.spark_versions import NEWEST, OLDEST, packages
 from tests.test_spark_clusters import EXPECTED
 
-STEPS = ("at_least_once", "atomic", "exactly_once_stream")
+STEPS = ("registered", "atomic", "exactly_once_stream")
 
 
 @pytest.fixture(scope="module")

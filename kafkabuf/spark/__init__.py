@@ -38,7 +38,15 @@ __all__ = [
 
 def register(spark: SparkSession) -> None:
     """Make `format("kafkabuf")` known to `spark`, where `pyspark_kafkabuf` is not on the driver's import path."""
-    spark.dataSource.register(KafkabufDataSource)
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(KafkabufDataSource)
+    except AnalysisException as error:
+        if (
+            error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS"
+        ):  # by which PySpark 4.0 refuses what it has found itself
+            raise
 
 
 def partition_for(key: Column, partitions: int) -> Column:
