@@ -51,7 +51,7 @@ def _spark() -> Iterator[tuple[SparkSession, Path]]:
             yield spark, place
 
 
-def _rows(spark: SparkSession, rows: int) -> DataFrame:
+def rows_of(spark: SparkSession, rows: int) -> DataFrame:
     """Keys of 16 bytes and values of 100."""
     return spark.range(0, rows, 1, PARTITIONS).selectExpr(
         "lpad(string(id), 16, '0') as key", "rpad(string(id), 100, 'v') as value"
@@ -94,7 +94,7 @@ def _batch(write: Write, job: Job, *, aligned: bool = False, sends: bool = True)
     from kafkabuf.spark import align
 
     with _spark() as (spark, _):
-        rows = _rows(spark, job.amount)
+        rows = rows_of(spark, job.amount)
         if aligned:
             rows = align(rows, PARTITIONS)
         rows = rows.cache()
@@ -138,7 +138,7 @@ def _stream(kind: str, options: dict[str, str], job: Job) -> Measurement:
     """Micro-batches of all the rows each, from parquet files; the median of all but the first, the warm-up."""
     with _spark() as (spark, place):
         for _ in range(BATCHES + 1):
-            _rows(spark, job.amount).repartition(FILES).write.mode("append").parquet(str(place / "in"))
+            rows_of(spark, job.amount).repartition(FILES).write.mode("append").parquet(str(place / "in"))
         topic = _topic(job.bootstrap)
         source = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", FILES)
         writer = source.parquet(str(place / "in")).writeStream.format(kind).options(**options)

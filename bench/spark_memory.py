@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.spark import PARTITIONS as TASKS
+from bench.spark import rows_of
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli.demo_spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TASKS = 2
 INTERVAL = 0.2
 
 
@@ -79,11 +80,7 @@ def main(rows: int) -> None:
         session(f"local[{TASKS}]", Path(folder)) as spark,
     ):
         cluster.create_topic("t", partitions=TASKS)
-        frame = spark.range(0, rows, 1, TASKS).selectExpr(
-            "lpad(string(id), 16, '0') as key",
-            "rpad(string(id), 100, 'v') as value",
-            "cast(spark_partition_id() as int) as partition",
-        )
+        frame = rows_of(spark, rows).selectExpr("*", "cast(spark_partition_id() as int) as partition")
 
         def write(guarantee: str) -> Callable[[DataFrame], None]:
             options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", "sinkId": "memory"}

@@ -79,14 +79,16 @@ def committed(servers: str, topic: str, **settings: str) -> Counter[bytes]:
     }
     consumer, ended = Consumer(given), 0
     found: Counter[bytes] = Counter()
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    while ended < PARTITIONS:
-        message = consumer.poll(10.0)
-        assert message is not None, "the reader is held up"
-        value = message.value()
-        if message.error() is not None:
-            ended += 1
-        elif value is not None:
-            found[value] += 1
-    consumer.close()
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        while ended < PARTITIONS:
+            message = consumer.poll(10.0)
+            assert message is not None, "the reader is held up"
+            value = message.value()
+            if message.error() is not None:
+                ended += 1
+            elif value is not None:
+                found[value] += 1
+    finally:
+        consumer.close()
     return found

@@ -31,8 +31,8 @@ from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
 from kafkabuf.transaction_requests import OffsetAndMetadata
+from tests.spark_job import PARTITIONS, committed
 
-PARTITIONS = 3
 COLUMNS = ("key", "value", "partition")
 
 
@@ -81,29 +81,7 @@ def all_values(batches: int, tasks: int = PARTITIONS) -> Counter[bytes]:
 
 def committed_values(cluster: EmbeddedCluster, topic: str) -> Counter[bytes]:
     """What a reader with read_committed sees."""
-    settings = {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "group.id": "reader",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 10,
-    }
-    consumer = Consumer(settings)
-    found: Counter[bytes] = Counter()
-    ended = 0
-    try:
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-        while ended < PARTITIONS:
-            message = consumer.poll(10.0)
-            assert message is not None, "the reader is held up"
-            value = message.value()
-            if message.error() is not None:
-                ended += 1
-            elif value is not None:
-                found[value] += 1
-    finally:
-        consumer.close()
-    return found
+    return committed(cluster.bootstrap_servers, topic, fetch_wait_max_ms="10")
 
 
 class Query:

@@ -43,9 +43,8 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(KafkabufDataSource)
     except AnalysisException as error:
-        if (
-            error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS"
-        ):  # by which PySpark 4.0 refuses what it has found itself
+        # PySpark 4.0 refuses what it has found itself.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
