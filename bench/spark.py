@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from bench import harness
 from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 WARM_UPS = 2
-BATCHES = 3
+WRITES = 3  # measured, of a batch
+BATCHES = 5  # measured, of a stream
 FILES = 2  # of a micro-batch: Spark reads each in a task of its own
 RATE = Metric("rows_per_s", "rows/s", ",.0f")
 CPU = Metric("cpu_us", "µs CPU/row", ".3f", more_is_better=False)
@@ -56,13 +59,6 @@ def rows_of(spark: SparkSession, rows: int) -> DataFrame:
     return spark.range(0, rows, 1, PARTITIONS).selectExpr(
         "lpad(string(id), 16, '0') as key", "rpad(string(id), 100, 'v') as value"
     )
-
-
-def _topic(bootstrap: str) -> str:
-    name = f"spark-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result()
-    return name
 
 
 def _arrived(bootstrap: str, topic: str) -> int:
@@ -99,15 +95,21 @@ def _batch(write: Write, job: Job, *, aligned: bool = False, sends: bool = True)
             rows = align(rows, PARTITIONS)
         rows = rows.cache()
         rows.count()
-        topic = _topic(job.bootstrap)
-        for _ in range(WARM_UPS):  # the JVM's compiler, the Python workers
-            write(rows, job.bootstrap, topic)
-        used, started = cpu_of_tree(), time.perf_counter()
-        write(rows, job.bootstrap, topic)
-        wall, used = time.perf_counter() - started, cpu_of_tree() - used
-        if sends and _arrived(job.bootstrap, topic) < (WARM_UPS + 1) * job.amount:
-            raise RuntimeError("rows are missing in the topic")
+        with harness.topic(job.bootstrap, partitions=PARTITIONS) as topic:
+            for _ in range(WARM_UPS):  # the JVM's compiler, the Python workers
+                write(rows, job.bootstrap, topic)
+            measured = [_timed(lambda: write(rows, job.bootstrap, topic)) for _ in range(WRITES)]
+            if sends and _arrived(job.bootstrap, topic) < (WARM_UPS + WRITES) * job.amount:
+                raise RuntimeError("rows are missing in the topic")
+    wall, used = (statistics.median(figures) for figures in zip(*measured, strict=True))
     return {RATE.name: job.amount / wall, CPU.name: used / job.amount * 1e6}
+
+
+def _timed(write: Callable[[], None]) -> tuple[float, float]:
+    """Seconds by the clock, and of all processors."""
+    used, started = cpu_of_tree(), time.perf_counter()
+    write()
+    return time.perf_counter() - started, cpu_of_tree() - used
 
 
 def _noop(rows: DataFrame, bootstrap: str, topic: str) -> None:
@@ -135,27 +137,37 @@ def _atomic(rows: DataFrame, bootstrap: str, topic: str) -> None:
 
 
 def _stream(kind: str, options: dict[str, str], job: Job) -> Measurement:
-    """Micro-batches of all the rows each, from parquet files; the median of all but the first, the warm-up."""
+    """Micro-batches of all the rows each, from parquet files; the median of all but the first, which warm up."""
+    batches = WARM_UPS + BATCHES
     with _spark() as (spark, place):
-        for _ in range(BATCHES + 1):
-            rows_of(spark, job.amount).repartition(FILES).write.mode("append").parquet(str(place / "in"))
-        topic = _topic(job.bootstrap)
-        source = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", FILES)
-        writer = source.parquet(str(place / "in")).writeStream.format(kind).options(**options)
-        if options:
-            writer = writer.option("sinkId", topic)
-        writer = writer.option("kafka.bootstrap.servers", job.bootstrap).option("topic", topic)
-        used = cpu_of_tree()
-        query = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination()
-        used = cpu_of_tree() - used
-        times = [progress["durationMs"]["addBatch"] for progress in query.recentProgress if progress["numInputRows"]]
-        if len(times) != BATCHES + 1 or _arrived(job.bootstrap, topic) < job.amount * (BATCHES + 1):
-            raise RuntimeError(f"{len(times)} micro-batches, and rows are missing")
+        rows_of(spark, job.amount).repartition(FILES).write.parquet(str(place / "once"))
+        (place / "in").mkdir()
+        for number, file in product(range(batches), sorted((place / "once").glob("*.parquet"))):
+            shutil.copy(file, place / "in" / f"{number}-{file.name}")
+        with harness.topic(job.bootstrap, partitions=PARTITIONS) as topic:
+            used = cpu_of_tree()
+            times = _streamed(kind, options, job.bootstrap, topic, spark, place)
+            used = cpu_of_tree() - used
+            if len(times) != batches or _arrived(job.bootstrap, topic) < job.amount * batches:
+                raise RuntimeError(f"{len(times)} micro-batches, and rows are missing")
     return {
-        RATE.name: job.amount / statistics.median(times[1:]) * 1000,
-        CPU.name: used / (job.amount * (BATCHES + 1)) * 1e6,
+        RATE.name: job.amount / statistics.median(times[WARM_UPS:]) * 1000,
+        CPU.name: used / (job.amount * batches) * 1e6,
     }
+
+
+def _streamed(
+    kind: str, options: dict[str, str], bootstrap: str, topic: str, spark: SparkSession, place: Path
+) -> list[int]:
+    """What addBatch took of each micro-batch with rows, in milliseconds."""
+    source = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", FILES)
+    writer = source.parquet(str(place / "in")).writeStream.format(kind).options(**options)
+    if options:
+        writer = writer.option("sinkId", topic)
+    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+    query = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [progress["durationMs"]["addBatch"] for progress in query.recentProgress if progress["numInputRows"]]
 
 
 ONCE = {"deliveryGuarantee": "exactly_once"}
@@ -188,9 +200,9 @@ CLAIM = Claim(
     ],
     notes=[
         "local[2]; keys of 16 bytes, values of 100, cached; two Kafka partitions. CPU: JVM and Python together.",
-        f"Each write is the third of its Spark: {WARM_UPS} are warm-up.",
-        f"Streams: {BATCHES} micro-batches after one of warm-up, all the rows each, from {FILES} parquet files; rate "
-        "by the median addBatch, CPU with the warm-up.",
+        f"Each figure is the median of {WRITES} writes of one Spark, after {WARM_UPS} that warm up.",
+        f"Streams: {BATCHES} micro-batches after {WARM_UPS} that warm up, all the rows each, from {FILES} parquet "
+        "files; rate by the median addBatch, CPU with the warm-up.",
         "Settings are the sinks' defaults: Spark's sends batches of 16 KiB, kafkabuf's for two partitions of 128 KiB.",
     ],
 )

@@ -1,10 +1,11 @@
-"""One Spark session and one embedded cluster for every test that needs them: starting Spark takes many seconds.
+"""What tests of the Spark sink share. Starting Spark takes many seconds: one session and one cluster serve them all.
 
 The session is the demo's own, and nothing is registered in it: that Spark finds the format is part of each test.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -30,3 +31,20 @@ def spark_cluster() -> Iterator[EmbeddedCluster]:
 
     with EmbeddedCluster(brokers=2, default_partitions=3) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[EmbeddedCluster]:
+    """A cluster where topics are there when they have been created, as "there" is."""
+    from kafkabuf.broker import EmbeddedCluster
+
+    with EmbeddedCluster(brokers=1, auto_create_topics=False) as cluster:
+        cluster.create_topic("there")
+        yield cluster
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"

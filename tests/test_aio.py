@@ -7,7 +7,7 @@ import builtins
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -26,19 +26,7 @@ from kafkabuf.record_metadata import RecordMetadata
 from tests.aio_support import SLABS, VALUE, Heartbeat, held_up, read_back, run, small, until, waiting
 from tests.producer_support import PATIENCE
 
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(default_partitions=3) as running:
-        yield running
-
-
-@pytest.fixture
-def cluster(shared: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
-    yield shared
-    shared.clear_faults()
-    for node in shared.nodes():
-        shared.resume_node(node)
+pytest_plugins = ["tests.aio_fixtures"]
 
 
 async def outcome(future: AIORecordFuture) -> RecordMetadata:
@@ -48,16 +36,16 @@ async def outcome(future: AIORecordFuture) -> RecordMetadata:
 # ---- records and their outcome ---------------------------------------------------------------------------------------
 
 
-def test_record_arrives_otherwise_than_its_metadata_says(cluster: EmbeddedCluster) -> None:
+def test_record_arrives_otherwise_than_its_metadata_says(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster) as producer:
+        async with small(aio_cluster) as producer:
             futures = [
                 await producer.send("back", b"%d" % n, b"k%d" % n, [("h", b"%d" % n)], timestamp_ms=1_000 + n)
                 for n in range(100)
             ]
             found = [await future for future in futures]
             assert await producer.send_and_wait("back", b"last", partition=2)
-        by_place = {(r.partition, r.offset): r for r in await read_back(cluster, "back", 101)}
+        by_place = {(r.partition, r.offset): r for r in await read_back(aio_cluster, "back", 101)}
         for n, metadata in enumerate(found):
             assert isinstance(metadata, RecordMetadata)
             record = by_place[metadata.partition, metadata.offset]
@@ -67,10 +55,10 @@ def test_record_arrives_otherwise_than_its_metadata_says(cluster: EmbeddedCluste
     run(test())
 
 
-def test_future_of_a_record_does_not_behave_as_asyncio_s(cluster: EmbeddedCluster) -> None:
+def test_future_of_a_record_does_not_behave_as_asyncio_s(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         called: list[Any] = []
-        async with small(cluster, linger_ms=60_000) as producer:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
             future = await producer.send("futures", b"v")
             future.add_done_callback(lambda done: called.append((done, threading.current_thread())))
             assert not future.done()
@@ -89,10 +77,10 @@ def test_future_of_a_record_does_not_behave_as_asyncio_s(cluster: EmbeddedCluste
     run(test())
 
 
-def test_cancelled_future_is_waited_for_or_takes_the_record_along(cluster: EmbeddedCluster) -> None:
+def test_cancelled_future_is_waited_for_or_takes_the_record_along(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         called: list[Any] = []
-        async with small(cluster, linger_ms=60_000) as producer:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
             futures = [await producer.send("given-up", b"v", partition=0) for _ in range(4)]
             futures[0].add_done_callback(called.append)
             futures[0].add_done_callback(print)
@@ -113,17 +101,17 @@ def test_cancelled_future_is_waited_for_or_takes_the_record_along(cluster: Embed
             assert not futures[3].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await futures[0]
-        assert len(await read_back(cluster, "given-up", 4)) == 4
+        assert len(await read_back(aio_cluster, "given-up", 4)) == 4
 
     run(test())
 
 
-def test_loop_is_woken_for_every_record_or_batch(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_is_woken_for_every_record_or_batch(aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing per record: the loop has its turn once for what ends together, and only awaited batches cost anything."""
     sleepers: list[Batch] = []
 
     async def test() -> None:
-        async with small(cluster, buffer_memory=1 << 20) as producer:
+        async with small(aio_cluster, buffer_memory=1 << 20) as producer:
             await producer.send_and_wait("woken", b"v")
             loop = asyncio.get_running_loop()
             calls: list[Any] = []
@@ -134,7 +122,7 @@ def test_loop_is_woken_for_every_record_or_batch(cluster: EmbeddedCluster, monke
                 calls.append(what)
                 return original(what, *more)
 
-            async with held_up(cluster):
+            async with held_up(aio_cluster):
                 for n in range(5_000):
                     futures.append(await producer.send("woken", b"%d" % n, partition=0))
                 ends = producer._ends
@@ -155,9 +143,9 @@ def test_loop_is_woken_for_every_record_or_batch(cluster: EmbeddedCluster, monke
     assert 0 < len(sleepers) < 200
 
 
-def test_error_of_a_record_does_not_reach_who_awaits_it(cluster: EmbeddedCluster) -> None:
+def test_error_of_a_record_does_not_reach_who_awaits_it(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster, linger_ms=60_000) as producer:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
             future = await producer.send("purged", b"v")
             waiter = asyncio.create_task(outcome(future))
             await asyncio.sleep(0)
@@ -172,11 +160,11 @@ def test_error_of_a_record_does_not_reach_who_awaits_it(cluster: EmbeddedCluster
     run(test())
 
 
-def test_split_batch_leaves_some_waiting_or_makes_the_loop_spin(cluster: EmbeddedCluster) -> None:
-    cluster.create_topic("split", partitions=1, configs={"max.message.bytes": "400"})
+def test_split_batch_leaves_some_waiting_or_makes_the_loop_spin(aio_cluster: EmbeddedCluster) -> None:
+    aio_cluster.create_topic("split", partitions=1, configs={"max.message.bytes": "400"})
 
     async def test() -> None:
-        async with small(cluster, linger_ms=60_000) as producer:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
             futures = [await producer.send("split", b"%d" % n + b"x" * 50) for n in range(12)]
             tasks = [asyncio.create_task(outcome(future)) for future in futures]
             await asyncio.sleep(0)
@@ -193,9 +181,9 @@ def test_split_batch_leaves_some_waiting_or_makes_the_loop_spin(cluster: Embedde
     run(test())
 
 
-def test_cancelled_waiter_takes_the_outcome_from_others(cluster: EmbeddedCluster) -> None:
+def test_cancelled_waiter_takes_the_outcome_from_others(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster, linger_ms=60_000) as producer:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
             future = await producer.send("shared", b"v")
             first, second = asyncio.create_task(outcome(future)), asyncio.create_task(outcome(future))
             await asyncio.sleep(0)
@@ -233,12 +221,12 @@ class Counting:
         self.ended.append(error)
 
 
-def test_user_s_own_is_asked_again_after_a_wait(cluster: EmbeddedCluster) -> None:
+def test_user_s_own_is_asked_again_after_a_wait(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         users = Counting()
         settings = {"interceptor_classes": [users], "partitioner_class": users.partition}
-        async with small(cluster, value_serializer=users.serialize, **settings) as producer:
-            async with held_up(cluster):
+        async with small(aio_cluster, value_serializer=users.serialize, **settings) as producer:
+            async with held_up(aio_cluster):
                 tasks = [asyncio.create_task(producer.send("users", "x" * 900)) for _ in range(SLABS + 3)]
                 await asyncio.sleep(0.01)
                 tasks.append(asyncio.create_task(producer.send("users", "x" * 900)))
@@ -251,7 +239,7 @@ def test_user_s_own_is_asked_again_after_a_wait(cluster: EmbeddedCluster) -> Non
         assert (users.placed, users.serialized, users.seen) == (done, done + 1, done + 2)
         kinds = [type(error) for error in users.ended]
         assert sorted(kinds, key=repr) == [*[type(None)] * done, asyncio.CancelledError, SerializationError]
-        found = await read_back(cluster, "users", done)
+        found = await read_back(aio_cluster, "users", done)
         assert [record.headers for record in found] == [(("seen", b"%d" % (n + 1)),) for n in range(done)]
 
     run(test())
@@ -260,11 +248,11 @@ def test_user_s_own_is_asked_again_after_a_wait(cluster: EmbeddedCluster) -> Non
 # ---- bulk ------------------------------------------------------------------------------------------------------------
 
 
-def test_bulk_appends_or_their_reports_block_the_loop(cluster: EmbeddedCluster) -> None:
+def test_bulk_appends_or_their_reports_block_the_loop(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster) as producer, Heartbeat() as heart:
+        async with small(aio_cluster) as producer, Heartbeat() as heart:
             await producer.partitions_for("bulk")
-            async with held_up(cluster):
+            async with held_up(aio_cluster):
                 rows = pa.record_batch(
                     {"value": [VALUE] * 3 * SLABS, "partition": pa.array([0] * 3 * SLABS, pa.int32())}
                 )
@@ -288,7 +276,7 @@ def test_bulk_appends_or_their_reports_block_the_loop(cluster: EmbeddedCluster) 
 # ---- transactions ----------------------------------------------------------------------------------------------------
 
 
-def test_transaction_is_half_seen_or_left_open(cluster: EmbeddedCluster) -> None:
+def test_transaction_is_half_seen_or_left_open(aio_cluster: EmbeddedCluster) -> None:
     async def transact(value: bytes, then: Callable[[], object]) -> None:
         async with producer.transaction():
             await producer.send("txn", value, partition=0)
@@ -306,14 +294,14 @@ def test_transaction_is_half_seen_or_left_open(cluster: EmbeddedCluster) -> None
             with pytest.raises(AbortableTransactionError):
                 await transact(b"purged", producer.purge)
             await transact(b"last", lambda: None)
-        found = await read_back(cluster, "txn", 2, isolation_level="read_committed")
+        found = await read_back(aio_cluster, "txn", 2, isolation_level="read_committed")
         assert [record.value for record in found] == [b"committed", b"last"]
 
-    producer = small(cluster, transactional_id="aio")
+    producer = small(aio_cluster, transactional_id="aio")
     run(test())
 
 
-def test_abort_that_fails_hides_what_went_wrong(cluster: EmbeddedCluster) -> None:
+def test_abort_that_fails_hides_what_went_wrong(aio_cluster: EmbeddedCluster) -> None:
     async def aborted_twice() -> None:
         async with producer.transaction():
             await producer.abort_transaction()
@@ -326,5 +314,5 @@ def test_abort_that_fails_hides_what_went_wrong(cluster: EmbeddedCluster) -> Non
                 await aborted_twice()
             assert "abort_transaction() failed, too" in raised.value.__notes__[0]
 
-    producer = small(cluster, transactional_id="aio-failing")
+    producer = small(aio_cluster, transactional_id="aio-failing")
     run(test())

@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pyarrow as pa
@@ -29,29 +29,17 @@ from kafkabuf.protocol.messages import METADATA, PRODUCE
 from tests.aio_support import SLAB, SLABS, VALUE, Heartbeat, fill, held_up, read_back, run, small, until, waiting
 from tests.producer_support import PATIENCE, assert_whole
 
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(default_partitions=3) as running:
-        yield running
-
-
-@pytest.fixture
-def cluster(shared: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
-    yield shared
-    shared.clear_faults()
-    for node in shared.nodes():
-        shared.resume_node(node)
+pytest_plugins = ["tests.aio_fixtures"]
 
 
 # ---- the loop is never blocked ---------------------------------------------------------------------------------------
 
 
-def test_loop_stands_still_while_memory_is_short(cluster: EmbeddedCluster) -> None:
+def test_loop_stands_still_while_memory_is_short(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster) as producer, Heartbeat() as heart:
+        async with small(aio_cluster) as producer, Heartbeat() as heart:
             await producer.send_and_wait("still", b"v", partition=0)
-            async with held_up(cluster):
+            async with held_up(aio_cluster):
                 sent = await fill(producer, "still")
                 late = asyncio.create_task(producer.send("still", VALUE, partition=0))
                 await until(waiting(producer))
@@ -67,14 +55,14 @@ def test_loop_stands_still_while_memory_is_short(cluster: EmbeddedCluster) -> No
 
 
 @pytest.mark.parametrize("partition", [None, 7])
-def test_loop_stands_still_while_metadata_is_fetched(cluster: EmbeddedCluster, partition: int | None) -> None:
+def test_loop_stands_still_while_metadata_is_fetched(aio_cluster: EmbeddedCluster, partition: int | None) -> None:
     async def test() -> None:
         topic = f"unknown-{partition}"
-        async with small(cluster, metadata_max_age_ms=600_000) as producer, Heartbeat() as heart:
+        async with small(aio_cluster, metadata_max_age_ms=600_000) as producer, Heartbeat() as heart:
             if partition is not None:
                 await producer.send_and_wait(topic, b"v")
-                cluster._call(lambda c: c.add_partitions(topic, 8))
-            async with held_up(cluster):
+                aio_cluster._call(lambda c: c.add_partitions(topic, 8))
+            async with held_up(aio_cluster):
                 task = asyncio.create_task(producer.send(topic, b"v", partition=partition))
                 await heart.goes_on()
                 assert not task.done()
@@ -83,9 +71,9 @@ def test_loop_stands_still_while_metadata_is_fetched(cluster: EmbeddedCluster, p
     run(test())
 
 
-def test_tasks_that_never_wait_keep_the_loop_to_themselves(cluster: EmbeddedCluster) -> None:
+def test_tasks_that_never_wait_keep_the_loop_to_themselves(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster, buffer_memory=32 << 20) as producer, Heartbeat() as heart:
+        async with small(aio_cluster, buffer_memory=32 << 20) as producer, Heartbeat() as heart:
             await producer.send_and_wait("turns", b"v")
             before = heart.beats
             for _ in range(4 * TURN):
@@ -99,35 +87,35 @@ def test_tasks_that_never_wait_keep_the_loop_to_themselves(cluster: EmbeddedClus
 
 
 @pytest.mark.parametrize("detour", [False, True])
-def test_records_change_places(cluster: EmbeddedCluster, detour: bool) -> None:
+def test_records_change_places(aio_cluster: EmbeddedCluster, detour: bool) -> None:
     """Started in one order by one task, some wait for metadata, some for memory, the others for their turn."""
     serializer = (lambda value: value) if detour else None
     topic = f"order-{detour}"
 
     async def test() -> None:
-        async with small(cluster, value_serializer=serializer) as producer:
+        async with small(aio_cluster, value_serializer=serializer) as producer:
             count = 3 * TURN
             sends = [producer.send(topic, b"%d" % n + b"x" * (n * 37 % 800), partition=0) for n in range(count)]
             futures = await asyncio.gather(*sends)
             assert [(await future).offset for future in futures] == list(range(count))
             assert not producer._lines
-        found = await read_back(cluster, topic, count)
+        found = await read_back(aio_cluster, topic, count)
         assert [int(record.value.rstrip(b"x")) for record in found] == list(range(count))
 
     run(test())
 
 
 @pytest.mark.parametrize("detour", [False, True])
-def test_record_overtakes_one_whose_memory_has_come(cluster: EmbeddedCluster, detour: bool) -> None:
+def test_record_overtakes_one_whose_memory_has_come(aio_cluster: EmbeddedCluster, detour: bool) -> None:
     """Memory is there, and the loop has not told the first of it when another task sends."""
     serializer = (lambda value: value) if detour else None
     topic = f"overtaking-{detour}"
 
     async def test() -> None:
-        async with small(cluster, value_serializer=serializer) as producer:
+        async with small(aio_cluster, value_serializer=serializer) as producer:
             await producer.send_and_wait(topic, b"v", partition=0)
             pool = producer._started.pool
-            async with held_up(cluster):
+            async with held_up(aio_cluster):
                 await fill(producer, topic)
                 first = asyncio.create_task(producer.send(topic, VALUE, partition=0))
                 await until(waiting(producer))
@@ -139,11 +127,11 @@ def test_record_overtakes_one_whose_memory_has_come(cluster: EmbeddedCluster, de
     run(test())
 
 
-def test_topic_that_is_not_there_holds_up_others(cluster: EmbeddedCluster) -> None:
+def test_topic_that_is_not_there_holds_up_others(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster, max_block_ms=60_000) as producer:
+        async with small(aio_cluster, max_block_ms=60_000) as producer:
             await producer.send_and_wait("there", b"v")
-            cluster.fail_next(METADATA, UnknownTopicOrPartitionError.code, 10_000, "missing")
+            aio_cluster.fail_next(METADATA, UnknownTopicOrPartitionError.code, 10_000, "missing")
             missing = asyncio.create_task(producer.send("missing", b"v"))
             await until(lambda: "missing" in producer._lines)
             await producer.send_and_wait("there", b"v")
@@ -153,11 +141,11 @@ def test_topic_that_is_not_there_holds_up_others(cluster: EmbeddedCluster) -> No
     run(test())
 
 
-def test_cancelled_send_is_sent_or_keeps_memory(cluster: EmbeddedCluster) -> None:
+def test_cancelled_send_is_sent_or_keeps_memory(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster) as producer:
+        async with small(aio_cluster) as producer:
             await producer.send_and_wait("cancelled", b"v", partition=0)
-            async with held_up(cluster):
+            async with held_up(aio_cluster):
                 sent = await fill(producer, "cancelled")
                 tasks = [
                     asyncio.create_task(producer.send("cancelled", b"%d" % n + VALUE, partition=0)) for n in range(3)
@@ -172,20 +160,20 @@ def test_cancelled_send_is_sent_or_keeps_memory(cluster: EmbeddedCluster) -> Non
             await until(lambda: pool.accounting()["free"] == pool.total)
             assert_whole(pool)
             assert not producer._lines
-        found = await read_back(cluster, "cancelled", SLABS + 2)
+        found = await read_back(aio_cluster, "cancelled", SLABS + 2)
         assert [record.value for record in found] == [b"v", *[VALUE] * SLABS, b"2" + VALUE]
 
     run(test())
 
 
-def test_memory_that_is_not_needed_any_more_is_kept(cluster: EmbeddedCluster) -> None:
+def test_memory_that_is_not_needed_any_more_is_kept(aio_cluster: EmbeddedCluster) -> None:
     """While a record waits for a batch of its own, send_many, which waits in front of it, opens one with room."""
 
     async def test() -> None:
-        async with small(cluster) as producer:
+        async with small(aio_cluster) as producer:
             await producer.send_and_wait("room", b"v", partition=0)
             pool = producer._started.pool
-            async with held_up(cluster):
+            async with held_up(aio_cluster):
                 await fill(producer, "room")
                 bulk = asyncio.create_task(producer.send_many("room", [b"x" * 100], partitions=[0]))
                 await until(lambda: pool.waiting == 1)
@@ -199,11 +187,11 @@ def test_memory_that_is_not_needed_any_more_is_kept(cluster: EmbeddedCluster) ->
     run(test())
 
 
-def test_max_block_ms_does_not_bound_the_wait(cluster: EmbeddedCluster) -> None:
+def test_max_block_ms_does_not_bound_the_wait(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster, max_block_ms=50) as producer:
+        async with small(aio_cluster, max_block_ms=50) as producer:
             await producer.send_and_wait("blocked", b"v", partition=0)
-            async with held_up(cluster):
+            async with held_up(aio_cluster):
                 await fill(producer, "blocked")
                 sends = [producer.send("blocked", VALUE, partition=0) for _ in range(3)]
                 errors = await asyncio.gather(*sends, return_exceptions=True)
@@ -218,9 +206,9 @@ def test_max_block_ms_does_not_bound_the_wait(cluster: EmbeddedCluster) -> None:
     run(test())
 
 
-def test_wrong_record_is_queued_or_stays_in_line(cluster: EmbeddedCluster) -> None:
+def test_wrong_record_is_queued_or_stays_in_line(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        async with small(cluster, max_block_ms=200) as producer:
+        async with small(aio_cluster, max_block_ms=200) as producer:
             for _ in range(2):  # by both ways: the topic is known at the second
                 for wrong, error in (
                     ({"topic": "no topic"}, InvalidTopicError),
@@ -239,12 +227,12 @@ def test_wrong_record_is_queued_or_stays_in_line(cluster: EmbeddedCluster) -> No
 # ---- beginning and end -----------------------------------------------------------------------------------------------
 
 
-def test_stop_leaves_sends_waiting(cluster: EmbeddedCluster) -> None:
+def test_stop_leaves_sends_waiting(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
-        producer = small(cluster)
+        producer = small(aio_cluster)
         await producer.start()
         await producer.send_and_wait("stopped", b"v", partition=0)
-        async with held_up(cluster):
+        async with held_up(aio_cluster):
             sent = await fill(producer, "stopped")
             topics = ["stopped", "stopped", "unheard-of-yet", "unheard-of-yet"]
             tasks = [asyncio.create_task(producer.send(topic, VALUE, partition=0)) for topic in topics]
@@ -263,9 +251,11 @@ def test_stop_leaves_sends_waiting(cluster: EmbeddedCluster) -> None:
     run(test())
 
 
-def test_stop_drops_what_is_buffered_or_lets_more_in(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_drops_what_is_buffered_or_lets_more_in(
+    aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
-        async with small(cluster, linger_ms=60_000) as producer:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
             futures = [await producer.send("kept", b"v", partition=0) for _ in range(50)]
             close, refused = producer._started.close, threading.Event()
             monkeypatch.setattr(producer._started, "close", lambda timeout: refused.wait(PATIENCE) and close(timeout))
@@ -280,14 +270,14 @@ def test_stop_drops_what_is_buffered_or_lets_more_in(cluster: EmbeddedCluster, m
     run(test())
 
 
-def test_record_outlives_its_loop_and_stops_the_sender(cluster: EmbeddedCluster) -> None:
+def test_record_outlives_its_loop_and_stops_the_sender(aio_cluster: EmbeddedCluster) -> None:
     """Who never calls stop() and closes the loop has records in flight; their end finds no loop to wake."""
-    producer = small(cluster)
+    producer = small(aio_cluster)
 
     async def test() -> AIORecordFuture:
         await producer.start()
         await producer.send_and_wait("outlives", b"v")
-        cluster.delay_next(PRODUCE, 0.1)
+        aio_cluster.delay_next(PRODUCE, 0.1)
         future = await producer.send("outlives", b"v", partition=0)
         waiter = asyncio.create_task(asyncio.wait_for(asyncio.shield(future), 60))
         await asyncio.sleep(0)
@@ -300,8 +290,8 @@ def test_record_outlives_its_loop_and_stops_the_sender(cluster: EmbeddedCluster)
     producer._started.close()
 
 
-def test_second_loop_is_let_in(cluster: EmbeddedCluster) -> None:
-    producer = small(cluster)
+def test_second_loop_is_let_in(aio_cluster: EmbeddedCluster) -> None:
+    producer = small(aio_cluster)
     calls: list[Callable[[], Awaitable[Any]]] = [
         lambda: producer.send("t", b"v"),
         lambda: producer.flush(),
@@ -329,7 +319,7 @@ def test_second_loop_is_let_in(cluster: EmbeddedCluster) -> None:
     run(first())
 
 
-def test_start_that_failed_cannot_be_tried_again_or_settings_are_not_checked(cluster: EmbeddedCluster) -> None:
+def test_start_that_failed_cannot_be_tried_again_or_settings_are_not_checked(aio_cluster: EmbeddedCluster) -> None:
     with pytest.raises(ConfigError, match="linger_msec"):
         AIOKafkaProducer(bootstrap_servers="localhost:9092", linger_msec=1)
 
@@ -338,7 +328,7 @@ def test_start_that_failed_cannot_be_tried_again_or_settings_are_not_checked(clu
         for _ in range(2):
             with pytest.raises(ConfigError, match="no-such-host"):
                 await producer.start()
-        copy = pickle.loads(pickle.dumps(small(cluster, client_id="copied")))
+        copy = pickle.loads(pickle.dumps(small(aio_cluster, client_id="copied")))
         async with copy:
             assert copy.config.client_id == "copied"
             assert (await copy.send_and_wait("copied", b"v")).offset == 0

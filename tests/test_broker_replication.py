@@ -35,12 +35,7 @@ from tests.replication_support import (
     write_transaction,
 )
 
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    one = Rig()
-    yield one
-    one.close()
+pytest_plugins = ["tests.replication_fixtures"]
 
 
 @pytest.fixture

@@ -336,19 +336,32 @@ def test_second_attempt_of_a_task_fails_the_write(whole: Query, cluster: Embedde
         whole.task(writer, 0, 0, attempt=1)
 
 
-@pytest.mark.parametrize("overtaken_by", [25, 50])
+@pytest.mark.parametrize(
+    ("other", "rows", "at_once"),
+    [(8, 25, 25), (8, 50, 25), (258, 25, 25), (258, 50, 25), (8, 10, 5)],
+    ids=["next", "next, all", "far", "far, all", "small batches"],
+)
 def test_attempts_side_by_side_never_mix_their_rows(
-    whole: Query, cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch, overtaken_by: int
+    whole: Query,
+    cluster: EmbeddedCluster,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    other: int,
+    rows: int,
+    at_once: int,
 ) -> None:
     """A stage that Spark runs again, for shuffle files that went with an executor, has another first attempt beside the
     one that still runs. Where both looked before either wrote, equal sequence numbers would hide the second's rows."""
     writer = pickle.loads(pickle.dumps(whole.writer()))
-    halves, look, send = batch_of(0, 0), atomic._Joined._look_at, KafkaProducer.send_arrow
+    table = pa.Table.from_batches(batch_of(0, 0))
+    overtakes = table.slice(0, rows).combine_chunks().to_batches(at_once)
+    later = table.take(list(reversed(range(50)))).combine_chunks().to_batches(at_once)
+    look, send = atomic._Joined._look_at, KafkaProducer.send_arrow
 
     def overtaken(joined: atomic._Joined, topics: set[str]) -> None:
         look(joined, topics)
         monkeypatch.setattr(atomic._Joined, "_look_at", look)
-        whole.task(writer, 0, 0, rows=halves[: overtaken_by // 25], attempt_id=7)
+        whole.task(writer, 0, 0, rows=overtakes, attempt_id=7)
 
     def sent(producer: KafkaProducer, *given: Any, **named: Any) -> Any:
         report = send(producer, *given, **named)
@@ -358,7 +371,7 @@ def test_attempts_side_by_side_never_mix_their_rows(
     monkeypatch.setattr(atomic._Joined, "_look_at", overtaken)
     monkeypatch.setattr(KafkaProducer, "send_arrow", sent)
     with pytest.raises(KafkaError):
-        whole.task(writer, 0, 0, rows=[halves[1], halves[0]], attempt_id=8)
+        whole.task(writer, 0, 0, rows=later, attempt_id=other)
     monkeypatch.undo()
     assert committed_values(cluster, topic) == Counter()
 

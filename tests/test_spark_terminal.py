@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytest_plugins = ["tests.spark_fixtures"]
-
-
-@pytest.fixture(scope="module")
-def bare() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1, auto_create_topics=False) as cluster:
-        cluster.create_topic("there")
-        yield cluster
 
 
 @pytest.fixture
@@ -52,11 +44,6 @@ def last_line(error: Exception) -> str:
     return str(error).strip().removesuffix("SQLSTATE: 38000").strip().splitlines()[-1]
 
 
-def nobody() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
-
-
 @pytest.mark.parametrize(
     ("options", "columns", "advice"),
     [
@@ -68,11 +55,11 @@ def nobody() -> str:
     ids=["misspelt option", "missing topic", "missing topic of a row", "brokers down"],
 )
 def test_last_line_of_the_error_says_something_else_than_what_to_do(
-    spark: SparkSession, bare: EmbeddedCluster, options: dict[str, str], columns: list[str], advice: str
+    spark: SparkSession, bare: EmbeddedCluster, nobody: str, options: dict[str, str], columns: list[str], advice: str
 ) -> None:
     given = {"kafka.bootstrap.servers": bare.bootstrap_servers, "kafka.max.block.ms": "1500", **options}
     if given["kafka.bootstrap.servers"] == "down":
-        given["kafka.bootstrap.servers"] = nobody()
+        given["kafka.bootstrap.servers"] = nobody
     writer = frame(spark).selectExpr(*columns).write.format("kafkabuf").options(**given).mode("append")
     with pytest.raises(Exception, match="kafkabuf") as caught:
         writer.save()

@@ -6,7 +6,6 @@ Spark calls `writer()` or `streamWriter()` and pickles what it gets before it ma
 from __future__ import annotations
 
 import pickle
-import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,8 @@ from kafkabuf.errors import ConfigError, UnknownTopicOrPartitionError
 from kafkabuf.spark import KafkabufDataSource, alignment, foreach_batch, reach
 from kafkabuf.spark.place import Batch, Place
 from kafkabuf.spark.writer import BatchWriter, NotBegunError, StreamWriter
+
+pytest_plugins = ["tests.spark_fixtures"]
 
 TEXT, BYTES, INT, LONG = T.StringType(), T.BinaryType(), T.IntegerType(), T.LongType()
 VALUE = ("value", BYTES)
@@ -168,24 +169,9 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def bare() -> Iterator[EmbeddedCluster]:
-    """Topics are there when they have been created."""
-    with EmbeddedCluster(brokers=1, auto_create_topics=False) as cluster:
-        cluster.create_topic("there")
-        yield cluster
-
-
 @pytest.fixture
 def topic() -> str:
     return f"t-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture
-def nobody() -> str:
-    """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def begin(kind: str, options: dict[str, str], columns: tuple[tuple[str, T.DataType], ...] = (VALUE,)) -> Any:

@@ -10,9 +10,9 @@ two of them wrote a partition, and that the cluster has in this transaction just
 
 But a stage that Spark runs again, because shuffle files went with an executor, has another first attempt of a task,
 perhaps beside the former, which runs on. It finds the partition written and fails; or, where neither had written when
-both looked, it is told by sequence numbers: a task's first rows are a batch by themselves, whose size is another for
-each attempt. Leaders refuse the second of two that overlap without being equal. Equal ones they would take for one that
-is sent again, drop it, and say that all is well.
+both looked, it is told by sequence numbers: a task's first rows go ahead in two portions, whose sizes are those of no
+other attempt. Leaders refuse the second of two batches that overlap without being equal. Equal ones they would take for
+one that is sent again, drop it, and say that all is well.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 _OFFSETS_TOPIC = "__consumer_offsets"
 _SEQUENCES = 2**31
-# A prime: attempts of one task are rarely this far apart, or a multiple of it.
-_HEADS = 251
+_LARGEST_HEAD = 251  # rows
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,11 @@ class SharedBatch:
 # ---- the driver, before the tasks ------------------------------------------------------------------------------------
 
 
-def begin(options: SinkOptions) -> SharedBatch:
-    """Fence whoever wrote under this sinkId before, end what was left open, and begin a transaction."""
+def begin(options: SinkOptions, *, marked: bool) -> SharedBatch:
+    """Fence whoever wrote under this sinkId before, end what was left open, and begin a transaction.
+
+    `marked`: for a micro-batch, which leaves a marker, and may find its own.
+    """
     sink_id, marker_topic = options.marks()
     name = identity(sink_id)
     producer = transactional(options.producer, name)
@@ -66,7 +68,7 @@ def begin(options: SinkOptions) -> SharedBatch:
         with Admin(producer.config) as admin:
             look(admin, options)
             producer.init_transactions()
-            marker = read(admin, name, marker_topic)
+            marker = read(admin, name, marker_topic) if marked else None
         return SharedBatch(begin_shared(producer), marker)
     finally:
         producer.close()
@@ -90,7 +92,7 @@ def send(
             "for what an earlier attempt wrote cannot be taken back alone. The whole write fails and can be repeated; "
             "set spark.speculation to false"
         )
-    joined = _Joined(options, shared.transaction, head=1 + place.attempt_id % _HEADS)
+    joined = _Joined(options, shared.transaction, _heads(place.attempt_id))
     task = Task(joined.producer, options, columns)
     try:
         task.send_all(joined.watch(batches))
@@ -101,13 +103,18 @@ def send(
     return task.report(place, transaction=shared.transaction)
 
 
-class _Joined:
-    """A task's part in the transaction. Nothing is opened for a task without rows. Its first `head` rows go ahead."""
+def _heads(attempt_id: int) -> deque[int]:
+    """Rows that go ahead, in two portions: equal for attempts whose ids are a multiple of 63,001 apart."""
+    return deque(1 + digit % _LARGEST_HEAD for digit in reversed(divmod(attempt_id, _LARGEST_HEAD)))
 
-    def __init__(self, options: SinkOptions, transaction: SharedTransaction, head: int) -> None:
+
+class _Joined:
+    """A task's part in the transaction. Nothing is opened for a task without rows, of which `heads` go ahead."""
+
+    def __init__(self, options: SinkOptions, transaction: SharedTransaction, heads: deque[int]) -> None:
         self._options = options
         self._transaction = transaction
-        self._head = head
+        self._heads = heads
         self._producer: KafkaProducer | None = None
         self._topics: set[str] = set()
         self._written: set[TopicPartition] = set()  # in this transaction, before our first row
@@ -120,8 +127,8 @@ class _Joined:
         return self._producer
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, the first in two; before rows of a topic are sent, who has written there is asked."""
-        for batch in self._split(batches):
+        """The batches, with the heads by themselves; before rows of a topic are sent, who wrote there is asked."""
+        for batch in self._behead(batches):
             if batch.num_rows:
                 topics = (
                     {self._options.topic} if self._options.topic else set(batch.column("topic").unique().to_pylist())
@@ -129,12 +136,16 @@ class _Joined:
                 self._look_at({topic for topic in topics if topic} - self._topics)
             yield batch
 
-    def _split(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _behead(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            if batch.num_rows and self._head:
-                yield batch.slice(0, self._head)
-                self.producer().flush()
-                batch, self._head = batch.slice(self._head), 0
+            while self._heads and batch.num_rows:
+                head = batch.slice(0, self._heads[0])
+                yield head
+                batch = batch.slice(head.num_rows)
+                self._heads[0] -= head.num_rows
+                if not self._heads[0]:
+                    self.producer().flush()
+                    self._heads.popleft()
             yield batch
 
     def _look_at(self, topics: set[str]) -> None:

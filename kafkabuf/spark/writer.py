@@ -41,13 +41,10 @@ logger = logging.getLogger("kafkabuf.spark")
 _LEVELS = {LogReport.OFF: logging.WARNING, LogReport.BATCH: logging.INFO, LogReport.TASKS: logging.DEBUG}
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """One `df.write`: at least once, or atomic.
+class _Writer:
+    """What batches and streams have in common: what goes to the tasks, and what these do with it."""
 
-    At least once: a retried task sends its rows again, and what a failed job has sent stays in the topic.
-    """
-
-    asks_always = True  # for brokers and topics, before each write; a stream need not, for each micro-batch
+    is_stream: bool
 
     def __init__(self, sink: ArrowSink) -> None:
         self.sink = sink
@@ -57,12 +54,21 @@ class BatchWriter(DataSourceArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the writer just before it makes the tasks; more than once, but one write is begun."""
         if not self.begun:
-            self.shared = _begin(self.sink.options, again=self.asks_always)
+            self.shared = _begin(self.sink.options, is_stream=self.is_stream)
             self.begun = True
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         return self.sink.send(iterator, self.shared)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """One `df.write`: at least once, or atomic.
+
+    At least once: a retried task sends its rows again, and what a failed job has sent stays in the topic.
+    """
+
+    is_stream = False
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         reports = task_reports(messages)
@@ -74,20 +80,10 @@ class BatchWriter(DataSourceArrowWriter):
         _tell_abort(messages, taken_back=_abort_shared(self.sink, self.shared.transaction if self.shared else None))
 
 
-class StreamWriter(StreamArrowWriter):
+class StreamWriter(_Writer, StreamArrowWriter):
     """One micro-batch of a `df.writeStream`."""
 
-    asks_always = False
-
-    def __init__(self, sink: ArrowSink) -> None:
-        self.sink = sink
-        self.begun = False
-        self.shared: SharedBatch | None = None
-
-    __getstate__ = BatchWriter.__getstate__
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        return self.sink.send(iterator, self.shared)
+    is_stream = True
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         reports = task_reports(messages)
@@ -107,16 +103,17 @@ class NotBegunError(KafkaError, pickle.PicklingError):
     of this it buries in one of its own."""
 
 
-def _begin(options: SinkOptions, *, again: bool) -> SharedBatch | None:
-    """What the driver does before the tasks. `again`: it looks for brokers and topics although it has before."""
+def _begin(options: SinkOptions, *, is_stream: bool) -> SharedBatch | None:
+    """What the driver does before the tasks. Brokers and topics are looked for before each write, but for a stream's
+    first micro-batch only."""
     try:
         if options.guarantee is Guarantee.ATOMIC:
             from kafkabuf.spark import atomic
 
-            return atomic.begin(options)
+            return atomic.begin(options, marked=is_stream)
         from kafkabuf.spark import reach
 
-        reach.check(options, again=again)
+        reach.check(options, again=not is_stream)
     except KafkaError as error:
         raise NotBegunError(str(error)) from None
     return None

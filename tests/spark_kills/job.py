@@ -37,8 +37,8 @@ STEPS: dict[str, dict[str, tuple[Victim, ...]]] = {
         "after commit": _DRIVER,
     },
     "exactly_once": {
-        "before init": _TASK[:2],
-        "after init": _TASK[:2],
+        "before init": _TASK,
+        "after init": _TASK,
         "before produce": _TASK,
         "mid-produce": _TASK,
         "before marker": _TASK,

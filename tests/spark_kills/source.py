@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from kafkabuf.spark import KafkabufDataSource
 from kafkabuf.spark.report import TaskReport
-from kafkabuf.spark.writer import BatchWriter, StreamWriter
+from kafkabuf.spark.writer import StreamWriter
 
 
 class MortalWriter(StreamWriter):
@@ -19,7 +19,7 @@ class MortalWriter(StreamWriter):
         from tests.spark_kills import faults  # loads the extensions: not in every process that imports this module
 
         faults.install()
-        return BatchWriter.__getstate__(self)  # type: ignore[arg-type]
+        return super().__getstate__()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         from tests.spark_kills import faults
