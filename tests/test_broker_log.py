@@ -254,21 +254,27 @@ def test_compressed_message_counts_as_one() -> None:
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (b"", InvalidRecordError),
-        (message(b"x")[:-1], CorruptMessageError),
-        (message(b"x")[:10], CorruptMessageError),
-        (message(b"x") + b"\0\0", CorruptMessageError),
-        (message(b"x")[:-1] + b"y", CorruptMessageError),
-        (message(b"x", magic=2), InvalidRecordError),
-        (struct.pack(">qi", 0, -1) + message(b"x")[12:], CorruptMessageError),
-        (struct.pack(">qi", 0, 2**31 - 1) + message(b"x")[12:], CorruptMessageError),
-        (message(b"not gzip", attributes=1), CorruptMessageError),
-        (message(gzip.compress(b""), attributes=1), InvalidRecordError),
-        (message(gzip.compress(message(b"x", offset=5)), attributes=1), InvalidRecordError),
-        (message(gzip.compress(message(b"x", magic=0)), magic=0, attributes=1), UnsupportedForMessageFormatError),
-        (message(b"x", attributes=4), UnsupportedCompressionTypeError),
-        (message(b"x", time=NOW + 3_600_001), InvalidTimestampError),
-        (message(b"x" * 2_000_000), RecordTooLargeError),
+        pytest.param(b"", InvalidRecordError, id="nothing"),
+        pytest.param(message(b"x")[:-1], CorruptMessageError, id="cut off in the value"),
+        pytest.param(message(b"x")[:10], CorruptMessageError, id="cut off in the size"),
+        pytest.param(message(b"x") + b"\0\0", CorruptMessageError, id="bytes after the end"),
+        pytest.param(message(b"x")[:-1] + b"y", CorruptMessageError, id="another byte than the CRC's"),
+        pytest.param(message(b"x", magic=2), InvalidRecordError, id="magic of today's batch"),
+        pytest.param(struct.pack(">qi", 0, -1) + message(b"x")[12:], CorruptMessageError, id="negative size"),
+        pytest.param(struct.pack(">qi", 0, 2**31 - 1) + message(b"x")[12:], CorruptMessageError, id="largest size"),
+        pytest.param(message(b"not gzip", attributes=1), CorruptMessageError, id="no gzip"),
+        pytest.param(message(gzip.compress(b""), attributes=1), InvalidRecordError, id="nothing compressed"),
+        pytest.param(
+            message(gzip.compress(message(b"x", offset=5)), attributes=1), InvalidRecordError, id="inner offset not 0"
+        ),
+        pytest.param(
+            message(gzip.compress(message(b"x", magic=0)), magic=0, attributes=1),
+            UnsupportedForMessageFormatError,
+            id="compressed magic 0",
+        ),
+        pytest.param(message(b"x", attributes=4), UnsupportedCompressionTypeError, id="zstd"),
+        pytest.param(message(b"x", time=NOW + 3_600_001), InvalidTimestampError, id="more than an hour ahead"),
+        pytest.param(message(b"x" * 2_000_000), RecordTooLargeError, id="too large"),
     ],
 )
 def test_bad_message_set_is_stored(data: bytes, error: type[KafkaError]) -> None:
