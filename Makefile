@@ -52,10 +52,10 @@ demo: java build  ## Publish flights.csv with Spark and check what arrived (ARGS
 demo-kafka: java build  ## The same against a real Apache Kafka (KAFKA_VERSION=4.1.2)
 	@$(BIN)/python -m tests.real_kafka --version $(KAFKA_VERSION) $(BIN)/kafkabuf demo --bootstrap-servers {} $(ARGS)
 
-test: java build  ## Run the tests, in three lanes (ARGS go to pytest; -n 0: one after the other)
+test: java build  ## Run the tests (ARGS go to pytest)
 	@$(BIN)/python -m tests.real_kafka --fetch
 	@$(BIN)/python -m tests.spark_versions --fetch
-	@$(BIN)/python -m pytest -n 3 $(ARGS)
+	@$(BIN)/python -m pytest $(ARGS)
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m tests.real_kafka --fetch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.capture import CaptureManager
@@ -15,9 +14,6 @@ from tests.jars import resolve_kafka
 from tests.real_cluster import RealCluster
 from tests.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka
 
-if TYPE_CHECKING:
-    from xdist.scheduler import LoadScopeScheduling
-
 # Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -25,23 +21,6 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 # Examples are counted, not timed: the machine may be busy with two Kafka servers and Spark.
 settings.register_profile("kafkabuf", deadline=None, print_blob=True)
 settings.load_profile("kafkabuf")
-
-
-# The lanes of `make test`, by how the names of their files begin: what starts Sparks mostly waits.
-LANES = {"test_spark_kills": "kills", "test_spark_versions": "kills", "test_spark": "spark"}
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """The tests of a lane, and so their fixtures, stay in one process and in their order."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Lanes(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0].rpartition("/")[2]
-            return next((lane for begin, lane in LANES.items() if file.startswith(begin)), "others")
-
-    return Lanes(config, log)
 
 
 def _running(version: str, request: pytest.FixtureRequest) -> Iterator[RealKafka]:

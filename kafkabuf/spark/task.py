@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kafkabuf._batch import RecordFuture
 from kafkabuf._columns import digest
-from kafkabuf.errors import KafkaError
+from kafkabuf.errors import AbortableTransactionError, KafkaError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.report import ERRORS, ROWS, BulkReport
@@ -59,12 +59,10 @@ class Task:
             if batch.num_rows:
                 self._send(batch.select(self._columns))
                 self._next_row += batch.num_rows
-            while len(self._open) > MAX_OPEN_REPORTS:
-                self._settle(self._open.popleft())
+            self._settle_sent(MAX_OPEN_REPORTS)
         if self._producer is not None:
             self._producer.flush()
-        while self._open:
-            self._settle(self._open.popleft())
+        self._settle_sent(0)
         if self._letters and self._producer is not None:
             self._producer.flush()
         self._settle_letters(0)
@@ -118,6 +116,9 @@ class Task:
                     self._sent(error.report, rows.slice(0, queued), first)
                 self._refuse(rows, queued, first, error)
                 rows, first = rows.slice(queued + 1), first + queued + 1
+            except AbortableTransactionError:
+                self._settle_sent(0)  # raises what made it so
+                raise
             else:
                 self._sent(report, rows, first)
                 return
@@ -128,6 +129,11 @@ class Task:
         self._add(digest(rows))
         for left_out in report.too_large:
             self._take_out(rows, left_out.first_row, first, left_out.error)
+
+    def _settle_sent(self, open_ones: int) -> None:
+        """Wait for the oldest rows, until no more than `open_ones` batches are left."""
+        while len(self._open) > open_ones:
+            self._settle(self._open.popleft())
 
     def _settle(self, sent: _Sent) -> None:
         """Wait for the outcome of the rows."""
