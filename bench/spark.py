@@ -137,7 +137,7 @@ def _atomic(rows: DataFrame, bootstrap: str, topic: str) -> None:
 
 
 def _stream(kind: str, options: dict[str, str], job: Job) -> Measurement:
-    """Micro-batches of all the rows each, from parquet files; the median of all but the first, which warm up."""
+    """Micro-batches of all the rows each, from parquet files; the median of those after the WARM_UPS."""
     batches = WARM_UPS + BATCHES
     with _spark() as (spark, place):
         rows_of(spark, job.amount).repartition(FILES).write.parquet(str(place / "once"))

@@ -22,8 +22,6 @@ from tests.test_spark_clusters import EXPECTED
 
 USERS_PATH = "environment:code"
 CLUSTER_STEPS = ("at_least_once", "atomic", "exactly_once_stream")
-# What a server of Spark Connect wants of its Python for foreachBatch.
-CONNECT_NEEDS = ("grpcio", "grpcio-status", "googleapis-common-protos", "protobuf", "typing-extensions", "zstandard")
 CONNECT_STEPS = ("registered",)  # streams fail there: docs/spark.md
 
 
@@ -56,7 +54,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = next(folder.glob("lib/python*/site-packages"))
-    for name in ("numpy", "pandas", "pyarrow", "python-dateutil", "tzdata", *CONNECT_NEEDS):
+    for name in ("numpy", "pandas", "pyarrow", "python-dateutil", "tzdata"):
         found = distribution(name)
         for top in {path.parts[0] for path in found.files or ()} - {"..", "__pycache__"}:
             if not (site / top).exists():
