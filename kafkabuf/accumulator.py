@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 
@@ -15,6 +14,7 @@ from kafkabuf.compression import codec
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 from kafkabuf.idempotence import ProducerState, TransactionalState
+from kafkabuf.network import backoff
 from kafkabuf.network.backoff import ExponentialBackoff
 
 
@@ -66,7 +66,7 @@ class RecordAccumulator(DrainCore):
         return topic
 
     def _new_topic(self, name: str, partitions: int) -> TopicQueues:
-        seed = secrets.randbits(64)
+        seed = backoff.generator.getrandbits(64)
         return TopicQueues(name, partitions, seed, self.batch_size, self._adaptive, self.slow_nodes)
 
     def flush(self, timeout: float | None) -> None:

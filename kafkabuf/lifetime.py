@@ -58,6 +58,7 @@ class Running:
             raise
 
     def _run(self) -> None:
+        self.accumulator.impatient[threading.get_ident()] = self.accumulator.refuse_callback
         try:
             self.sender.run()
         finally:

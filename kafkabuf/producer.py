@@ -64,18 +64,23 @@ class KafkaProducer(ProducerCore):
         self._clock = clock = clock or SystemClock()
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         self._metadata = Metadata(self.config, clock)
-        client = NetworkClient(self.config, clock, self._metadata)
+        client = self._connect(clock)
         accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
         self._open(accumulator, self.config, clock)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
-        self._running = Running(accumulator, self._sender, f"kafkabuf-{self.config.client_id}")
+        self._running = self._runner(accumulator)
         self._thread = self._running.thread
         self._finalizer = weakref.finalize(self, self._running.abandon)
         self._finalizer.atexit = False  # then all producers end together
         self._running.start(self)
-        assert self._thread.ident is not None
-        accumulator.impatient[self._thread.ident] = accumulator.refuse_callback
+
+    def _connect(self, clock: Clock) -> NetworkClient:
+        return NetworkClient(self.config, clock, self._metadata)
+
+    def _runner(self, accumulator: RecordAccumulator) -> Running:
+        """Who gives the Sender its turns: a thread."""
+        return Running(accumulator, self._sender, f"kafkabuf-{self.config.client_id}")
 
     def _disown(self) -> None:
         """In a forked child: the Sender's thread is not here, and its sockets are the parent's."""

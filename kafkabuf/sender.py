@@ -70,10 +70,17 @@ class Sender(SenderCore):
     def run(self) -> None:
         """Until closed; then until everything has an outcome, or a forced close fails what is left."""
         try:
-            while not self._closing or (not self._forced and self._has_unfinished_work()):
-                self._turn_or_log()
+            while self.step():
+                pass
         finally:
             self._end()
+
+    def step(self) -> bool:
+        """One turn; False, and none, where there is nothing left to do."""
+        if self._closing and (self._forced or not self._has_unfinished_work()):
+            return False
+        self._turn_or_log()
+        return True
 
     def _has_unfinished_work(self) -> bool:
         """While closing: batches without an outcome, and then a transaction that must be ended."""

@@ -7,7 +7,13 @@ from collections.abc import Callable
 
 JITTER = 0.2
 # Of our own: a library must not move the generator that its user seeded. Asked of the system, it survives a fork too.
-uniform = _random.SystemRandom().random
+# Whatever the client leaves to chance asks this one; a simulation puts a seeded generator here.
+generator: _random.Random = _random.SystemRandom()
+
+
+def uniform() -> float:
+    """A number in [0, 1)."""
+    return generator.random()
 
 
 class ExponentialBackoff:
