@@ -45,6 +45,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def quiet(self) -> bool:
         return not self._ready  # type: ignore[attr-defined]
 
+    def next_due(self) -> float:
+        """When the next timer fires; infinite where none is set."""
+        timers = self._scheduled  # type: ignore[attr-defined]
+        return min((one.when() for one in timers if not one.cancelled()), default=float("inf"))
+
     def settle(self) -> None:
         """Runs all that is due, and all that follows from it."""
         self.turn()

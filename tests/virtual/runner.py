@@ -1,0 +1,87 @@
+"""A KafkaProducer whose Sender has no thread: the world gives it its turns."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf import KafkaProducer
+from kafkabuf.accumulator import RecordAccumulator
+from kafkabuf.clock import Clock
+from kafkabuf.lifetime import Running
+from kafkabuf.network.client import NetworkClient
+from kafkabuf.sender import Sender
+from tests.virtual.network import VirtualPoller
+
+if TYPE_CHECKING:
+    from tests.virtual.world import World
+
+NEVER = float("inf")
+
+
+class VirtualRunning(Running):
+    """`due_at`: when the Sender's next turn is, were nothing to happen before."""
+
+    def __init__(self, world: World, accumulator: RecordAccumulator, sender: Sender, poller: VirtualPoller) -> None:
+        super().__init__(accumulator, sender, "virtual")
+        self._world = world
+        self._poller = poller
+        self.pauses_until = 0.0
+        self.over = False
+
+    def __repr__(self) -> str:
+        batches = [
+            f"{batch!r} attempts {batch.attempts} at {batch.producer_id, batch.producer_epoch, batch.base_sequence}"
+            for batch in self.accumulator.incomplete
+        ]
+        state = self.sender._producer_state
+        transactions = self.sender._transactions
+        where = "" if transactions is None else f" {transactions.state}, next {transactions.queue.first}"
+        return f"<{'ended' if self.over else f'next turn in {self.due_at - self._world.now():.3f} s'}: {state}{where} {batches}>"
+
+    @property
+    def due_at(self) -> float:
+        if self.over:
+            return NEVER
+        return max(0.0 if self._poller.stirred else self._poller.sleeps_until, self.pauses_until)
+
+    def start(self, producer: Any) -> None:
+        self._world.running.append(self)
+
+    def turn(self) -> None:
+        impatient, mine = self.accumulator.impatient, threading.get_ident()
+        self._world.turning = self
+        impatient[mine] = self.accumulator.refuse_callback
+        try:
+            if not self.sender.step():
+                self.sender._end()
+                self.over = True
+        finally:
+            del impatient[mine]
+            self._world.turning = None
+
+    def wait(self, timeout: float | None) -> bool:
+        until = NEVER if timeout is None else self._world.now() + timeout
+        return self._world.run(until, lambda: self.over)
+
+
+class VirtualProducer(KafkaProducer):
+    """`world` comes in place of a clock."""
+
+    def __init__(self, world: World, **settings: Any) -> None:
+        self._world = world
+        self._poller = VirtualPoller(world)
+        super().__init__({"bootstrap_servers": world.bootstrap(), **settings}, clock=world.clock)
+
+    def _connect(self, clock: Clock) -> NetworkClient:
+        from tests.virtual.world import resolve
+
+        connector = self._world.connector(self._poller)
+        return NetworkClient(self.config, clock, self._metadata, self._poller, connector=connector, resolver=resolve)
+
+    def _runner(self, accumulator: RecordAccumulator) -> Running:
+        self._virtual = VirtualRunning(self._world, accumulator, self._sender, self._poller)
+        return self._virtual
+
+    def _in_sender_thread(self) -> bool:
+        return self._world.turning is self._virtual

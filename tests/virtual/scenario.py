@@ -1,0 +1,89 @@
+"""One seed: a cluster, some users, some trouble, then peace; and what must hold then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+from tests.virtual.oracle import Archive
+from tests.virtual.trouble import Trouble
+from tests.virtual.users import AT_ONCE, TransactionalUser, User
+from tests.virtual.world import World
+
+_MOST_TROUBLE = 14
+_MOST_ACTIONS = 24
+
+
+def simulate(seed: int) -> Counter[str]:
+    """How often what was done. Raises Violation."""
+    random = Random(seed)
+    world = World(
+        seed,
+        random.choice((1, 2, 3, 3)),
+        replication_factor=2,
+        transaction_version=random.choice((1, 2)),
+        replica_lag_time_max_ms=random.choice((1_000, 10_000)),
+        broker_session_timeout_ms=3_000,
+    )
+    try:
+        _live(world, random)
+    finally:
+        world.close()
+    return world.done
+
+
+def _live(world: World, random: Random) -> None:
+    archive, topics = Archive(), ["t", "u"][: random.choice((1, 2))]
+    trouble = Trouble(world, archive, topics)
+    for name in topics:
+        trouble.make(name)
+    horizon = random.choice((5.0, 30.0, 120.0, 600.0))
+    users = [
+        (TransactionalUser if random.random() < 0.4 else User)(world, f"u{number}", topics, _settings(random))
+        for number in range(random.choice((1, 1, 2)))
+    ]
+    trouble.schedule(horizon, _MOST_TROUBLE)
+    end = world.now() + horizon
+    for _ in range(random.randrange(4, _MOST_ACTIONS)):
+        random.choice(users).act()
+        world.rest(random.choice((0.0, 0.001, 0.1, 1.0, horizon / 12, horizon / 4)))
+        if world.now() >= end:
+            break
+    trouble.end()
+    world.rest(max(_patience(one.producer.config) for one in users))
+    for one in users:
+        one.check_alive()
+    for one in users:
+        one.close(None)
+    found = archive.found(world.cluster.topics)
+    for one in users:
+        one.check(found)
+
+
+def _settings(random: Random) -> dict[str, Any]:
+    request_timeout = random.choice((1_000, 5_000, 30_000))
+    linger = random.choice((0, 0, 5, 200))
+    return {
+        "acks": "all",
+        "enable_idempotence": True,
+        "linger_ms": linger,
+        "batch_size": random.choice((0, 100, 700, 16_384)),
+        "buffer_memory": random.choice((1 << 15, 1 << 20)),
+        "request_timeout_ms": request_timeout,
+        "delivery_timeout_ms": random.choice((1, 4)) * (request_timeout + linger),
+        "max_block_ms": random.choice((500, 5_000, 60_000)),
+        "max_in_flight_requests_per_connection": random.choice((1, 2, 5)),
+        "metadata_max_age_ms": random.choice((1_000, 20_000, 300_000)),
+        "metadata_max_idle_ms": random.choice((5_000, 30_000, 300_000)),
+        "connections_max_idle_ms": random.choice((4_000, 540_000)),
+        "socket_connection_setup_timeout_ms": random.choice((1_000, 10_000)),
+        "transaction_timeout_ms": random.choice((10_000, 60_000)),
+        "metadata_recovery_rebootstrap_trigger_ms": random.choice((5_000, 300_000)),
+    }
+
+
+def _patience(config: Any) -> float:
+    """Seconds after which the settings allow nothing to be late any more, once all is well."""
+    setup = config.socket_connection_setup_timeout_max_ms + config.reconnect_backoff_max_ms
+    return AT_ONCE + (config.delivery_timeout_ms + config.request_timeout_ms + setup) / 1000

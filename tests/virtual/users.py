@@ -1,0 +1,374 @@
+"""Programs that send: one without transactions, one with. Each keeps what it was promised, and checks it at the end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kafkabuf._batch import RecordFuture
+from kafkabuf.errors import (
+    AbortableTransactionError,
+    ClosedError,
+    FatalTransactionError,
+    IllegalStateError,
+    KafkaError,
+    ProducerFencedError,
+    TimeoutError,
+)
+from tests.virtual.oracle import Found, Place, tag
+from tests.virtual.runner import VirtualProducer
+from tests.virtual.world import World
+
+# Seconds of virtual time that anything may take once all is well: a connection, fresh metadata, a few back-offs.
+AT_ONCE = 6.0
+# How often a probe may be refused because its topic has become another one, which only asking tells.
+_TRIES = 3
+
+
+@dataclass
+class Sent:
+    number: int
+    topic: str
+    future: RecordFuture
+
+
+class Fate(Enum):
+    """Of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"  # the commit was asked for, and what came of it was never told
+
+
+@dataclass
+class Transaction:
+    sent: list[Sent] = field(default_factory=list)
+    fate: Fate = Fate.OPEN
+
+
+class User:
+    """`settings` are its producer's. `topics`: the names it may send to."""
+
+    def __init__(self, world: World, name: str, topics: list[str], settings: dict[str, Any]) -> None:
+        self.world = world
+        self.name = name
+        self.topics = topics
+        self.settings = settings
+        self.sent: list[Sent] = []
+        self._number = 0
+        self.producer = self.open()
+
+    def open(self) -> VirtualProducer:
+        return VirtualProducer(self.world, client_id=self.name, **self.settings)
+
+    # ---- what it does ------------------------------------------------------------------------------------------------
+
+    def act(self) -> None:
+        world = self.world
+        roll = world.random.random()
+        if roll < 0.80:
+            self.send_some(world.random.choice((1, 1, 2, 5, 20)))
+        elif roll < 0.88:
+            self.flush()
+        elif roll < 0.91:
+            self.note("purge")
+            self.producer.purge(in_flight=world.random.random() < 0.5)
+        elif roll < 0.96:
+            self.send_many(world.random.choice((1, 3, 30)))
+        else:
+            self.reopen()
+
+    def note(self, what: str) -> None:
+        self.world.note(f"{what} ({self.name})")
+
+    def send_some(self, count: int) -> None:
+        topic = self.world.random.choice(self.topics)
+        self.note(f"send {count} to {topic}")
+        for _ in range(count):
+            self._send(topic, **self._whither(topic))
+
+    def _whither(self, topic: str) -> dict[str, Any]:
+        """The key, the partition, or neither."""
+        random = self.world.random
+        how = random.randrange(3)
+        if how == 0:
+            return {"key": b"k%d" % random.randrange(20)}
+        if how == 1 and topic in self.world.cluster.topics:
+            return {"partition": random.randrange(len(self.world.cluster.topics[topic].partitions))}
+        return {}
+
+    def _send(self, topic: str, **whither: Any) -> Sent | None:
+        self._number += 1
+        padding = b"." * self.world.random.choice((0, 10, 300))
+        try:
+            future = self.producer.send(topic, tag(self.name, self._number) + padding, **whither)
+        except KafkaError as error:
+            self.note(f"refused {error!r:.160}")
+            return None
+        sent = Sent(self._number, topic, future)
+        self.sent.append(sent)
+        return sent
+
+    def send_many(self, count: int) -> None:
+        topic = self.world.random.choice(self.topics)
+        self.note(f"send_many {count} to {topic}")
+        first = self._number + 1
+        self._number += count
+        try:
+            self.producer.send_many(topic, [tag(self.name, first + place) for place in range(count)])
+        except KafkaError as error:
+            self.note(f"refused {error!r:.160}")
+
+    def flush(self) -> None:
+        self.note("flush")
+        try:
+            self.producer.flush(self.world.random.choice((0.0, 1.0, 10.0)))
+        except TimeoutError:
+            pass
+
+    def reopen(self) -> None:
+        """Close in time or by force, and begin anew."""
+        self.note("close")
+        self.close(self.world.random.choice((0.0, 1.0, None)))
+        self.producer = self.open()
+
+    def close(self, timeout: float | None) -> None:
+        before = self.world.now()
+        self.producer.close(timeout)
+        allowed = self.producer.config.delivery_timeout_ms / 1000 if timeout is None else timeout
+        took = self.world.now() - before
+        if took > allowed + AT_ONCE:
+            self.world.fail(f"close({timeout}) of {self.name} took {took:.1f} s")
+        self._check_closed()
+
+    def _check_closed(self) -> None:
+        pool, accumulator = self.producer.pool, self.producer.accumulator
+        if accumulator.incomplete or accumulator.active:
+            self.world.fail(f"{self.name} is closed and holds {[*accumulator.incomplete, *accumulator.active]}")
+        pool.check()
+        if pool.free_bytes + pool.loose != pool.total:
+            self.world.fail(f"{self.name} is closed, and its memory is not free: {pool.accounting()}")
+        late = [one for one in self.sent if not one.future.done()]
+        if late:
+            self.world.fail(f"{self.name} is closed, and {len(late)} records have no outcome")
+
+    # ---- when all is well again --------------------------------------------------------------------------------------
+
+    def check_alive(self) -> None:
+        """Nothing is pending, and a record of every topic and partition succeeds at once."""
+        waiting = list(self.producer.accumulator.incomplete)
+        if waiting:
+            self.world.fail(f"{self.name}: all is well, and these wait: {waiting}")
+        for topic in self.topics:
+            self._probe(topic)
+
+    def _probe(self, topic: str) -> None:
+        errors: list[object] = []
+        for _ in range(_TRIES):
+            partitions = len(self.world.cluster.topics[topic].partitions)
+            whither: list[dict[str, Any]] = [{"partition": number} for number in range(partitions)]
+            whither += [{"key": b"probe %d" % number} for number in range(4)] + [{}]
+            errors = self._attempt(topic, whither)
+            if not errors:
+                return
+        self.world.fail(f"{self.name}: all is well, and {topic} takes no records: {errors}")
+
+    def _attempt(self, topic: str, whither: list[dict[str, Any]]) -> list[object]:
+        before = self.world.now()
+        sent = [self._send(topic, **how) for how in whither]
+        lingers = self.producer.config.linger_ms / 1000
+        self.world.run(before + AT_ONCE + lingers, lambda: all(one is None or one.future.done() for one in sent))
+        if self.world.now() - before > AT_ONCE + lingers:
+            late = [how for how, one in zip(whither, sent, strict=True) if one is None or not one.future.done()]
+            self.world.fail(f"{self.name}: all is well, and after {AT_ONCE} s {topic} has not taken {late}")
+        return [one and one.future.exception(0) for one in sent if one is None or one.future.exception(0) is not None]
+
+    # ---- what was promised -------------------------------------------------------------------------------------------
+
+    def check(self, found: Found) -> None:
+        """Each acknowledged record is there, where it was said to be, once, in order."""
+        idempotent = self.producer.config.enable_idempotence
+        placed: dict[tuple[str, int, int], list[Place]] = defaultdict(list)
+        for one in self.sent:
+            places = found.stored[self.name, one.number]
+            if idempotent:
+                self._check_once(one, places)
+            if one.future.exception(0) is None:
+                self._check_there(one, places)
+                for place in places:
+                    placed[place.topic, place.incarnation, place.partition].append(place)
+        for where, places in placed.items() if idempotent else ():
+            offsets = [place.offset for place in places]
+            if offsets != sorted(offsets):
+                self.world.fail(f"{self.name}: records of {where} are at {offsets}, in the order that they were sent in")
+
+    def _check_once(self, one: Sent, places: list[Place]) -> None:
+        lives = [(place.topic, place.incarnation) for place in places]
+        if len(set(lives)) != len(lives):
+            self.world.fail(f"{self.name}: record {one.number} of {one.topic} is there more than once: {places}")
+
+    def _check_there(self, one: Sent, places: list[Place]) -> None:
+        said = one.future.result(0)
+        for place in places:
+            if (place.topic, place.partition) != (said.topic, said.partition):
+                self.world.fail(f"{self.name}: record {one.number} is acknowledged as {said}, and lies at {place}")
+        if not any(said.offset in (-1, place.offset) for place in places):
+            self.world.fail(f"{self.name}: record {one.number} is acknowledged as {said}, found are {places}")
+
+
+class TransactionalUser(User):
+    """One transaction after the other; what it cannot go on with it closes, and begins anew under the same name."""
+
+    def __init__(self, world: World, name: str, topics: list[str], settings: dict[str, Any]) -> None:
+        self._ready = False
+        self.transactions: list[Transaction] = []
+        super().__init__(world, name, topics, {**settings, "transactional_id": name})
+
+    def open(self) -> VirtualProducer:
+        self._ready = False
+        return super().open()
+
+    def act(self) -> None:
+        if not self._ready and not self._begin_anew():
+            return
+        if self.world.random.random() < 0.05:
+            self.note("close")
+            self.close(self.world.random.choice((0.0, 1.0)))
+            self.producer = self.open()
+            return
+        self._transact(self.world.random.random() < 0.8)
+
+    def _begin_anew(self) -> bool:
+        self.note("init_transactions")
+        try:
+            self.producer.init_transactions()
+            self._ready = True
+        except TimeoutError:
+            self.note("timeout init_transactions")
+        except KafkaError as error:
+            self._give_up(error)
+        return self._ready
+
+    def _transact(self, commits: bool) -> None:
+        transaction = Transaction()
+        self.transactions.append(transaction)
+        try:
+            self._fill(transaction)
+            if commits:
+                self._commit(transaction)
+            else:
+                self._abort(transaction)
+        except AbortableTransactionError as error:
+            self.note(f"abortable {error!r:.160}")
+            self._abort(transaction)
+        except (FatalTransactionError, ProducerFencedError) as error:
+            self._give_up(error)
+
+    def _fill(self, transaction: Transaction) -> None:
+        random = self.world.random
+        self.note("begin")
+        self.producer.begin_transaction()
+        for _ in range(random.choice((1, 2, 6))):
+            topic = random.choice(self.topics)
+            sent = self._send(topic, **self._whither(topic))
+            if sent is not None:
+                transaction.sent.append(sent)
+            if random.random() < 0.2:
+                self.world.rest(random.choice((0.01, 1.0)))
+
+    def _commit(self, transaction: Transaction) -> None:
+        self.note("commit")
+        transaction.fate = Fate.UNKNOWN
+        for _ in range(4):
+            try:
+                self.producer.commit_transaction()
+            except TimeoutError:
+                self.note("timeout commit")
+                continue
+            except AbortableTransactionError:
+                transaction.fate = Fate.OPEN
+                raise
+            transaction.fate = Fate.COMMITTED
+            return
+        self._replace()
+
+    def _abort(self, transaction: Transaction) -> None:
+        self.note("abort")
+        transaction.fate = Fate.ABORTED
+        for _ in range(4):
+            try:
+                self.producer.abort_transaction()
+                return
+            except TimeoutError:
+                self.note("timeout abort")
+            except (FatalTransactionError, ProducerFencedError) as error:
+                self._give_up(error)
+                return
+            except AbortableTransactionError as error:
+                self.note(f"abortable {error!r:.160}")
+        self._replace()
+
+    def _give_up(self, error: KafkaError) -> None:
+        """Nothing can be done with the producer any more: that may only be because it was fenced."""
+        self.note(f"fatal {error!r:.200}")
+        if not isinstance(error, ProducerFencedError | ClosedError | IllegalStateError):
+            self.world.fail(f"{self.name} cannot go on: {error!r}")
+        self._replace()
+
+    def _replace(self) -> None:
+        self.close(0.0)
+        self.producer = self.open()
+
+    def close(self, timeout: float | None) -> None:
+        super().close(timeout)
+        for transaction in self.transactions:
+            if transaction.fate is Fate.OPEN:
+                transaction.fate = Fate.ABORTED
+
+    def check_alive(self) -> None:
+        """A new transaction, with a record of every topic, is committed at once."""
+        for _ in range(_TRIES):
+            before = self.world.now()
+            self._probe_once()
+            took = self.world.now() - before
+            if took > AT_ONCE + self.producer.config.linger_ms / 1000:
+                self.world.fail(f"{self.name}: all is well, and a transaction took {took:.1f} s")
+            if self.transactions and self.transactions[-1].fate is Fate.COMMITTED:
+                return
+        self.world.fail(f"{self.name}: all is well, and no transaction can be committed")
+
+    def _probe_once(self) -> None:
+        if not self._ready and not self._begin_anew():
+            return
+        transaction = Transaction()
+        self.transactions.append(transaction)
+        try:
+            self.note("begin")
+            self.producer.begin_transaction()
+            for topic in self.topics:
+                for number in range(len(self.world.cluster.topics[topic].partitions)):
+                    sent = self._send(topic, partition=number)
+                    if sent is not None:
+                        transaction.sent.append(sent)
+            self._commit(transaction)
+        except AbortableTransactionError as error:
+            self.note(f"abortable {error!r:.160}")
+            self._abort(transaction)
+        except (FatalTransactionError, ProducerFencedError) as error:
+            self._give_up(error)
+
+    def check(self, found: Found) -> None:
+        """Committed transactions are whole, aborted ones invisible, the others one of the two."""
+        super().check(found)
+        for transaction in self.transactions:
+            seen = [bool(found.visible[self.name, one.number]) for one in transaction.sent]
+            numbers = [one.number for one in transaction.sent]
+            if transaction.fate is Fate.COMMITTED and not all(seen):
+                self.world.fail(f"{self.name}: of the records {numbers}, committed, are visible: {seen}")
+            if transaction.fate is Fate.ABORTED and any(seen):
+                self.world.fail(f"{self.name}: of the records {numbers}, aborted, are visible: {seen}")
+            if len(set(seen)) > 1:
+                self.world.fail(f"{self.name}: of the records {numbers} of one transaction are visible: {seen}")

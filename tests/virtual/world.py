@@ -1,0 +1,229 @@
+"""One world: a clock, a cluster, producers, and what happens between them, all drawn from one seed.
+
+Time moves only when nothing is left to do at the present moment, and then to the next moment at which something is. The
+user's calls are the program; where one of them waits, the world goes on until its wait is over (`VirtualClock.wait`).
+So a run is the same each time, however slow the machine.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import random
+import socket
+from collections import Counter, deque
+from collections.abc import Callable
+
+from kafkabuf.broker import apis
+from kafkabuf.broker.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.node import Node
+from kafkabuf.clock import Lockable, ManualClock
+from kafkabuf.network import backoff
+from kafkabuf.network.resolve import Address
+from tests.virtual.network import Link, VirtualPoller, black_hole
+from tests.virtual.runner import VirtualRunning
+from tests.virtual_loop import VirtualLoop
+
+NEVER = float("inf")
+PORT = 9092
+# Rounds at one moment after which nobody believes any more that they will end.
+_ENDLESS = 20_000
+
+
+class Violation(AssertionError):
+    """What does not hold, and what led to it."""
+
+
+class VirtualClock(ManualClock):
+    """The world's time. Who waits has the world go on."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def wait(self, lock: Lockable, timeout: float | None) -> bool:
+        return self._world.wait(lock, NEVER if timeout is None else self.monotonic() + timeout)
+
+
+class Unsaid(logging.Handler):
+    """What the client logs as an error of its own making is a violation."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is not None:
+            self._world.broken = self._world.broken or logging.Formatter().format(record)
+
+
+class VirtualListener:
+    """What a node has instead of a socket that listens."""
+
+    port = PORT
+
+    def __init__(self, node: Node) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+class World:
+    """`random` is the seed's; every choice is drawn from it."""
+
+    def __init__(self, seed: int, nodes: int, **settings: int) -> None:
+        apis.load()
+        self.seed = seed
+        self.random = random.Random(seed)
+        self._chance, backoff.generator = backoff.generator, random.Random(seed + 1)
+        self.history: deque[str] = deque(maxlen=60)
+        self.done: Counter[str] = Counter()
+        self.broken: str | None = None
+        self.clock = VirtualClock(self)
+        self.loop = VirtualLoop(self.clock)
+        config = ClusterConfig(nodes, False, 1, None, 1 << 20, "10.0.0.1", (PORT,) * nodes, False, **settings)
+        self.cluster = Cluster(config, self.clock, self.loop, VirtualListener)
+        self.cluster.network_clock = self.clock
+        for node in self.cluster.nodes.values():
+            node.host = _host(node.node_id)
+        self.nodes = list(self.cluster.nodes.values())
+        self.silent: set[int] = set()  # nodes that died without a word, or to which no connection comes about
+        self.slowness = self.random.choice((0.0, 0.001, 0.02))
+        self.running: list[VirtualRunning] = []
+        self.turning: VirtualRunning | None = None
+        self.links: list[Link] = []
+        self._holes: list[socket.socket] = []
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+        self._log = Unsaid(self)
+        logging.getLogger("kafkabuf").addHandler(self._log)
+        self.loop.enter()
+        self.loop.do(self.cluster.start)
+
+    def close(self) -> None:
+        logging.getLogger("kafkabuf").removeHandler(self._log)
+        backoff.generator = self._chance
+        for link in self.links:
+            link.dispose()
+        for hole in self._holes:
+            hole.close()
+        self.loop.do(self.cluster.stop)
+        self.loop.close()
+
+    def note(self, what: str) -> None:
+        self.history.append(f"{self.now() - 1000:10.3f}  {what}")
+        self.done[what.split()[0]] += 1
+
+    def fail(self, what: str) -> None:
+        raise Violation("\n".join((f"seed {self.seed}: {what}", *self.history, *self._state())))
+
+    def _state(self) -> list[str]:
+        nodes = [
+            f"node {one.node_id}: running {one.running}, paused {one.paused}, isolated {one.isolated}, "
+            f"silent {one.node_id in self.silent}"
+            for one in self.nodes
+        ]
+        topics = [repr(copy) for topic in self.cluster.topics.values() for one in topic.partitions
+                  for copy in one.copies.values() if copy.leads]  # fmt: skip
+        return [*nodes, *topics, *(repr(one) for one in self.running)]
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    def at(self, when: float, call: Callable[[], object]) -> None:
+        heapq.heappush(self._events, (when, next(self._numbers), call))
+
+    def latency(self) -> float:
+        return 0.0002 + self.slowness * self.random.random()
+
+    def rest(self, seconds: float) -> None:
+        """Nothing is done by the program for so long."""
+        self.run(self.now() + seconds, lambda: False)
+
+    def wait(self, lock: Lockable, until: float) -> bool:
+        if self.turning is not None:
+            # The Sender pauses, and holds up nobody else.
+            if lock.acquire(blocking=False):
+                return True
+            self.turning.pauses_until = until
+            return False
+        return self.run(until, lambda: lock.acquire(blocking=False))
+
+    def run(self, until: float, over: Callable[[], bool]) -> bool:
+        """Go on until `over`, or until that time is up; whether it is over."""
+        while True:
+            self._settle()
+            if over():
+                return True
+            if self.now() >= until:
+                return False
+            then = min(until, self._next())
+            if then == NEVER:
+                self.fail("everybody waits, for ever")
+            self.clock.advance(then - self.now())
+
+    def _next(self) -> float:
+        when = self._events[0][0] if self._events else NEVER
+        when = min(when, self.loop.next_due())
+        return min([when, *(one.due_at for one in self.running)])
+
+    def _settle(self) -> None:
+        """Whatever can be done at this moment is."""
+        for _ in range(_ENDLESS):
+            if not self._round():
+                return
+        self.fail("at this moment it goes on without an end")
+
+    def _round(self) -> bool:
+        stirred = False
+        now = self.now()
+        while self._events and self._events[0][0] <= now:
+            heapq.heappop(self._events)[2]()
+            stirred = True
+        self.loop.settle()
+        for running in self.running:
+            if running.due_at <= now:
+                running.turn()
+                stirred = True
+                if self.broken is not None:
+                    self.fail(self.broken)
+        for link in self.links:
+            stirred |= link.pump()
+        self.links = [link for link in self.links if not link.over]
+        return stirred
+
+    # ---- the network -------------------------------------------------------------------------------------------------
+
+    def connector(self, poller: VirtualPoller) -> Callable[[Address], socket.socket]:
+        def connect(address: Address) -> socket.socket:
+            node = self.cluster.nodes[int(address.sockaddr[0].rpartition(".")[2])]
+            if node.node_id in self.silent:
+                near, far = black_hole()
+                self._holes.append(far)
+                return near
+            if not node.running:
+                raise ConnectionRefusedError(111, "Connection refused")
+            link = Link(self, node, poller, self.loop)
+            self.links.append(link)
+            poller.stirred = True
+            return link.near
+
+        return connect
+
+    def links_to(self, node: Node) -> list[Link]:
+        return [link for link in self.links if link.node is node]
+
+    def bootstrap(self) -> str:
+        return ",".join(f"{_host(node.node_id)}:{PORT}" for node in self.nodes)
+
+
+def resolve(host: str, port: int) -> list[Address]:
+    return [Address(int(socket.AF_INET), (host, port))]
+
+
+def _host(node_id: int) -> str:
+    return f"10.0.0.{node_id}"
