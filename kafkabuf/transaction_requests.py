@@ -293,7 +293,9 @@ class AddPartitions(TransactionalRequest):
     def patience_for(self, error: KafkaError) -> float | None:
         if not isinstance(error, ConcurrentTransactionsError) or self.manager.partitions:
             return None
-        return min(CONCURRENT_TRANSACTIONS_BACKOFF * 2.0**self.attempts, CONCURRENT_TRANSACTIONS_BACKOFF_MAX)
+        # 2^16 of any unit is past the maximum; the cap keeps the power a number however often this one is asked.
+        doubled = CONCURRENT_TRANSACTIONS_BACKOFF * 2.0 ** min(self.attempts, 16)
+        return min(doubled, CONCURRENT_TRANSACTIONS_BACKOFF_MAX)
 
 
 class AddOffsets(TransactionalRequest):

@@ -43,6 +43,7 @@ class Found:
 
     stored: dict[Tag, list[Place]] = field(default_factory=lambda: defaultdict(list))
     visible: dict[Tag, list[Place]] = field(default_factory=lambda: defaultdict(list))
+    lives: dict[str, int] = field(default_factory=dict)  # by topic, how often it was deleted
 
 
 class Archive:
@@ -59,6 +60,7 @@ class Archive:
         found = Found()
         for name in {*self._logs, *topics}:
             logs = [*self._logs[name]]
+            found.lives[name] = len(logs)
             if name in topics:
                 logs.append([_batches(one) for one in topics[name].partitions])
             for incarnation, partitions in enumerate(logs):

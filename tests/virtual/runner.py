@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf import KafkaProducer
@@ -28,6 +29,7 @@ class VirtualRunning(Running):
         self._poller = poller
         self.pauses_until = 0.0
         self.over = False
+        self.interrupt: Callable[[], object] = bool  # what other threads do in the middle of a turn
 
     def __repr__(self) -> str:
         batches = [
@@ -53,12 +55,29 @@ class VirtualRunning(Running):
         self._world.turning = self
         impatient[mine] = self.accumulator.refuse_callback
         try:
-            if not self.sender.step():
+            with self._world.threads.interrupted(self._let_in, self.locked):
+                self.over = not self.sender.step()
+            if self.over:
                 self.sender._end()
-                self.over = True
         finally:
-            del impatient[mine]
+            impatient.pop(mine, None)
             self._world.turning = None
+
+    def _let_in(self) -> None:
+        impatient, mine = self.accumulator.impatient, threading.get_ident()
+        self._world.turning = None
+        del impatient[mine]
+        try:
+            self.interrupt()
+        finally:
+            impatient[mine] = self.accumulator.refuse_callback
+            self._world.turning = self
+
+    def locked(self) -> bool:
+        """Whether this thread holds a lock, for which another one would wait."""
+        transactions = self.sender._transactions
+        mine = transactions is not None and transactions._lock._is_owned()  # type: ignore[attr-defined]
+        return mine or self.sender._metadata._lock.locked()
 
     def wait(self, timeout: float | None) -> bool:
         until = NEVER if timeout is None else self._world.now() + timeout
@@ -80,8 +99,8 @@ class VirtualProducer(KafkaProducer):
         return NetworkClient(self.config, clock, self._metadata, self._poller, connector=connector, resolver=resolve)
 
     def _runner(self, accumulator: RecordAccumulator) -> Running:
-        self._virtual = VirtualRunning(self._world, accumulator, self._sender, self._poller)
-        return self._virtual
+        self.virtual = VirtualRunning(self._world, accumulator, self._sender, self._poller)
+        return self.virtual
 
     def _in_sender_thread(self) -> bool:
-        return self._world.turning is self._virtual
+        return self._world.turning is self.virtual

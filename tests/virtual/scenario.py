@@ -46,7 +46,7 @@ def _live(world: World, random: Random) -> None:
     trouble.schedule(horizon, _MOST_TROUBLE)
     end = world.now() + horizon
     for _ in range(random.randrange(4, _MOST_ACTIONS)):
-        random.choice(users).act()
+        random.choice(users).go()
         world.rest(random.choice((0.0, 0.001, 0.1, 1.0, horizon / 12, horizon / 4)))
         if world.now() >= end:
             break

@@ -214,9 +214,22 @@ class Trouble:
         for node in self._world.nodes:
             self._world.loop.settle()
             self._mend(node)
+        self._world.loop.settle()
+        self._leave_one_dead()
         for link in self._world.links:
             link.twice = link.never = 0
             link.to_client.block(False)
             link.to_node.block(False)
         for name in self._topics:
             self.make(name)
+
+    def _leave_one_dead(self) -> None:
+        """Or none, where the others cannot do without it."""
+        world, node = self._world, self._world.random.choice(self._world.nodes)
+        if len(world.nodes) == 1 or world.random.random() < 0.5:
+            return
+        self._die(node)
+        world.loop.settle()
+        leaders = [one.copies.get(one.leader) for topic in world.cluster.topics.values() for one in topic.partitions]
+        if any(leader is None or not leader.enough_in_sync for leader in leaders):
+            self._mend(node)

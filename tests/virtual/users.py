@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -62,7 +63,28 @@ class User:
         self.producer = self.open()
 
     def open(self) -> VirtualProducer:
-        return VirtualProducer(self.world, client_id=self.name, **self.settings)
+        producer = VirtualProducer(self.world, client_id=self.name, **self.settings)
+        producer.virtual.interrupt = self.interrupt
+        return producer
+
+    def interrupt(self) -> None:
+        """As another thread, in the middle of a Sender's turn: nothing that waits."""
+        known = [name for name in self.topics if name in self.producer.accumulator.topics]
+        if known and self.world.random.random() < 0.9:
+            self._send(self.world.random.choice(known))
+        else:
+            with suppress(TimeoutError):
+                self.producer.flush(0)
+
+    def _turn(self) -> None:
+        """The Sender, in the middle of a call."""
+        if not self.producer.virtual.over:
+            self.producer.virtual.turn()
+
+    def go(self) -> None:
+        """`act`, in the middle of which the Sender may take turns."""
+        with self.world.threads.interrupted(self._turn, lambda: self.producer.virtual.locked()):
+            self.act()
 
     # ---- what it does ------------------------------------------------------------------------------------------------
 
@@ -180,9 +202,8 @@ class User:
         before = self.world.now()
         sent = [self._send(topic, **how) for how in whither]
         lingers = self.producer.config.linger_ms / 1000
-        self.world.run(before + AT_ONCE + lingers, lambda: all(one is None or one.future.done() for one in sent))
-        if self.world.now() - before > AT_ONCE + lingers:
-            late = [how for how, one in zip(whither, sent, strict=True) if one is None or not one.future.done()]
+        if not self.world.run(before + AT_ONCE + lingers, lambda: all(one is None or one.future.done() for one in sent)):
+            late = [how for how, one in zip(whither, sent, strict=True) if one is not None and not one.future.done()]
             self.world.fail(f"{self.name}: all is well, and after {AT_ONCE} s {topic} has not taken {late}")
         return [one and one.future.exception(0) for one in sent if one is None or one.future.exception(0) is not None]
 
@@ -230,6 +251,10 @@ class TransactionalUser(User):
     def open(self) -> VirtualProducer:
         self._ready = False
         return super().open()
+
+    def interrupt(self) -> None:
+        with suppress(TimeoutError):
+            self.producer.flush(0)
 
     def act(self) -> None:
         if not self._ready and not self._begin_anew():
@@ -364,11 +389,17 @@ class TransactionalUser(User):
         """Committed transactions are whole, aborted ones invisible, the others one of the two."""
         super().check(found)
         for transaction in self.transactions:
-            seen = [bool(found.visible[self.name, one.number]) for one in transaction.sent]
-            numbers = [one.number for one in transaction.sent]
+            there = [one for one in transaction.sent if not self._buried(found, one)]
+            seen = [bool(found.visible[self.name, one.number]) for one in there]
+            numbers = [one.number for one in there]
             if transaction.fate is Fate.COMMITTED and not all(seen):
                 self.world.fail(f"{self.name}: of the records {numbers}, committed, are visible: {seen}")
             if transaction.fate is Fate.ABORTED and any(seen):
                 self.world.fail(f"{self.name}: of the records {numbers}, aborted, are visible: {seen}")
             if len(set(seen)) > 1:
                 self.world.fail(f"{self.name}: of the records {numbers} of one transaction are visible: {seen}")
+
+    def _buried(self, found: Found, one: Sent) -> bool:
+        """Whether the record went with a topic that was deleted, before its transaction had ended there."""
+        places, visible = found.stored[self.name, one.number], found.visible[self.name, one.number]
+        return not visible and any(place.incarnation < found.lives[place.topic] for place in places)

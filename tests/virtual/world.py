@@ -23,12 +23,15 @@ from kafkabuf.network import backoff
 from kafkabuf.network.resolve import Address
 from tests.virtual.network import Link, VirtualPoller, black_hole
 from tests.virtual.runner import VirtualRunning
+from tests.virtual.threads import Threads
 from tests.virtual_loop import VirtualLoop
 
 NEVER = float("inf")
 PORT = 9092
 # Rounds at one moment after which nobody believes any more that they will end.
 _ENDLESS = 20_000
+# Seconds.
+_TICK = 1e-6
 
 
 class Violation(AssertionError):
@@ -90,6 +93,7 @@ class World:
             node.host = _host(node.node_id)
         self.nodes = list(self.cluster.nodes.values())
         self.silent: set[int] = set()  # nodes that died without a word, or to which no connection comes about
+        self.threads = Threads(self.random, self.random.choice((0.0,) * 7 + (0.003,)))
         self.slowness = self.random.choice((0.0, 0.001, 0.02))
         self.running: list[VirtualRunning] = []
         self.turning: VirtualRunning | None = None
@@ -145,6 +149,8 @@ class World:
         self.run(self.now() + seconds, lambda: False)
 
     def wait(self, lock: Lockable, until: float) -> bool:
+        if self.threads.inside:
+            return lock.acquire(blocking=False)
         if self.turning is not None:
             # The Sender pauses, and holds up nobody else.
             if lock.acquire(blocking=False):
@@ -164,7 +170,8 @@ class World:
             then = min(until, self._next())
             if then == NEVER:
                 self.fail("everybody waits, for ever")
-            self.clock.advance(then - self.now())
+            # A little more: nobody is ever woken at the very moment.
+            self.clock.advance(then - self.now() + _TICK)
 
     def _next(self) -> float:
         when = self._events[0][0] if self._events else NEVER

@@ -1,0 +1,67 @@
+"""Threads, as far as one thread can have them: a call of the other side in the middle of this one's Python code.
+
+Between any two instructions of a Sender's turn another thread may send; between any two of a user's call the Sender may
+take a turn. CPython's tracing stops at every instruction, and the seed says at which of them the other side gets in. It
+does not get in while this side holds a lock, nor, since it runs to its end at once, can it wait.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Any
+
+import kafkabuf
+
+_OURS = str(Path(kafkabuf.__file__).parent)
+# How often in a seed somebody gets in.
+_MOST = 100
+_BROKERS = str(Path(kafkabuf.__file__).parent / "broker")
+
+
+class Threads:
+    """`chance` is that of each instruction; 0: nobody is interrupted."""
+
+    def __init__(self, random: Random, chance: float) -> None:
+        self._random = random
+        self._chance = chance
+        self._other: Callable[[], object] | None = None
+        self._locked: Callable[[], bool] = bool
+        self.inside = False  # the other side is being let in
+        self._left = _MOST
+
+    @contextmanager
+    def interrupted(self, other: Callable[[], object], locked: Callable[[], bool]) -> Iterator[None]:
+        """`other` may be called anywhere within, unless `locked`."""
+        if not self._chance or not self._left or self.inside or self._other is not None:
+            yield
+            return
+        self._other, self._locked = other, locked
+        sys.settrace(self._trace)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+            self._other = None
+
+    def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
+        name = frame.f_code.co_filename
+        if not name.startswith(_OURS) or name.startswith(_BROKERS):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "opcode" and self._left and not self.inside and self._random.random() < self._chance and not self._locked():
+            assert self._other is not None
+            self.inside = True
+            self._left -= 1
+            try:
+                self._other()
+            finally:
+                self.inside = False
+        return self._step
