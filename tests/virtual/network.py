@@ -37,13 +37,14 @@ class VirtualPoller(Poller):
         self._time = time
         self.stirred = True
         self.sleeps_until = 0.0
+        self.polled = True  # it may have written since the connections were last looked at
 
     def wakeup(self) -> None:
         self.stirred = True
         super().wakeup()
 
     def poll(self, timeout: float | None = None) -> list[Any]:
-        self.stirred = False
+        self.stirred, self.polled = False, True
         self.sleeps_until = float("inf") if timeout is None else self._time.now() + timeout
         news = super().poll(0.0)
         # What the Sender does about them it writes in its next turn, which follows at once.
@@ -109,7 +110,7 @@ class Link(asyncio.Transport):
     def pump(self) -> bool:
         """Take what the client has written; whether there was anything."""
         stirred = False
-        while not self.over:
+        while self._poller.polled and not self.over:
             try:
                 data = self._far.recv(_CHUNK)
             except BlockingIOError:

@@ -26,7 +26,7 @@ class VirtualRunning(Running):
     def __init__(self, world: World, accumulator: RecordAccumulator, sender: Sender, poller: VirtualPoller) -> None:
         super().__init__(accumulator, sender, "virtual")
         self._world = world
-        self._poller = poller
+        self.poller = poller
         self.pauses_until = 0.0
         self.over = False
         self.interrupt: Callable[[], object] = bool  # what other threads do in the middle of a turn
@@ -45,7 +45,7 @@ class VirtualRunning(Running):
     def due_at(self) -> float:
         if self.over:
             return NEVER
-        return max(0.0 if self._poller.stirred else self._poller.sleeps_until, self.pauses_until)
+        return max(0.0 if self.poller.stirred else self.poller.sleeps_until, self.pauses_until)
 
     def start(self, producer: Any) -> None:
         self._world.running.append(self)

@@ -25,6 +25,7 @@ def simulate(seed: int) -> Counter[str]:
         transaction_version=random.choice((1, 2)),
         replica_lag_time_max_ms=random.choice((1_000, 10_000)),
         broker_session_timeout_ms=3_000,
+        request_log=0,
     )
     try:
         _live(world, random)
@@ -40,7 +41,7 @@ def _live(world: World, random: Random) -> None:
         trouble.make(name)
     horizon = random.choice((5.0, 30.0, 120.0, 600.0))
     users = [
-        (TransactionalUser if random.random() < 0.4 else User)(world, f"u{number}", topics, _settings(random))
+        (TransactionalUser if random.random() < 0.4 else User)(world, f"u{number}", topics, _settings(random, horizon))
         for number in range(random.choice((1, 1, 2)))
     ]
     trouble.schedule(horizon, _MOST_TROUBLE)
@@ -61,7 +62,7 @@ def _live(world: World, random: Random) -> None:
         one.check(found)
 
 
-def _settings(random: Random) -> dict[str, Any]:
+def _settings(random: Random, horizon: float) -> dict[str, Any]:
     request_timeout = random.choice((1_000, 5_000, 30_000))
     linger = random.choice((0, 0, 5, 200))
     return {
@@ -74,7 +75,7 @@ def _settings(random: Random) -> dict[str, Any]:
         "delivery_timeout_ms": random.choice((1, 4)) * (request_timeout + linger),
         "max_block_ms": random.choice((500, 5_000, 60_000)),
         "max_in_flight_requests_per_connection": random.choice((1, 2, 5)),
-        "metadata_max_age_ms": random.choice((1_000, 20_000, 300_000)),
+        "metadata_max_age_ms": random.choice((round(horizon * 50), 20_000, 300_000)),
         "metadata_max_idle_ms": random.choice((5_000, 30_000, 300_000)),
         "connections_max_idle_ms": random.choice((4_000, 540_000)),
         "socket_connection_setup_timeout_ms": random.choice((1_000, 10_000)),

@@ -123,14 +123,14 @@ class User:
         return {}
 
     def _send(self, topic: str, **whither: Any) -> Sent | None:
-        self._number += 1
+        self._number = number = self._number + 1  # another one's may come in the middle of this
         padding = b"." * self.world.random.choice((0, 10, 300))
         try:
-            future = self.producer.send(topic, tag(self.name, self._number) + padding, **whither)
+            future = self.producer.send(topic, tag(self.name, number) + padding, **whither)
         except KafkaError as error:
             self.note(f"refused {error!r:.160}")
             return None
-        sent = Sent(self._number, topic, future)
+        sent = Sent(number, topic, future)
         self.sent.append(sent)
         return sent
 

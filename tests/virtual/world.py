@@ -193,14 +193,17 @@ class World:
             stirred = True
         self.loop.settle()
         for running in self.running:
-            if running.due_at <= now:
+            if not running.over and running.due_at <= now:
                 running.turn()
                 stirred = True
                 if self.broken is not None:
                     self.fail(self.broken)
         for link in self.links:
             stirred |= link.pump()
-        self.links = [link for link in self.links if not link.over]
+        for running in self.running:
+            running.poller.polled = False
+        if any(link.over for link in self.links):
+            self.links = [link for link in self.links if not link.over]
         return stirred
 
     # ---- the network -------------------------------------------------------------------------------------------------
