@@ -48,7 +48,8 @@ class Node:
         self.node_id = node_id
         self.host = host
         self.port = port
-        self.connections: set[Connection] = set()
+        # In the order they came, so that a run in virtual time is the same each time.
+        self.connections: dict[Connection, None] = {}
         self.traffic = Traffic()
         self.paused = self.isolated = self.silent = False
         self.fenced = True

@@ -78,11 +78,11 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_HIGH_WATER)
         self._transport = transport
         self._peer = str(transport.get_extra_info("peername"))
-        self._node.connections.add(self)
+        self._node.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
-        self._node.connections.discard(self)
+        self._node.connections.pop(self, None)
         if self._waiting is not None:
             self._waiting.cancel()
         if self._muted is not None:
