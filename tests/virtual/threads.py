@@ -40,16 +40,18 @@ class Threads:
     @contextmanager
     def interrupted(self, other: Callable[[], object], locked: Callable[[], bool]) -> Iterator[None]:
         """`other` may be called anywhere within, unless `locked`."""
-        if not self._chance or not self._left or self.inside or self._other is not None:
+        if not self._chance or not self._left or self.inside:
             yield
             return
+        # A wait in a user's call gives the Sender its turns: for so long it is the other way round.
+        before = self._other, self._locked
         self._other, self._locked = other, locked
         sys.settrace(self._trace)
         try:
             yield
         finally:
-            sys.settrace(None)
-            self._other = None
+            self._other, self._locked = before
+            sys.settrace(None if self._other is None else self._trace)
 
     def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename not in _FILES:

@@ -64,7 +64,11 @@ class Trouble:
         strike(node)
         if random.random() < 0.7:
             lasting = random.choice((0.05, 1.0, 8.0, 40.0, 120.0))
-            self._world.at(self._world.now() + lasting, partial(self._mend, node))
+            self._world.at(self._world.now() + lasting, partial(self._end_by_itself, node))
+
+    def _end_by_itself(self, node: Node) -> None:
+        if not self._over:
+            self._mend(node)
 
     def _note(self, what: str) -> None:
         self._world.note(what)
