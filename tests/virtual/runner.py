@@ -39,7 +39,8 @@ class VirtualRunning(Running):
         state = self.sender._producer_state
         transactions = self.sender._transactions
         where = "" if transactions is None else f" {transactions.state}, next {transactions.queue.first}"
-        return f"<{'ended' if self.over else f'next turn in {self.due_at - self._world.now():.3f} s'}: {state}{where} {batches}>"
+        when = "ended" if self.over else f"next turn in {self.due_at - self._world.now():.3f} s"
+        return f"<{when}: {state}{where} {batches}>"
 
     @property
     def due_at(self) -> float:

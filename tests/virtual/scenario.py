@@ -87,5 +87,6 @@ def _settings(random: Random, horizon: float) -> dict[str, Any]:
 
 def _patience(config: Any) -> float:
     """Seconds after which the settings allow nothing to be late any more, once all is well."""
-    setup = config.socket_connection_setup_timeout_max_ms + config.reconnect_backoff_max_ms
-    return AT_ONCE + (config.delivery_timeout_ms + config.request_timeout_ms + setup) / 1000
+    setup: int = config.socket_connection_setup_timeout_max_ms + config.reconnect_backoff_max_ms
+    late: int = config.delivery_timeout_ms + config.request_timeout_ms + setup
+    return AT_ONCE + late / 1000

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
 from types import FrameType
 from typing import Any
@@ -19,7 +18,7 @@ from kafkabuf import accumulator, idempotence, metadata, producer, report, sende
 
 # Where both sides meet. Not where something is remembered from one seed to the next, as codecs are.
 _FILES = {
-    str(Path(one.__file__))
+    one.__file__
     for one in (accumulator, idempotence, metadata, producer, report, sender, transaction_queue, transactions)
 }
 # How often in a seed somebody gets in.
@@ -36,6 +35,10 @@ class Threads:
         self._locked: Callable[[], bool] = bool
         self.inside = False  # the other side is being let in
         self._left = _MOST
+
+    def end(self) -> None:
+        """Nobody is interrupted any more."""
+        self._left = 0
 
     @contextmanager
     def interrupted(self, other: Callable[[], object], locked: Callable[[], bool]) -> Iterator[None]:
@@ -59,8 +62,11 @@ class Threads:
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._step
 
+    def _wanted(self) -> bool:
+        return self._left > 0 and not self.inside and self._random.random() < self._chance
+
     def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "opcode" and self._left and not self.inside and self._random.random() < self._chance and not self._locked():
+        if event == "opcode" and self._wanted() and not self._locked():
             assert self._other is not None
             self.inside = True
             self._left -= 1

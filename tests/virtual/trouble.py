@@ -213,6 +213,7 @@ class Trouble:
         """All is well from here on."""
         self._note("well again")
         self._over = True
+        self._world.threads.end()
         faults: Callable[[], Any] = type(self._world.cluster.faults)
         self._world.cluster.faults = faults()
         for node in self._world.nodes:

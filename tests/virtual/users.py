@@ -14,6 +14,7 @@ from kafkabuf.errors import (
     ClosedError,
     FatalTransactionError,
     IllegalStateError,
+    InvalidTxnStateError,
     KafkaError,
     ProducerFencedError,
     TimeoutError,
@@ -24,8 +25,10 @@ from tests.virtual.world import World
 
 # Seconds of virtual time that anything may take once all is well: a connection, fresh metadata, a few back-offs.
 AT_ONCE = 6.0
-# How often a probe may be refused because its topic has become another one, which only asking tells.
-_TRIES = 3
+# And between two attempts.
+_PAUSE = 0.5
+# What ends a producer: the coordinator has aborted its transaction, of which it had heard nothing for too long.
+_FENCED = (ProducerFencedError, InvalidTxnStateError, ClosedError, IllegalStateError)
 
 
 @dataclass
@@ -162,7 +165,7 @@ class User:
         self.producer.close(timeout)
         allowed = self.producer.config.delivery_timeout_ms / 1000 if timeout is None else timeout
         took = self.world.now() - before
-        if took > allowed + AT_ONCE:
+        if took > allowed + self.patience():
             self.world.fail(f"close({timeout}) of {self.name} took {took:.1f} s")
         self._check_closed()
 
@@ -177,6 +180,12 @@ class User:
         if late:
             self.world.fail(f"{self.name} is closed, and {len(late)} records have no outcome")
 
+    def patience(self) -> float:
+        """Seconds that anything may take when all is well. One that is dead without a word is found out by waiting."""
+        config = self.producer.config
+        found_out = 1.2 * config.socket_connection_setup_timeout_ms + config.request_timeout_ms
+        return AT_ONCE + (config.linger_ms + (found_out if self.world.silent else 0.0)) / 1000
+
     # ---- when all is well again --------------------------------------------------------------------------------------
 
     def check_alive(self) -> None:
@@ -188,23 +197,23 @@ class User:
             self._probe(topic)
 
     def _probe(self, topic: str) -> None:
-        errors: list[object] = []
-        for _ in range(_TRIES):
-            partitions = len(self.world.cluster.topics[topic].partitions)
-            whither: list[dict[str, Any]] = [{"partition": number} for number in range(partitions)]
-            whither += [{"key": b"probe %d" % number} for number in range(4)] + [{}]
-            errors = self._attempt(topic, whither)
-            if not errors:
-                return
-        self.world.fail(f"{self.name}: all is well, and {topic} takes no records: {errors}")
+        """That its topic has become another one a producer learns by being refused: then it sends again."""
+        until = self.world.now() + self.patience()
+        errors = self._attempt(topic, until)
+        while errors and self.world.now() < until:
+            self.world.rest(_PAUSE)
+            errors = self._attempt(topic, until)
+        if errors:
+            self.world.fail(f"{self.name}: all is well, and {topic} takes no records: {errors}")
 
-    def _attempt(self, topic: str, whither: list[dict[str, Any]]) -> list[object]:
-        before = self.world.now()
+    def _attempt(self, topic: str, until: float) -> list[object]:
+        partitions = len(self.world.cluster.topics[topic].partitions)
+        whither: list[dict[str, Any]] = [{"partition": number} for number in range(partitions)]
+        whither += [{"key": b"probe %d" % number} for number in range(4)] + [{}]
         sent = [self._send(topic, **how) for how in whither]
-        lingers = self.producer.config.linger_ms / 1000
-        if not self.world.run(before + AT_ONCE + lingers, lambda: all(one is None or one.future.done() for one in sent)):
+        if not self.world.run(until, lambda: all(one is None or one.future.done() for one in sent)):
             late = [how for how, one in zip(whither, sent, strict=True) if one is not None and not one.future.done()]
-            self.world.fail(f"{self.name}: all is well, and after {AT_ONCE} s {topic} has not taken {late}")
+            self.world.fail(f"{self.name}: all is well, and {topic} has not taken {late} in {self.patience():.1f} s")
         return [one and one.future.exception(0) for one in sent if one is None or one.future.exception(0) is not None]
 
     # ---- what was promised -------------------------------------------------------------------------------------------
@@ -224,7 +233,9 @@ class User:
         for where, places in placed.items() if idempotent else ():
             offsets = [place.offset for place in places]
             if offsets != sorted(offsets):
-                self.world.fail(f"{self.name}: records of {where} are at {offsets}, in the order that they were sent in")
+                self.world.fail(
+                    f"{self.name}: records of {where} are at {offsets}, in the order that they were sent in"
+                )
 
     def _check_once(self, one: Sent, places: list[Place]) -> None:
         lives = [(place.topic, place.incarnation) for place in places]
@@ -277,11 +288,16 @@ class TransactionalUser(User):
             self._give_up(error)
         return self._ready
 
-    def _transact(self, commits: bool) -> None:
+    def _transact(self, commits: bool, *, everywhere: bool = False) -> None:
         transaction = Transaction()
         self.transactions.append(transaction)
         try:
-            self._fill(transaction)
+            self.note("begin")
+            self.producer.begin_transaction()
+            if everywhere:
+                self._fill_everywhere(transaction)
+            else:
+                self._fill(transaction)
             if commits:
                 self._commit(transaction)
             else:
@@ -294,15 +310,21 @@ class TransactionalUser(User):
 
     def _fill(self, transaction: Transaction) -> None:
         random = self.world.random
-        self.note("begin")
-        self.producer.begin_transaction()
         for _ in range(random.choice((1, 2, 6))):
             topic = random.choice(self.topics)
-            sent = self._send(topic, **self._whither(topic))
-            if sent is not None:
-                transaction.sent.append(sent)
+            self._add(transaction, topic, **self._whither(topic))
             if random.random() < 0.2:
                 self.world.rest(random.choice((0.01, 1.0)))
+
+    def _fill_everywhere(self, transaction: Transaction) -> None:
+        for topic in self.topics:
+            for number in range(len(self.world.cluster.topics[topic].partitions)):
+                self._add(transaction, topic, partition=number)
+
+    def _add(self, transaction: Transaction, topic: str, **whither: Any) -> None:
+        sent = self._send(topic, **whither)
+        if sent is not None:
+            transaction.sent.append(sent)
 
     def _commit(self, transaction: Transaction) -> None:
         self.note("commit")
@@ -337,9 +359,9 @@ class TransactionalUser(User):
         self._replace()
 
     def _give_up(self, error: KafkaError) -> None:
-        """Nothing can be done with the producer any more: that may only be because it was fenced."""
+        """Nothing can be done with the producer any more: that may only be because it was given up for dead."""
         self.note(f"fatal {error!r:.200}")
-        if not isinstance(error, ProducerFencedError | ClosedError | IllegalStateError):
+        if not isinstance(error.__cause__ or error, _FENCED):
             self.world.fail(f"{self.name} cannot go on: {error!r}")
         self._replace()
 
@@ -354,36 +376,19 @@ class TransactionalUser(User):
                 transaction.fate = Fate.ABORTED
 
     def check_alive(self) -> None:
-        """A new transaction, with a record of every topic, is committed at once."""
-        for _ in range(_TRIES):
-            before = self.world.now()
-            self._probe_once()
-            took = self.world.now() - before
-            if took > AT_ONCE + self.producer.config.linger_ms / 1000:
-                self.world.fail(f"{self.name}: all is well, and a transaction took {took:.1f} s")
-            if self.transactions and self.transactions[-1].fate is Fate.COMMITTED:
+        """A new transaction, with a record of every partition, is committed at once."""
+        until = self.world.now() + self.patience()
+        while self.world.now() < until:
+            if self._probe_once():
                 return
-        self.world.fail(f"{self.name}: all is well, and no transaction can be committed")
+            self.world.rest(_PAUSE)
+        self.world.fail(f"{self.name}: all is well, and no transaction was committed in {self.patience():.1f} s")
 
-    def _probe_once(self) -> None:
+    def _probe_once(self) -> bool:
         if not self._ready and not self._begin_anew():
-            return
-        transaction = Transaction()
-        self.transactions.append(transaction)
-        try:
-            self.note("begin")
-            self.producer.begin_transaction()
-            for topic in self.topics:
-                for number in range(len(self.world.cluster.topics[topic].partitions)):
-                    sent = self._send(topic, partition=number)
-                    if sent is not None:
-                        transaction.sent.append(sent)
-            self._commit(transaction)
-        except AbortableTransactionError as error:
-            self.note(f"abortable {error!r:.160}")
-            self._abort(transaction)
-        except (FatalTransactionError, ProducerFencedError) as error:
-            self._give_up(error)
+            return False
+        self._transact(True, everywhere=True)
+        return self.transactions[-1].fate is Fate.COMMITTED
 
     def check(self, found: Found) -> None:
         """Committed transactions are whole, aborted ones invisible, the others one of the two."""

@@ -14,6 +14,7 @@ import random
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import Any
 
 from kafkabuf.broker import apis
 from kafkabuf.broker.cluster import Cluster, ClusterConfig
@@ -76,7 +77,7 @@ class VirtualListener:
 class World:
     """`random` is the seed's; every choice is drawn from it."""
 
-    def __init__(self, seed: int, nodes: int, **settings: int) -> None:
+    def __init__(self, seed: int, nodes: int, **settings: Any) -> None:
         apis.load()
         self.seed = seed
         self.random = random.Random(seed)
