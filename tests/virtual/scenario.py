@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.virtual.oracle import Archive
 from tests.virtual.trouble import Trouble
-from tests.virtual.users import AT_ONCE, TransactionalUser, User
+from tests.virtual.users import AT_ONCE, SOURCE, TransactionalUser, User
 from tests.virtual.world import World
 
 _MOST_TROUBLE = 14
@@ -40,6 +40,7 @@ def _live(world: World, random: Random) -> None:
     trouble = Trouble(world, archive, topics)
     for name in topics:
         trouble.make(name)
+    world.cluster.create_topic(SOURCE[0], 1, len(world.nodes))
     horizon = random.choice((5.0, 30.0, 120.0, 600.0))
     users = [
         (TransactionalUser if random.random() < 0.4 else User)(world, f"u{number}", topics, _settings(random, horizon))

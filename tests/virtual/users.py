@@ -25,7 +25,9 @@ from tests.virtual.world import World
 
 # Seconds of virtual time that anything may take once all is well: a connection, fresh metadata, a few back-offs.
 AT_ONCE = 6.0
-# And between two attempts.
+# What the transactions read, and commit offsets of. No trouble befalls it.
+SOURCE = ("source", 0)
+# Between two attempts.
 _PAUSE = 0.5
 # What ends a producer: the coordinator has aborted its transaction, of which it had heard nothing for too long.
 _FENCED = (ProducerFencedError, InvalidTxnStateError, ClosedError, IllegalStateError)
@@ -50,6 +52,7 @@ class Fate(Enum):
 @dataclass
 class Transaction:
     sent: list[Sent] = field(default_factory=list)
+    offset: int = -1  # that it commits of what it read; -1: it commits none
     fate: Fate = Fate.OPEN
 
 
@@ -298,6 +301,8 @@ class TransactionalUser(User):
                 self._fill_everywhere(transaction)
             else:
                 self._fill(transaction)
+            if everywhere or self.world.random.random() < 0.3:
+                self._send_offsets(transaction)
             if commits:
                 self._commit(transaction)
             else:
@@ -307,6 +312,8 @@ class TransactionalUser(User):
             self._abort(transaction)
         except (FatalTransactionError, ProducerFencedError) as error:
             self._give_up(error)
+        except ClosedError:
+            pass  # it was replaced
 
     def _fill(self, transaction: Transaction) -> None:
         random = self.world.random
@@ -325,6 +332,18 @@ class TransactionalUser(User):
         sent = self._send(topic, **whither)
         if sent is not None:
             transaction.sent.append(sent)
+
+    def _send_offsets(self, transaction: Transaction) -> None:
+        transaction.offset = self._number
+        self.note("offsets")
+        for _ in range(4):
+            try:
+                self.producer.send_offsets_to_transaction({SOURCE: self._number}, self.name)
+                return
+            except TimeoutError:
+                self.note("timeout offsets")
+        self._replace()
+        raise ClosedError("given up")
 
     def _commit(self, transaction: Transaction) -> None:
         self.note("commit")
@@ -403,6 +422,18 @@ class TransactionalUser(User):
                 self.world.fail(f"{self.name}: of the records {numbers}, aborted, are visible: {seen}")
             if len(set(seen)) > 1:
                 self.world.fail(f"{self.name}: of the records {numbers} of one transaction are visible: {seen}")
+        self._check_offsets()
+
+    def _check_offsets(self) -> None:
+        """Those of the last transaction that was committed, or of one of unknown fate after it."""
+        allowed = {-1}
+        for one in self.transactions:
+            if one.offset >= 0 and one.fate is not Fate.ABORTED:
+                allowed = {one.offset} | (allowed if one.fate is Fate.UNKNOWN else set())
+        group = self.world.cluster.groups.find(self.name)
+        found = None if group is None else group.offsets.get(SOURCE)
+        if (-1 if found is None else found.offset) not in allowed:
+            self.world.fail(f"{self.name}: the group's offset is {found}, committed was one of {allowed}")
 
     def _buried(self, found: Found, one: Sent) -> bool:
         """Whether the record went with a topic that was deleted, before its transaction had ended there."""
