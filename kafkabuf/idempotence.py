@@ -188,7 +188,7 @@ class OnFailure(Protocol):
 class Client(Protocol):
     """What asking for a producer id needs of the NetworkClient."""
 
-    def least_loaded(self, *, connect: bool) -> int | None: ...
+    def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None: ...
     def api_version(self, node_id: int, api_key: int, supported: range) -> int: ...
     def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None: ...
 
@@ -215,6 +215,7 @@ class ProducerIdSource:
         self._under_way = False
         self._failures = 0
         self._not_before = 0.0
+        self._asked: int | None = None  # in vain: it may be cut off from those who give ids, and another not
 
     def run(self, now: float, *, urgent: bool) -> float:
         """Ask if that is due; seconds until it may be. `urgent`: records wait, which is worth a connection."""
@@ -222,7 +223,7 @@ class ProducerIdSource:
             return float("inf")
         if now < self._not_before:
             return self._not_before - now
-        node_id = self._client.least_loaded(connect=urgent)
+        node_id = self._client.least_loaded(connect=urgent, rather_not=self._asked)
         if node_id is None:
             return self._backoff.delay(0) if urgent else float("inf")
         try:
@@ -238,6 +239,7 @@ class ProducerIdSource:
             transaction_timeout=NO_TRANSACTION_TIMEOUT,
         )
         self._under_way = True
+        self._asked = node_id
         self._client.send_entity(node_id, entity, self._answered)
         return float("inf")
 
@@ -252,6 +254,7 @@ class ProducerIdSource:
             self._refused(error)
             return
         self._failures = 0
+        self._asked = None
         self._state.set_producer_id_and_epoch(int(response.producer_id), int(response.producer_epoch))
         log.debug("the broker gave %r", self._state)
 

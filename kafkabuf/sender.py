@@ -86,10 +86,15 @@ class Sender(SenderCore):
         """While closing: batches without an outcome, and then a transaction that must be ended."""
         if self._accumulator.incomplete:
             return True
-        if self._transactions is None or self._clock.monotonic() > self._patient_until:
+        if self._transactions is None:
             return False
         self._transactions.abort_on_close()
-        return self._transactions.has_ongoing_transaction
+        if not self._transactions.has_ongoing_transaction:
+            return False
+        if self._clock.monotonic() <= self._patient_until and not self._transactions.abort_is_hopeless:
+            return True
+        self._transactions.say_what_is_left()
+        return False
 
     def _turn_or_log(self) -> None:
         try:

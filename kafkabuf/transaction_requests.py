@@ -14,6 +14,7 @@ from kafkabuf.errors import (
     CommitFailedError,
     ConcurrentTransactionsError,
     CoordinatorNotAvailableError,
+    CorruptMessageError,
     FencedInstanceIdError,
     GroupAuthorizationError,
     IllegalGenerationError,
@@ -152,6 +153,11 @@ class TransactionalRequest:
         self.result = result
         self.attempts = 0
         self.not_before = 0.0
+        self.sent_to = -1  # the node, and when, once it is under way
+        self.sent_at = 0.0
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}, attempt {self.attempts + 1}"
 
     def newest_version(self) -> int:
         """The highest of `versions` that may be used now."""
@@ -176,6 +182,8 @@ class TransactionalRequest:
         if telling:
             self.refused(error_for_code(telling[0], getattr(response, "error_message", None)))
         else:
+            if self.coordinator is not None:
+                self.manager.queue.forget_trouble()
             self.succeeded(response)
 
     def refused(self, error: KafkaError) -> None:
@@ -186,9 +194,9 @@ class TransactionalRequest:
             manager.fail(error, self)
         elif self._asked_the_wrong_one(error):
             manager.queue.look_up(self.coordinator)
-            manager.queue.retry(self)
+            manager.queue.retry(self, error)
         elif error.retriable:
-            manager.queue.retry(self, self.patience_for(error))
+            manager.queue.retry(self, error, self.patience_for(error))
         elif isinstance(error, (TransactionAbortableError, *self.abortable)):
             manager.abort_with(error, self)
         else:
@@ -224,6 +232,9 @@ class FindCoordinator(TransactionalRequest):
         self.kind = kind
         self.key = key
 
+    def __str__(self) -> str:
+        return f"{super().__str__()}, which looks for the {self.kind.name.lower()} coordinator of {self.key!r}"
+
     def values(self) -> dict[str, Any]:
         return {"key": self.key, "key_type": self.kind.value, "coordinator_keys": [self.key]}
 
@@ -231,11 +242,18 @@ class FindCoordinator(TransactionalRequest):
         return [int(self._found(response).error_code)]
 
     def succeeded(self, response: Any) -> None:
-        self.manager.queue.found_coordinator(self.kind, int(self._found(response).node_id))
+        node_id = int(self._found(response).node_id)
+        if node_id < 0:
+            self.refused(CoordinatorNotAvailableError(f"broker {self.sent_to} names node {node_id}"))
+        else:
+            self.manager.queue.found_coordinator(self.kind, node_id)
 
     @staticmethod
     def _found(response: Any) -> Any:
-        return response.coordinators[0] if hasattr(response, "coordinators") else response
+        found = response.coordinators if hasattr(response, "coordinators") else [response]
+        if len(found) != 1:
+            raise CorruptMessageError(f"FindCoordinator of one key was answered with {len(found)} coordinators")
+        return found[0]
 
 
 class InitProducerId(TransactionalRequest):

@@ -1,4 +1,5 @@
-"""The settings of a transactional producer, its states, and how a thread waits for the end of what it has begun."""
+"""The settings of a transactional producer, its states, and how a thread waits for the end of what it has begun, and
+what it is told where that does not come."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from enum import Enum
 from typing import Protocol
 
 from kafkabuf.clock import Clock
-from kafkabuf.errors import KafkaError
+from kafkabuf.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorNotAvailableError,
+    KafkaError,
+    NetworkError,
+    UnknownTopicOrPartitionError,
+)
 
 
 class TransactionConfig(Protocol):
@@ -19,6 +26,10 @@ class TransactionConfig(Protocol):
     def transaction_timeout_ms(self) -> int: ...
     @property
     def max_block_ms(self) -> int: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
     @property
     def retry_backoff_ms(self) -> int: ...
     @property
@@ -88,3 +99,26 @@ class Result:
             with self._lock:
                 self._waiters.remove(waiter)
         return self.done
+
+
+def advice(trouble: KafkaError | None, config: TransactionConfig) -> str:
+    """What may help where an operation does not come to its end, and this went wrong last."""
+    if isinstance(trouble, NetworkError):
+        servers = ", ".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+        return (
+            f"See that the brokers run, that bootstrap.servers ({servers}) and the addresses that they advertise can be "
+            "reached from here, and that security.protocol is theirs."
+        )
+    if isinstance(trouble, CoordinatorNotAvailableError):
+        return (
+            "See that __transaction_state and __consumer_offsets have leaders; a cluster of fewer brokers than "
+            "transaction.state.log.replication.factor and offsets.topic.replication.factor cannot make them."
+        )
+    if isinstance(trouble, ConcurrentTransactionsError):
+        return (
+            "An earlier transaction of this transactional.id is still being ended: see that all partitions it wrote to "
+            "have leaders, and that no other producer uses the id."
+        )
+    if isinstance(trouble, UnknownTopicOrPartitionError):
+        return "A partition that was written to, or whose offset is to be committed, is not there: create the topic."
+    return f"Where the cluster is only slow, raise max.block.ms; request.timeout.ms is {config.request_timeout_ms} ms."

@@ -51,7 +51,7 @@ from kafkabuf.transaction_requests import (
     TransactionalRequest,
     TxnOffsetCommit,
 )
-from kafkabuf.transaction_state import SOURCES, Result, State, TransactionConfig
+from kafkabuf.transaction_state import SOURCES, Result, State, TransactionConfig, advice
 
 log = logging.getLogger("kafkabuf.producer")
 
@@ -79,7 +79,7 @@ class TransactionManager:
         self.transactional_id = config.transactional_id
         self.transaction_timeout_ms = config.transaction_timeout_ms
         self.producer_state = accumulator.producer_state
-        self._max_block_ms = config.max_block_ms
+        self._config = config
         self._accumulator = accumulator
         self._client = client
         self._clock = clock
@@ -194,10 +194,11 @@ class TransactionManager:
                 start(result)
                 self._waited_for = result
         self._client.wakeup()
-        if not result.wait(self._max_block_ms / 1000, self._clock):
+        max_block_ms = self._config.max_block_ms
+        if not result.wait(max_block_ms / 1000, self._clock):
             raise TimeoutError(
-                f"{operation}() did not end within max.block.ms ({self._max_block_ms} ms); it goes on: call it again "
-                f"to wait for it. {self._circumstances()}"
+                f"{operation}() did not end within max.block.ms ({max_block_ms} ms); it goes on: call it again to wait "
+                f"for it. {self._circumstances()}"
             )
         with self._lock:
             if self._waited_for is result:
@@ -222,10 +223,21 @@ class TransactionManager:
             raise self.failure()
 
     def _circumstances(self) -> str:
-        waiting = self.queue.first
-        if self.queue.under_way or waiting is None:
-            return "The coordinator has not answered yet."
-        return f"Next is {type(waiting).__name__}, attempt {waiting.attempts + 1}."
+        """The end of a time-out's text: what is waited for, what went wrong last, and what helps."""
+        with self._lock:
+            trouble = self.queue.trouble
+            told = [self._waited_for_now(), *([f"Last error: {trouble}."] if trouble is not None else [])]
+            return " ".join([*told, advice(trouble, self._config)])
+
+    def _waited_for_now(self) -> str:
+        sent, waiting, batches = self.queue.under_way, self.queue.first, len(self._accumulator.incomplete)
+        if sent is not None:
+            seconds = self._clock.monotonic() - sent.sent_at
+            return f"Broker {sent.sent_to} was sent {sent} {seconds:.1f} s ago and has not answered yet."
+        if waiting is None or (waiting.priority is Priority.END_TXN and batches):
+            return f"First {batches} batch(es) of records must end, which delivery.timeout.ms bounds."
+        node_id = self.queue.coordinator(waiting)
+        return f"Next is {waiting}" + ("." if node_id is None else f", for broker {node_id}.")
 
     # ---- operations; under the lock ----------------------------------------------------------------------------------
 
@@ -243,7 +255,9 @@ class TransactionManager:
     def _abort(self, result: Result) -> None:
         self._go(State.ABORTING, "abort_transaction")
         self._found.clear()
-        self.queue.drop_unsent_partitions()
+        for request in self.queue.drop_what_aborting_spares():
+            if request.result is not None:
+                request.result.end(offsets_aborted())
         self._end(result, committed=False)
 
     def _end(self, result: Result, *, committed: bool) -> None:
@@ -322,6 +336,25 @@ class TransactionManager:
                 log.info("aborting the open transaction of %s: the producer is closed", self.transactional_id)
                 self._abort(Result("close"))
 
+    @property
+    def abort_is_hopeless(self) -> bool:
+        """For request.timeout.ms no coordinator could be asked, or none did what it was asked. The transaction ends
+        without us: its coordinator aborts it after transaction.timeout.ms."""
+        patience = self._config.request_timeout_ms / 1000
+        with self._lock:
+            return self.state is State.ABORTING and self._clock.monotonic() > self.queue.trouble_since + patience
+
+    def say_what_is_left(self) -> None:
+        """The producer ends before its transaction has."""
+        log.warning(
+            "transactional id %s: close() leaves a transaction that is %s, and may be aborted by its coordinator after "
+            "transaction.timeout.ms (%d ms). %s",
+            self.transactional_id,
+            self.state.value,
+            self.transaction_timeout_ms,
+            self._circumstances(),
+        )
+
     # ---- thread: Sender; requests ------------------------------------------------------------------------------------
 
     def run(self, now: float, *, has_incomplete: bool) -> float:
@@ -331,7 +364,7 @@ class TransactionManager:
                 self.queue.push(AddPartitions(self, self._found))
                 self._adding |= self._found
                 self._found = set()
-            if self.queue.under_way:
+            if self.queue.under_way is not None:
                 return float("inf")
             request = self._next(has_incomplete)
             if request is None:
@@ -357,7 +390,7 @@ class TransactionManager:
                 return None
             elif request.coordinator is not None and self.queue.lacks_coordinator(request):
                 key = self.queue.group if request.coordinator is Coordinator.GROUP else self.transactional_id
-                self.queue.push(FindCoordinator(self, request.coordinator, key))
+                self.queue.push_lookup(FindCoordinator(self, request.coordinator, key))
             else:
                 return request
         return None
@@ -384,21 +417,19 @@ class TransactionManager:
 
     def _answered(self, request: TransactionalRequest, completion: Completion) -> None:
         with self._lock:
-            self.queue.under_way = False
+            self.queue.under_way = None
             if self.state is State.FATAL_ERROR:
                 self._terminated(request)
                 return
             if completion.error is not None and completion.error.retriable:
                 log.debug("%s goes again: %s", type(request).__name__, completion.error)
                 self.queue.look_up(request.coordinator)
-                self.queue.retry(request)
+                self.queue.retry(request, completion.error)
                 return
             try:
-                response = completion.decode()
+                request.answered(completion.decode())
             except KafkaError as error:
                 request.refused(error)
-                return
-            request.answered(response)
 
     # ---- what answers come to; thread: Sender ------------------------------------------------------------------------
 
@@ -415,7 +446,10 @@ class TransactionManager:
 
     def offsets_added(self, commit: TxnOffsetCommit) -> None:
         self._started = True
-        self.queue.push(commit)
+        if self.state is State.IN_TRANSACTION:
+            self.queue.push(commit)
+        elif commit.result is not None:
+            commit.result.end(offsets_aborted())
 
     def ended(self, request: EndTxn) -> None:
         assert request.result is not None
@@ -468,6 +502,7 @@ class TransactionManager:
             self._bump = True
             self.ended(request)
             return
+        self.queue.note_trouble(error)
         self._accumulator.flushes.discard(self)
         self._error = error
         self._become(State.ABORTABLE_ERROR)
@@ -487,3 +522,7 @@ class TransactionManager:
             if request is not None and request.result is not None:
                 request.result.end(failure)
             self._terminate_all(failure)
+
+
+def offsets_aborted() -> KafkaError:
+    return TransactionAbortedError("the transaction that these offsets belonged to was aborted")

@@ -185,9 +185,11 @@ class FakeClient:
     versions: dict[int, tuple[int, int]] = field(default_factory=dict)
     unready: set[int] = field(default_factory=set)
     delay: float = NEVER
+    errors: dict[int, KafkaError] = field(default_factory=dict)  # by node, why it cannot be connected to
     id_node: int | None = 1  # who is asked for a producer id
     id_versions: tuple[int, int] = (0, 5)
     connects: int = 0  # how often somebody wanted any broker to be connected to
+    avoided: list[int | None] = field(default_factory=list)  # whom that was rather not to be, each time any was wanted
     sent: list[Sent] = field(default_factory=list)  # all requests ever
     under_way: list[Sent] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)  # of each poll
@@ -210,11 +212,18 @@ class FakeClient:
     def connection_delay(self, node_id: int) -> float:
         return self.delay
 
+    def unreachable(self, node_id: int) -> KafkaError | None:
+        return self.errors.get(node_id)
+
+    def nobody(self) -> KafkaError | None:
+        return next(iter(self.errors.values()), None)
+
     def in_flight(self, node_id: int) -> int:
         return sum(sent.node_id == node_id for sent in self.under_way)
 
-    def least_loaded(self, *, connect: bool) -> int | None:
+    def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None:
         self.connects += connect and self.id_node is None
+        self.avoided.append(rather_not)
         return self.id_node
 
     def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.errors import TimeoutError
+from kafkabuf.errors import NetworkError, TimeoutError
 from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.resolve import Address, connect
 from tests.network_support import PATIENCE, FakeBroker, Rig, cluster_of, produce, rig, topic_of
@@ -335,3 +335,74 @@ def test_throttled_cluster_is_taken_for_a_lost_one() -> None:
 def test_pause_above_its_maximum_is_waited() -> None:
     assert {ExponentialBackoff(500, 100).delay(failures) for failures in (0, 1, 9)} == {0.1}
     assert ExponentialBackoff(100, 100, lambda: 0.0).delay(0) == 0.1
+
+
+# ---- a node that others may stand in for -----------------------------------------------------------------------------
+
+
+def test_refused_connection_says_so_until_one_succeeds() -> None:
+    with broker() as entry, broker() as gone:
+        entry.cluster = cluster_of(entry, gone)
+        with rig(entry) as rigged:
+            rigged.connect(1)
+            assert rigged.client.unreachable(1) is None
+            gone.close()
+            rigged.poll_until(lambda: not rigged.client.ready(1) and rigged.client.unreachable(1))
+            rigged.clock.advance(1)
+            assert not rigged.client.ready(1)
+            rigged.poll_until(lambda: "refused" in str(rigged.client.unreachable(1)))
+            with broker() as again:
+                entry.cluster = cluster_of(entry, again)
+                again.cluster = entry.cluster
+                rigged.clock.advance(1)
+                rigged.metadata.request_update()
+                rigged.poll_until(lambda: rigged.metadata.snapshot.brokers[1].port == again.port)
+                rigged.clock.advance(1)
+                rigged.connect(1)
+                assert rigged.client.unreachable(1) is None
+            assert rigged.client.nobody() is None, "of the brokers known none has failed since"
+
+
+def test_node_that_is_being_connected_to_may_be_reachable_until_its_time_is_over() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, broker() as entry:
+        crowd = [connect(Address(socket.AF_INET, listener.getsockname())) for _ in range(3)]
+        entry.cluster = cluster_of(entry)
+        host, port = listener.getsockname()
+        entry.cluster["brokers"].append({"node_id": 1, "host": host, "port": port})
+        with rig(entry, socket_connection_setup_timeout_ms=1000) as rigged:
+            rigged.connect(0)
+            assert not rigged.client.ready(1)
+            rigged.settle()
+            assert rigged.client.unreachable(1) is None
+            rigged.clock.advance(1.1)
+            rigged.settle()
+            assert "not established in time" in str(rigged.client.unreachable(1))
+        for sock in crowd:
+            sock.close()
+
+
+def test_node_that_nobody_knows_is_unreachable() -> None:
+    with broker() as made, rig(made) as rigged:
+        rigged.connect(0)
+        assert not rigged.client.ready(42)
+        assert "broker 42" in str(rigged.client.unreachable(42))
+
+
+def test_nobody_says_what_failed_last() -> None:
+    with rig(closed_port()) as rigged:
+        assert rigged.client.nobody() is None
+        fail_once(rigged, -1)
+        assert "refused" in str(rigged.client.nobody())
+
+
+def test_node_asked_in_vain_is_asked_again_only_where_no_other_is_ready() -> None:
+    with broker() as first, broker() as second:
+        first.cluster = second.cluster = cluster_of(first, second)
+        with rig(first) as rigged:
+            rigged.connect(0)
+            rigged.client.fail_connection(-1, NetworkError("cut"))
+            assert rigged.client.least_loaded(connect=False, rather_not=0) == 0
+            assert not second.greetings, "it was only asked who is there"
+            assert rigged.client.least_loaded(connect=True, rather_not=0) == 0
+            rigged.poll_until(lambda: rigged.client.least_loaded(connect=True, rather_not=0) == 1)
+            assert rigged.client.least_loaded(connect=True, rather_not=1) == 0

@@ -42,6 +42,7 @@ NAMES = {
 NEWEST = {FIND_COORDINATOR: 6, INIT_PRODUCER_ID: 5, ADD_PARTITIONS_TO_TXN: 5, ADD_OFFSETS_TO_TXN: 4,
           TXN_OFFSET_COMMIT: 5, END_TXN: 5}  # fmt: skip
 LOST = NetworkError("the connection was lost")
+REFUSED = NetworkError("cannot connect to broker 2 at h:1: Connection refused")
 GROUP = GroupMetadata("readers", 5, "member-1", "instance-1")
 GIVEN_ID = 9000
 STEP = 0.02  # seconds that a poll takes at most, so that who waits is not late
@@ -84,6 +85,7 @@ class FakeCluster(FakeClient):
     newest: dict[int, int] = field(default_factory=lambda: dict(NEWEST))
     fates: dict[int, list[Fate]] = field(default_factory=dict)  # by API, of the next requests
     held: set[int] = field(default_factory=set)  # APIs that are not answered
+    coordinators: list[int] = field(default_factory=lambda: [COORDINATOR])  # named in turn, the last for good
     epoch: int = -1
     producer_id: int = GIVEN_ID
     waiting: list[Asked] = field(default_factory=list)
@@ -145,7 +147,8 @@ class FakeCluster(FakeClient):
     def _values(self, entity: Any, code: int) -> dict[str, Any]:
         match entity.__api_key__:
             case messages.FIND_COORDINATOR:
-                found = {"node_id": COORDINATOR, "host": "h", "port": 1, "error_code": code, "error_message": None}
+                named = self.coordinators[0] if len(self.coordinators) == 1 else self.coordinators.pop(0)
+                found = {"node_id": named, "host": "h", "port": 1, "error_code": code, "error_message": None}
                 key = entity.coordinator_keys[0] if entity.__version__ >= 4 else ""
                 return {**found, "coordinators": [{**found, "key": key}]}
             case messages.INIT_PRODUCER_ID:
@@ -211,6 +214,15 @@ class TransactionalRig(Rig):
 
     def let_go(self, *api_keys: int) -> None:
         self.cluster.held -= set(api_keys)
+
+    def lose(self, node_id: int) -> None:
+        """The node cannot be connected to."""
+        self.cluster.unready.add(node_id)
+        self.cluster.errors[node_id] = REFUSED
+
+    def restore(self, node_id: int) -> None:
+        self.cluster.unready.discard(node_id)
+        del self.cluster.errors[node_id]
 
     # ---- the producer's side
 

@@ -135,20 +135,49 @@ class NetworkClient(ClientCore):
             return node.throttled_until - now
         return float("inf")
 
+    def unreachable(self, node_id: int) -> KafkaError | None:
+        """Why a node that was not `ready` just now cannot be asked: its connection failed, and the next is not due yet; or
+        nobody has heard of it. None: it is connected, or being connected to.
+
+        Who may ask another node instead does so then: this one may be gone for good.
+        """
+        node = self._node(node_id)
+        if node is None:
+            return NetworkError(f"broker {node_id} is not among those that metadata names")
+        return node.error if node.state is State.DISCONNECTED else None
+
+    def nobody(self) -> KafkaError | None:
+        """Why `least_loaded` finds nobody: what a connection failed with last. None: no attempt has failed yet.
+
+        Raises AuthenticationError where every broker known refuses us.
+        """
+        nodes = self.known_nodes() or self._bootstrap
+        failed = [node.error for node in sorted(nodes, key=lambda node: -node.not_before) if node.error is not None]
+        passing = [error for error in failed if not isinstance(error, AuthenticationError)]
+        if failed and not passing and len(failed) == len(nodes):
+            raise failed[0]
+        return next(iter(passing or failed), None)
+
     def in_flight(self, node_id: int) -> int:
         """Requests sent to the node and not complete."""
         node = self._nodes.get(node_id)
         return 0 if node is None else len(node.in_flight)
 
-    def least_loaded(self, *, connect: bool) -> int | None:
+    def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None:
         """The ready node with the fewest requests under way, for a request that any broker can answer.
 
-        None where no node is ready; with `connect` one is being connected to then, if that is due.
+        None where no node is ready; with `connect` one is being connected to then, if that is due. `rather_not`: a node
+        that has been asked in vain, and may be cut off from the others. Only where no other is ready it is asked again,
+        and then with `connect` another is being connected to, for the next time.
         """
         now = self._clock.monotonic()
-        node = self._updater.choose(now) if connect else self._updater.least_loaded(now)
+        node = self._updater.choose(now, rather_not) if connect else self._updater.least_loaded(now, rather_not)
         if node is None:
             return None
+        if connect and node.node_id == rather_not and node.state is State.READY:
+            other = self._updater.openable(now)
+            if other is not None:
+                self.connect(other, now)
         if node.state is State.DISCONNECTED:
             self.connect(node, now)
         return node.node_id if node.state is State.READY else None
@@ -336,6 +365,7 @@ class NetworkClient(ClientCore):
             level = logging.DEBUG
         log.log(level, "%s (%d requests in flight)", error, lost)
         self._leave(node, now, self._reconnect)
+        node.error = error
         self._fail_in_flight(node, error)
         self._updater.connection_failed(error)
         if node.node_id >= 0:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kafkabuf.errors import AuthenticationError, NetworkError, UnsupportedVersionError
+from kafkabuf.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
 from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.resolve import Address, Lookup, Resolver
 
@@ -51,6 +51,7 @@ class NodeConnection:
         self.setup_deadline = 0.0
         self.established = False  # this connection has been READY
         self.authentication_error: AuthenticationError | None = None  # what the newest attempt failed with
+        self.error: KafkaError | None = None  # what ended the newest connection or attempt, until one succeeds
         self.reauthenticate_at = NEVER
         self.last_used = 0.0
         self.throttled_until = 0.0  # it asked to be left alone until then (KIP-219)
@@ -101,6 +102,7 @@ class NodeConnection:
     def ready(self) -> None:
         self.state = State.READY
         self.established = True
+        self.error = None
         self.failures = self.slow_setups = 0
         self._untried.clear()
 

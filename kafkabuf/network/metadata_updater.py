@@ -107,9 +107,9 @@ class MetadataUpdater:
         if not self._under_way:
             self._metadata.on_failure(error)
 
-    def choose(self, now: float) -> NodeConnection | None:
+    def choose(self, now: float, rather_not: int | None = None) -> NodeConnection | None:
         """The least loaded node that is ready, else one being connected, else one that may be; None: all back off."""
-        ready = self.least_loaded(now)
+        ready = self.least_loaded(now, rather_not)
         if ready is not None:
             return ready
         known, bootstrap = self._network.known_nodes(), self._network.bootstrap_nodes()
@@ -119,11 +119,16 @@ class MetadataUpdater:
             known = []
         return openable if known else self._openable(bootstrap, now)
 
-    def least_loaded(self, now: float) -> NodeConnection | None:
-        """Of the nodes that are ready the one with the fewest requests under way."""
+    def least_loaded(self, now: float, rather_not: int | None = None) -> NodeConnection | None:
+        """Of the nodes that are ready the one with the fewest requests under way; `rather_not` only if it is alone."""
         nodes = self._network.known_nodes() + self._network.bootstrap_nodes()
         ready = [node for node in nodes if node.state is State.READY and now >= node.throttled_until]
+        ready = [node for node in ready if node.node_id != rather_not] or ready
         return min(ready, key=lambda node: (len(node.in_flight), self._random())) if ready else None
+
+    def openable(self, now: float) -> NodeConnection | None:
+        """Of the known nodes the one to be connected to next."""
+        return self._closed(self._network.known_nodes(), now)
 
     def _waits(self, nodes: list[NodeConnection], now: float) -> bool:
         """Whether one of them can be reached, and only asked for patience."""
@@ -134,6 +139,9 @@ class MetadataUpdater:
         for node in nodes:
             if node.state in (State.RESOLVING, State.CONNECTING, State.HANDSHAKING, State.AUTHENTICATING):
                 return node
+        return self._closed(nodes, now)
+
+    def _closed(self, nodes: Iterable[NodeConnection], now: float) -> NodeConnection | None:
         free = [node for node in nodes if node.can_connect(now)]
         return min(free, key=lambda node: (node.failures, self._random())) if free else None
 
