@@ -33,6 +33,9 @@ from kafkabuf.transaction_requests import Coordinator, OffsetAndMetadata, TopicP
 # Version 7 is the first that can ask for stable offsets; later ones ask for several groups.
 OFFSET_FETCH_VERSIONS = range(7, 10)
 
+# Who answered so, or did not, may not be whom to ask any more.
+_ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError, NetworkError)
+
 
 @dataclass(frozen=True)
 class ActiveProducer:
@@ -65,8 +68,11 @@ class Admin:
     def __init__(self, config: ProducerConfig, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._timeout = config.max_block_ms / 1000
+        self._informant: int | None = None  # the broker that was asked last, of those that are as good as any
+        self._trouble: KafkaError | None = None  # what went wrong last
         self._metadata = Metadata(config, self._clock)
         self._client = NetworkClient(config, self._clock, self._metadata)
+        self._request_timeout = config.request_timeout_ms / 1000
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def close(self) -> None:
@@ -124,17 +130,29 @@ class Admin:
                 self._metadata.request_update()
                 self._pump(deadline)
                 continue
-            found |= self._producers_at(node_id, [place for place in missing if leaders[place] == node_id])
+            led = [place for place in missing if leaders[place] == node_id]
+            try:
+                found |= self._producers_at(node_id, led, deadline)
+            except NetworkError:
+                # The leader may be gone for good: metadata is asked who leads now.
+                if self._clock.monotonic() >= deadline:
+                    raise
+                self._metadata.request_update()
+                self._pause(0, deadline)
         return found
 
-    def _producers_at(self, node_id: int, places: list[TopicPartition]) -> dict[TopicPartition, list[ActiveProducer]]:
-        """What one leader knows; without the partitions that it does not lead any more."""
+    def _producers_at(
+        self, node_id: int, places: list[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, list[ActiveProducer]]:
+        """What one leader knows; without the partitions that it does not lead any more. NetworkError: it is gone."""
         response = self._ask(
             lambda: node_id,
             messages.DESCRIBE_PRODUCERS,
             range(1),
             lambda answer: [code for code in _partition_codes(answer) if not error_for_code(code).invalid_metadata],
             {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(places).items()]},
+            deadline,
+            moved=True,
         )
         if any(_partition_codes(response)):
             self._metadata.request_update()
@@ -204,23 +222,36 @@ class Admin:
         codes: Callable[[Any], Iterable[int]],
         values: dict[str, Any],
     ) -> Any:
-        """Look the coordinator up, ask it, and look it up again where it says that it is not."""
+        """Look the coordinator up, ask it, and look it up again where it says that it is not, or is not there. A broker
+        that has not heard of that yet names it again: another is asked next."""
         deadline = self._clock.monotonic() + self._timeout
+        attempts = 0
         while True:
             response = self._ask(
-                lambda: self._client.least_loaded(connect=True),
+                self._any_broker,
                 messages.FIND_COORDINATOR,
                 range(1, 7),
                 lambda answer: [int(_first_coordinator(answer).error_code)],
                 {"key": key, "key_type": kind.value, "coordinator_keys": [key]},
+                deadline,
             )
             node_id = int(_first_coordinator(response).node_id)
             try:
-                return self._ask(partial(int, node_id), api_key, versions, codes, values, moved=True)
-            except (NotCoordinatorError, CoordinatorNotAvailableError, NetworkError):
+                return self._ask(partial(int, node_id), api_key, versions, codes, values, deadline, moved=True)
+            except _ELSEWHERE:
                 if self._clock.monotonic() >= deadline:
                     raise
-                self._pause(0, deadline)
+            self._pause(attempts, deadline)
+            attempts += 1
+
+    def _any_broker(self) -> int | None:
+        """Rather not the one of before."""
+        node_id = self._client.least_loaded(connect=True, rather_not=self._informant)
+        if node_id is None:
+            self._client.nobody()  # raises where all refuse us
+        else:
+            self._informant = node_id
+        return node_id
 
     # ---- asking ------------------------------------------------------------------------------------------------------
 
@@ -231,11 +262,11 @@ class Admin:
         versions: range,
         codes: Callable[[Any], Iterable[int]],
         values: dict[str, Any],
+        deadline: float,
         *,
         moved: bool = False,
     ) -> Any:
         """The answer without an error. `moved`: errors that say that somebody else is to be asked are raised."""
-        deadline = self._clock.monotonic() + self._timeout
         attempts = 0
         while True:
             try:
@@ -245,9 +276,8 @@ class Admin:
                     return response
                 raise error_for_code(code)
             except KafkaError as error:
-                elsewhere = moved and isinstance(
-                    error, NotCoordinatorError | CoordinatorNotAvailableError | NetworkError
-                )
+                self._trouble = error
+                elsewhere = moved and isinstance(error, _ELSEWHERE)
                 if elsewhere or not error.retriable or self._clock.monotonic() >= deadline:
                     raise
                 if error.invalid_metadata:
@@ -258,19 +288,27 @@ class Admin:
     def _once(
         self, whom: Callable[[], int | None], api_key: int, versions: range, values: dict[str, Any], deadline: float
     ) -> Any:
+        """One question, one answer. NetworkError where whoever is to be asked cannot be, or is lost on the way."""
         while (node_id := whom()) is None or not self._client.ready(node_id):
             if node_id is not None:
-                self._client.connection_delay(node_id)  # raises where the node will not have us
+                self._check_reachable(node_id)
             if self._clock.monotonic() >= deadline:
-                raise self._late("a broker" if node_id is None else f"node {node_id}")
+                raise self._late("a broker" if node_id is None else f"broker {node_id}")
             self._pump(deadline)
         version = self._client.api_version(node_id, api_key, versions)
         answered: list[Completion] = []
         entity = messages.build_request(api_key, version, **values)
-        self._client.send_entity(node_id, entity, timeout=max(deadline - self._clock.monotonic(), 0.001))
-        while not answered:
+        left = max(deadline - self._clock.monotonic(), 0.001)
+        self._client.send_entity(node_id, entity, timeout=min(left, self._request_timeout))
+        while not answered:  # the request's time-out ends this
             answered = self._client.poll(None)
         return answered[0].decode()
+
+    def _check_reachable(self, node_id: int) -> None:
+        self._client.connection_delay(node_id)  # raises where the node will not have us
+        error = self._client.unreachable(node_id)
+        if error is not None:
+            raise type(error)(*error.args)
 
     def _pump(self, deadline: float) -> None:
         """Let connections and metadata get on. Raises AuthenticationError where we are refused."""
@@ -284,7 +322,7 @@ class Admin:
 
     def _late(self, what: str) -> TimeoutError:
         waited = f"within max.block.ms ({self._timeout * 1000:.0f} ms)"
-        return TimeoutError(f"no answer of {what} {waited}{self._metadata.circumstances()}")
+        return TimeoutError(f"no answer of {what} {waited}{self._metadata.circumstances(self._trouble)}")
 
 
 def _first_coordinator(response: Any) -> Any:

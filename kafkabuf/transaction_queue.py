@@ -47,10 +47,10 @@ class Place:
     """Where a coordinator is, as far as is known.
 
     That is stale once another broker has taken over, or the one it names is gone. Who says so: its own answer
-    (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE); a request to it that gets no answer; and, when no request can even be
-    sent, the connection that ended or could not be made (`RequestQueue.unreachable`). Each time another broker is asked,
-    which may not have heard of it and name the same node again. So that is repeated, the retry back-off between, until
-    the node that is named takes a request.
+    (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE); a request to it that gets no answer; and, when no request can even
+    be sent, the connection that ended or could not be made (`RequestQueue._unreachable`). Each time another broker is
+    asked, which may not have heard of it and name the same node again. So that is repeated, the retry back-off between,
+    until the node that is named takes a request.
     """
 
     node_id: int | None = None
@@ -91,8 +91,8 @@ class RequestQueue:
         self._heap.clear()
 
     def drop_what_aborting_spares(self) -> list[TransactionalRequest]:
-        """Forget what was never sent, for the coordinator has not heard of it, and offsets, which the abort would discard:
-        what was dropped."""
+        """Forget what was never sent, for the coordinator has not heard of it, and offsets, which the abort would
+        discard: what was dropped."""
         dropped = [
             request
             for request in self
@@ -201,7 +201,7 @@ class RequestQueue:
         return node_id
 
     def _wait_for(self, node_id: int, kind: Coordinator | None) -> float:
-        """Seconds until a node that takes no request now may take one. A coordinator that may never again is forgotten."""
+        """Seconds until a node that takes no request now may take one. One that may never again is looked up."""
         delay = self._client.connection_delay(node_id)
         error = self._client.unreachable(node_id)
         if kind is None or error is None:

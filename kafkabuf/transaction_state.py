@@ -106,7 +106,7 @@ def advice(trouble: KafkaError | None, config: TransactionConfig) -> str:
     if isinstance(trouble, NetworkError):
         servers = ", ".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
         return (
-            f"See that the brokers run, that bootstrap.servers ({servers}) and the addresses that they advertise can be "
+            f"See that the brokers run, that bootstrap.servers ({servers}) and the addresses they advertise can be "
             "reached from here, and that security.protocol is theirs."
         )
     if isinstance(trouble, CoordinatorNotAvailableError):

@@ -136,14 +136,15 @@ class NetworkClient(ClientCore):
         return float("inf")
 
     def unreachable(self, node_id: int) -> KafkaError | None:
-        """Why a node that was not `ready` just now cannot be asked: its connection failed, and the next is not due yet; or
-        nobody has heard of it. None: it is connected, or being connected to.
+        """Why a node that was not `ready` just now cannot be asked: its connection failed, and the next is not due yet;
+        or nobody has heard of it. None: it is connected, or being connected to, or nothing is known of any yet.
 
         Who may ask another node instead does so then: this one may be gone for good.
         """
         node = self._node(node_id)
         if node is None:
-            return NetworkError(f"broker {node_id} is not among those that metadata names")
+            unknown = NetworkError(f"broker {node_id} is not among those that metadata names")
+            return unknown if self._metadata.snapshot.brokers else self.nobody()
         return node.error if node.state is State.DISCONNECTED else None
 
     def nobody(self) -> KafkaError | None:
