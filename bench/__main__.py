@@ -55,7 +55,7 @@ def _command(claim: Claim) -> click.Command:
             raise click.BadParameter(f"no case {', '.join(sorted(unknown))}; there are: {'; '.join(known)}")
         cases = claim.chosen(names)
         _prepare(cases)
-        with _kafka(claim.needs_kafka, bootstrap_servers) as (servers, version):
+        with _kafka(claim.needs_kafka and claim.cluster is None, bootstrap_servers) as (servers, version):
             _run(claim, cases, amount, rounds, servers, version, output)
 
     return command
@@ -97,8 +97,12 @@ def _prepare(cases: Iterable[Case]) -> None:
 def _run(
     claim: Claim, cases: Sequence[Case], amount: int, rounds: int, servers: str, version: str, output: Path
 ) -> Results:
-    where = machine.describe(version)
-    if claim.needs_kafka:
+    where = machine.describe(version if claim.cluster is None else KAFKA_4)
+    if claim.cluster is not None:
+        harness.console.print(f"Starting a cluster of Apache Kafka {KAFKA_4} ...")
+        with claim.cluster() as own:
+            results = harness.alternate(claim, cases, rounds, Job(amount, own))
+    elif claim.needs_kafka:
         with harness.topic(servers) as topic:
             results = harness.alternate(claim, cases, rounds, Job(amount, servers, topic))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 # What one run of one case found: figures by name. Rates and costs are for one record, so that a slow peer may be given
@@ -114,6 +115,8 @@ class Claim:
     rounds: int = ROUNDS
     """Runs of each case, unless more or fewer are asked for: one where noise cannot change the figure."""
     needs_kafka: bool = True
+    cluster: Callable[[], AbstractContextManager[str]] | None = None
+    """What it is measured with instead of the one Kafka of all claims: a cluster of its own, by its address."""
     notes: Sequence[str] = ()
     """What a reader must know to read the figures right; printed and kept with them."""
 

@@ -21,6 +21,7 @@ NAMES = (
     "batches",
     "partitions",
     "cluster",
+    "failover",
     "spark",
 )
 

@@ -77,11 +77,15 @@ def _children_cpu_seconds() -> float:
 
 def run(source: str, *arguments: object, jvm: tuple[str, ...] = ("-Xmx512m",)) -> Measurement:
     """bench/java/`source` with `arguments`; it prints its figures as one JSON object on its last line."""
-    require_compiler()
-    classpath = f"{resolve_kafka(KAFKA_4)}/*"
-    command = [java(), *jvm, *logging("warn"), "-cp", classpath, str(SOURCES / source), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command(source, *arguments, jvm=jvm), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{source} failed:\n{done.stdout}{done.stderr}")
     found: Measurement = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def command(source: str, *arguments: object, jvm: tuple[str, ...] = ("-Xmx512m",), log: str = "warn") -> list[str]:
+    """How to run bench/java/`source` with `arguments`."""
+    require_compiler()
+    classpath = f"{resolve_kafka(KAFKA_4)}/*"
+    return [java(), *jvm, *logging(log), "-cp", classpath, str(SOURCES / source), *map(str, arguments)]

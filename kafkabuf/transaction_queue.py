@@ -55,7 +55,7 @@ class Place:
 
     node_id: int | None = None
     informant: int | None = None  # the broker that was asked last, since a coordinator has last answered well
-    in_vain: int = 0  # how often in a row the node that was named took no request
+    in_vain: bool = False  # the node that was named last took no request
     not_before: float = 0.0  # no broker is asked earlier
 
 
@@ -135,8 +135,9 @@ class RequestQueue:
     def _unreachable(self, kind: Coordinator, error: KafkaError) -> None:
         """The node that was named takes no request: look for another, at once the first time."""
         place = self._places[kind]
-        place.not_before = self._clock.monotonic() + (self._backoff.delay(place.in_vain - 1) if place.in_vain else 0.0)
-        place.in_vain += 1
+        # Not longer each time: a transaction waits for this, and it costs any broker next to nothing. Java does the same.
+        place.not_before = self._clock.monotonic() + (self._backoff.delay(0) if place.in_vain else 0.0)
+        place.in_vain = True
         place.node_id = None
         self.note_trouble(error)
 
@@ -185,7 +186,7 @@ class RequestQueue:
         self.under_way = request
         request.sent_to, request.sent_at = node_id, self._clock.monotonic()
         if request.coordinator is not None:
-            self._places[request.coordinator].in_vain = 0
+            self._places[request.coordinator].in_vain = False
         entity = messages.build_request(request.api_key, version, **request.values())
         self._client.send_entity(node_id, entity, lambda completion: answered(request, completion))
         return float("inf")

@@ -9,6 +9,7 @@ with RealCluster("4.1.2") as cluster:
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -118,6 +119,15 @@ class RealCluster:
     def restart(self, number: int) -> None:
         """Starts a node that was killed, with its data; returns when it is a broker again."""
         self.nodes[number].launch()
+        self.nodes[number].await_ready(len(self.nodes))
+
+    def pause(self, number: int) -> None:
+        """Has a node stand still: connections are taken, by the kernel, and nothing is answered."""
+        self.nodes[number].signal(signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        """Lets a paused node go on; returns when it is a broker again."""
+        self.nodes[number].signal(signal.SIGCONT)
         self.nodes[number].await_ready(len(self.nodes))
 
     def await_in_sync(self, topic: str) -> None:

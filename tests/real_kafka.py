@@ -173,6 +173,11 @@ class RealKafka:
             self._process.kill()
             self._process.wait()
 
+    def signal(self, number: int) -> None:
+        """Send the server's process a signal: SIGSTOP has it stand still, SIGCONT go on."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def _start_once(self) -> None:
         self.prepare(*free_ports(2))
         self.launch()
