@@ -18,8 +18,13 @@ from kafkabuf.errors import (
     AuthenticationError,
     ClosedError,
     ClusterAuthorizationError,
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
     InvalidRecordError,
     KafkaError,
+    NetworkError,
+    NotCoordinatorError,
     PurgedError,
     RecordTooLargeError,
     UnsupportedVersionError,
@@ -33,6 +38,16 @@ from kafkabuf.transaction_state import State
 from kafkabuf.transactions import TransactionManager
 
 log = logging.getLogger("kafkabuf.producer")
+
+# What a leader answers that cannot have a transaction verified by its coordinator. (With NETWORK_EXCEPTION it speaks of
+# the coordinator's connection, not of ours.)
+_OF_THE_COORDINATOR = (
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NetworkError,
+    NotCoordinatorError,
+)
 
 
 class Sender(SenderCore):
@@ -227,7 +242,9 @@ class Sender(SenderCore):
             return
         self.stats.retried(batch, self._clock.monotonic())
         log.debug("%r is sent again: %s", batch, error)
-        self._accumulator.requeue(batch, self._clock.monotonic())
+        # A leader that could not ask the coordinator works: a whole transaction waits for it to find the next one.
+        soon = self._transactions is not None and answer is not None and isinstance(error, _OF_THE_COORDINATOR)
+        self._accumulator.requeue(batch, self._clock.monotonic(), soon=soon)
 
     def _can_retry(
         self, queue: PartitionQueue, batch: Batch, error: KafkaError, answer: PartitionAnswer | None

@@ -135,7 +135,7 @@ class RequestQueue:
     def _unreachable(self, kind: Coordinator, error: KafkaError) -> None:
         """The node that was named takes no request: look for another, at once the first time."""
         place = self._places[kind]
-        # Not longer each time: a transaction waits for this, and it costs any broker next to nothing. Java does the same.
+        # Not longer each time, as in Java: a transaction waits for this, and it costs a broker next to nothing.
         place.not_before = self._clock.monotonic() + (self._backoff.delay(0) if place.in_vain else 0.0)
         place.in_vain = True
         place.node_id = None

@@ -16,6 +16,7 @@ from kafkabuf.protocol.messages import (
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    PRODUCE,
     TXN_OFFSET_COMMIT,
 )
 from kafkabuf.transaction_requests import OffsetAndMetadata
@@ -139,6 +140,27 @@ def test_another_broker_is_asked_where_one_named_the_dead_node() -> None:
     rig.fate(END_TXN, 16)
     rig.assert_usable()
     assert rig.cluster.avoided == [None]
+
+
+@pytest.mark.parametrize("code", [13, 14, 15, 16, 51])
+def test_leader_that_finds_no_coordinator_is_asked_again_soon_however_often(code: int) -> None:
+    rig = TransactionalRig(v2=True, retry_backoff_max_ms=1_000)
+    rig.begun()
+    rig.fate(PRODUCE, *[code] * 10)
+    rig.send()
+    started = rig.clock.monotonic()
+    rig.manager.commit()
+    assert 1 <= rig.clock.monotonic() - started < 2.8, "twice retry.backoff.ms each time, give or take a fifth"
+
+
+def test_other_refusals_of_a_transaction_are_answered_with_growing_patience() -> None:
+    rig = TransactionalRig(v2=True, retry_backoff_max_ms=1_000)
+    rig.begun()
+    rig.fate(PRODUCE, *[7] * 6)
+    rig.send()
+    started = rig.clock.monotonic()
+    rig.manager.commit()
+    assert rig.clock.monotonic() - started > 2.5
 
 
 @pytest.mark.parametrize("named", [-1, -2])
