@@ -54,6 +54,8 @@ def _command(claim: Claim) -> click.Command:
         if unknown := set(names) - set(known):
             raise click.BadParameter(f"no case {', '.join(sorted(unknown))}; there are: {'; '.join(known)}")
         cases = claim.chosen(names)
+        if claim.cluster is not None and bootstrap_servers:
+            raise click.BadParameter(f"{claim.name} starts a cluster of its own: leave out --bootstrap-servers")
         _prepare(cases)
         with _kafka(claim.needs_kafka and claim.cluster is None, bootstrap_servers) as (servers, version):
             _run(claim, cases, amount, rounds, servers, version, output)

@@ -91,29 +91,47 @@ class Nodes:
 @contextmanager
 def cluster() -> Iterator[str]:
     """Its address, while cases may command it."""
-    key = secrets.token_bytes()
-    with RealCluster() as running, Listener(("127.0.0.1", 0), authkey=key) as listener:
+    with RealCluster() as running:
         with _confluent(running.bootstrap_servers, "", 0, "first"):
             running.await_in_sync(COORDINATORS)  # the first transactional id has made it
-        threading.Thread(target=_serve, args=(listener, Nodes(running)), daemon=True).start()
+        with commanded(Nodes(running)):
+            yield running.bootstrap_servers
+
+
+@contextmanager
+def commanded(nodes: Nodes) -> Iterator[None]:
+    """For the time of the `with` this process's children find `nodes`."""
+    key = secrets.token_bytes()
+    with Listener(("127.0.0.1", 0), authkey=key) as listener:
+        server = threading.Thread(target=_serve, args=(listener, nodes), daemon=True)
+        server.start()
         os.environ[CONTROL] = json.dumps([listener.address[1], key.hex()])
-        yield running.bootstrap_servers
+        try:
+            yield
+        finally:
+            with closing(Commands()) as last:  # served when the cases before have been cleared up
+                last.end()
+            server.join()
+            del os.environ[CONTROL]
 
 
 def _serve(listener: Listener, nodes: Nodes) -> None:
-    while True:
+    ended = False
+    while not ended:
         with listener.accept() as connection:
-            _answer(connection, nodes)
+            ended = _answer(connection, nodes)
             nodes.heal()  # of a case that failed, too
 
 
-def _answer(connection: Connection[Any, Any], nodes: Nodes) -> None:
+def _answer(connection: Connection[Any, Any], nodes: Nodes) -> bool:
+    """Until the case has ended; whether all have."""
     try:
-        while True:
-            name, arguments = connection.recv()
+        while (asked := connection.recv()) is not None:
+            name, arguments = asked
             connection.send(getattr(nodes, name)(**arguments))
     except EOFError:
-        return
+        return False
+    return True
 
 
 class Commands:
@@ -121,12 +139,16 @@ class Commands:
 
     def __init__(self) -> None:
         if CONTROL not in os.environ:
-            raise RuntimeError("failover kills nodes: it starts its own cluster and takes no --bootstrap-servers")
+            raise RuntimeError("failover kills nodes: `python -m bench failover` starts a cluster for its cases")
         port, key = json.loads(os.environ[CONTROL])
         self._connection = Client(("127.0.0.1", port), authkey=bytes.fromhex(key))
 
     def close(self) -> None:
         self._connection.close()
+
+    def end(self) -> None:
+        """No other case comes."""
+        self._connection.send(None)
 
     def __call__(self, name: str, **arguments: Any) -> Any:
         self._connection.send((name, arguments))
