@@ -399,3 +399,19 @@ def test_close_forgets_what_is_in_flight() -> None:
         assert done.request.context == "x"
         assert isinstance(done.error, ClosedError)
         rigged.client.wakeup()  # a late user thread
+
+
+def test_request_queued_behind_a_full_table_ends_with_the_connection() -> None:
+    with one_broker(max_in_flight_requests_per_connection=1) as (rigged, broker):
+        rigged.client.send(0, produce())
+        assert not rigged.client.ready(0)
+        assert rigged.client.takes_ahead(0)
+        entity = messages.build_request(messages.API_VERSIONS, 0)
+        rigged.client.send_entity(0, entity, "ahead")
+        broker.next_request()
+        assert not broker.requests.qsize(), "it has not been started"
+        broker.drop_connections()
+        first, ahead = rigged.completions(2)
+        assert isinstance(ahead.error, NetworkError)
+        assert ahead.error.retriable
+        assert (first.request.context, ahead.request.context) == (None, "ahead")

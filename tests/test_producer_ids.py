@@ -48,6 +48,24 @@ def test_passing_error_ends_the_search_for_an_id_or_it_never_rests(code: int | N
     assert_whole(rig.pool)
 
 
+@pytest.mark.parametrize("code", [0, 7, 15])
+def test_broker_that_gave_no_id_is_rather_not_asked_again(code: int) -> None:
+    """It may be paused, or cut off from those who give ids, and stay so."""
+    rig = fresh()
+    rig.send()
+    rig.turn()
+    if code:
+        rig.client.give_id(error_code=code)
+    else:
+        rig.client.refuse_id(NetworkError("lost"))
+    rig.turn()
+    rig.clock.advance(1)
+    assert asked_after_turn(rig) == 1
+    assert rig.client.avoided == [None, rig.client.id_node]
+    rig.client.give_id(9)
+    rig.ack_all()
+
+
 @pytest.mark.parametrize("old", [True, False])
 def test_broker_that_gives_no_ids_is_asked_for_ever(old: bool) -> None:
     rig = fresh()
