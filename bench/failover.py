@@ -217,9 +217,13 @@ def _confluent(bootstrap: str, topic: str, partition: int, transactional_id: str
 @contextmanager
 def _java(bootstrap: str, topic: str, partition: int, transactional_id: str | None) -> Iterator[Publish]:
     """Each line it reads it answers with an empty one, once it has published."""
-    given = {"request.timeout.ms": REQUEST_TIMEOUT_MS, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+    given: dict[str, object] = {
+        "bootstrap.servers": bootstrap,
+        "request.timeout.ms": REQUEST_TIMEOUT_MS,
+        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+    }
     given |= {"transactional.id": transactional_id} if transactional_id else {}
-    settings = [f"{name}={value}" for name, value in {"bootstrap.servers": bootstrap, **given}.items()]
+    settings = [f"{name}={value}" for name, value in given.items()]
     command = java.command("Failover.java", topic, partition, len(VALUE), *settings, log="error")
     with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

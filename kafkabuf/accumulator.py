@@ -86,8 +86,10 @@ class RecordAccumulator(DrainCore):
     # ---- thread: Sender ----------------------------------------------------------------------------------------------
 
     def requeue(self, batch: Batch, now: float, *, soon: bool = False) -> None:
-        """A batch that failed in a way that may pass: back to its place, to be sent after an exponential back-off, which
-        grows only once if that is to be `soon`."""
+        """A batch that failed in a way that may pass: back to its place, to be sent after an exponential back-off.
+
+        That grows only once where it is to be sent `soon`.
+        """
         batch.retry_at = now + self._backoff.delay(min(batch.attempts, 1) if soon else batch.attempts)
         batch.attempts += 1
         self.put_back(self.queue_of(batch), batch)

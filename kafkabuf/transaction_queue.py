@@ -93,7 +93,7 @@ class RequestQueue:
     def drop_what_aborting_spares(self) -> list[TransactionalRequest]:
         """Forget what was never sent, for the coordinator has not heard of it, and offsets, which the abort would
         discard: what was dropped."""
-        dropped = [
+        dropped: list[TransactionalRequest] = [
             request
             for request in self
             if isinstance(request, TxnOffsetCommit)

@@ -408,8 +408,9 @@ def test_request_queued_behind_a_full_table_ends_with_the_connection() -> None:
         assert rigged.client.takes_ahead(0)
         entity = messages.build_request(messages.API_VERSIONS, 0)
         rigged.client.send_entity(0, entity, "ahead")
-        broker.next_request()
-        assert not broker.requests.qsize(), "it has not been started"
+        rigged.poll_until(broker.requests.qsize)
+        rigged.settle()
+        assert broker.requests.qsize() == 1, "the other has not been started"
         broker.drop_connections()
         first, ahead = rigged.completions(2)
         assert isinstance(ahead.error, NetworkError)
