@@ -168,7 +168,7 @@ class RequestQueue:
         """Send the first request if its node takes it; seconds until it may be tried again.
 
         Raises UnsupportedVersionError where the node does not know what is asked, AuthenticationError where it will not
-        have us: the request stays in the queue.
+        have us, and whatever encoding a value raises that has no bytes: the request stays in the queue.
         """
         request = self._heap[0][2]
         node_id = self._any_broker(request) if isinstance(request, FindCoordinator) else self.coordinator(request)
@@ -182,13 +182,13 @@ class RequestQueue:
         except UnsupportedVersionError as error:
             text = f"the cluster is too old for what transactional.id asks of it ({type(request).__name__}): {error}"
             raise UnsupportedVersionError(text) from error
+        entity = messages.build_request(request.api_key, version, **request.values())
+        self._client.send_entity(node_id, entity, lambda completion: answered(request, completion))
         self.pop()
         self.under_way = request
         request.sent_to, request.sent_at = node_id, self._clock.monotonic()
         if request.coordinator is not None:
             self._places[request.coordinator].in_vain = False
-        entity = messages.build_request(request.api_key, version, **request.values())
-        self._client.send_entity(node_id, entity, lambda completion: answered(request, completion))
         return float("inf")
 
     def _any_broker(self, request: FindCoordinator) -> int | None:

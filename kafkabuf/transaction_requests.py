@@ -95,8 +95,9 @@ def offsets_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
 def _where(key: Any) -> TopicPartition:
     plain = isinstance(key, tuple) and len(key) == 2
     topic, partition = key if plain else (getattr(key, "topic", None), getattr(key, "partition", None))
-    if not isinstance(topic, str) or not isinstance(partition, int) or partition < 0:
+    if not isinstance(topic, str) or not isinstance(partition, int) or not 0 <= partition < 1 << 31:
         raise TypeError(f"offsets are given by (topic, partition), found {key!r}")
+    _check_text(topic)
     return topic, partition
 
 
@@ -104,10 +105,22 @@ def _offset(value: Any) -> OffsetAndMetadata:
     if isinstance(value, int) and not isinstance(value, bool):
         value = OffsetAndMetadata(value)
     offset = getattr(value, "offset", None)
-    if not isinstance(offset, int) or offset < 0:
+    if not isinstance(offset, int) or not 0 <= offset < 1 << 63:
         raise ValueError(f"an offset is a whole number from 0 on, or an object with one as `offset`; found {value!r}")
-    leader_epoch = getattr(value, "leader_epoch", None)
-    return OffsetAndMetadata(offset, getattr(value, "metadata", "") or "", -1 if leader_epoch is None else leader_epoch)
+    metadata, leader_epoch = getattr(value, "metadata", "") or "", getattr(value, "leader_epoch", None)
+    leader_epoch = -1 if leader_epoch is None else leader_epoch
+    if not isinstance(metadata, str) or not isinstance(leader_epoch, int) or not -1 <= leader_epoch < 1 << 31:
+        raise TypeError(f"an offset's metadata is text, its leader_epoch a whole number; found {value!r}")
+    _check_text(metadata)
+    return OffsetAndMetadata(offset, metadata, leader_epoch)
+
+
+def _check_text(text: str) -> None:
+    """Raises ValueError where it has no bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{text!r} has no UTF-8 form, in which Kafka has its names: {error}") from None
 
 
 def group_of(given: Any) -> GroupMetadata:
@@ -128,6 +141,10 @@ def group_of(given: Any) -> GroupMetadata:
             "the last may be left out, or an object with these attributes, as GroupMetadata and what kafka-python's "
             f"consumer.group_metadata() returns; found {_described(given)}"
         )
+    if not -1 <= generation < 1 << 31:
+        raise ValueError(f"a generation_id is a whole number from -1 to 2^31 - 1, found {generation}")
+    for text in (group, member, instance or ""):
+        _check_text(text)
     return GroupMetadata(group, generation, member, instance)
 
 

@@ -27,6 +27,7 @@ from kafkabuf.errors import (
     FatalTransactionError,
     IllegalStateError,
     InvalidProducerIdMappingError,
+    InvalidRequestError,
     KafkaError,
     TimeoutError,
     TransactionAbortedError,
@@ -376,6 +377,10 @@ class TransactionManager:
             except (UnsupportedVersionError, AuthenticationError) as error:
                 self.queue.pop()
                 self.fail(error, request)
+                return 0.0
+            except Exception as error:  # it could not be encoded, and never will: whoever waits for it must not wait on
+                self.queue.pop()
+                self.abort_with(InvalidRequestError(f"{request} cannot be written: {error}"), request)
                 return 0.0
 
     def _next(self, has_incomplete: bool) -> TransactionalRequest | None:

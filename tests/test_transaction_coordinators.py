@@ -5,12 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.errors import AuthenticationError, KafkaError, SaslAuthenticationError, TimeoutError
+from kafkabuf.errors import (
+    AbortableTransactionError,
+    AuthenticationError,
+    KafkaError,
+    SaslAuthenticationError,
+    TimeoutError,
+)
 from kafkabuf.protocol.messages import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -19,7 +26,7 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kafkabuf.transaction_requests import OffsetAndMetadata
+from kafkabuf.transaction_requests import OffsetAndMetadata, group_of, offsets_of
 from kafkabuf.transaction_state import State
 from kafkabuf.transactions import TransactionManager
 from tests.transaction_rig import COORDINATOR, GROUP, LOST, TransactionalRig
@@ -183,6 +190,43 @@ def test_call_ends_where_every_broker_refuses_us() -> None:
     with pytest.raises(KafkaError, match="wrong password") as found:
         rig.manager.init()
     assert isinstance(found.value.__cause__, AuthenticationError)
+
+
+class Unwritable(TransactionalRig):
+    """Whose client cannot encode an offset commit."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        send = self.cluster.send_entity
+
+        def refuse(node_id: int, entity: Any, context: Any = None) -> None:
+            if entity.__api_key__ == TXN_OFFSET_COMMIT:
+                raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+            send(node_id, entity, context)
+
+        self.cluster.send_entity = refuse  # type: ignore[method-assign]
+
+
+def test_request_that_cannot_be_encoded_fails_its_caller_and_the_producer_goes_on() -> None:
+    rig = Unwritable().begun()
+    with pytest.raises(AbortableTransactionError, match=r"cannot be written: .*surrogates"):
+        send_offsets(rig.manager)
+    rig.manager.abort()
+    rig.assert_usable()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "group"),
+    [
+        ({("in", 0): 1 << 63}, "g"), ({("in", 1 << 31): 1}, "g"), ({("\ud800", 0): 1}, "g"), ({("in", 0): 1}, "\ud800"),
+        ({("in", 0): 1}, ("g", 1 << 31)), ({("in", 0): OffsetAndMetadata(1, "\ud800")}, "g"),
+        ({("in", 0): OffsetAndMetadata(1, b"x")}, "g"),  # type: ignore[arg-type]
+        ({("in", 0): OffsetAndMetadata(1, "", 1 << 31)}, "g"), ({("in", 0): 1}, ("g", 1, "\ud800")),
+    ],
+)  # fmt: skip
+def test_offsets_that_have_no_bytes_are_refused_before_anything_is_done(offsets: Any, group: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        (offsets_of(offsets), group_of(group))
 
 
 # ---- what a time-out says ----------------------------------------------------------------------------------------
