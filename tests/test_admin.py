@@ -66,12 +66,12 @@ def test_coordinator_that_stays_dead_is_asked_for_up_to_max_block_ms_and_not_in_
     try:
         started = time.monotonic()
         with (
-            admin_for(f"{broker.host}:{broker.port}", max_block_ms=300, retry_backoff_ms=20) as admin,
+            admin_for(f"{broker.host}:{broker.port}", max_block_ms=1_000, retry_backoff_ms=50) as admin,
             pytest.raises(KafkaError, match="refused"),
         ):
             admin.transaction("x")
-        assert time.monotonic() - started < 2
-        assert 2 <= broker.lookups <= 20
+        assert time.monotonic() - started < 3
+        assert 2 <= broker.lookups <= 30
     finally:
         broker.close()
 

@@ -354,11 +354,12 @@ def test_refused_connection_says_so_until_one_succeeds() -> None:
             with broker() as again:
                 entry.cluster = cluster_of(entry, again)
                 again.cluster = entry.cluster
-                rigged.clock.advance(1)
-                rigged.metadata.request_update()
-                rigged.poll_until(lambda: rigged.metadata.snapshot.brokers[1].port == again.port)
-                rigged.clock.advance(1)
-                rigged.connect(1)
+
+                def connected() -> bool:
+                    rigged.clock.advance(0.1)  # for the back-offs of metadata and connection
+                    return rigged.client.ready(1)
+
+                rigged.poll_until(connected)
                 assert rigged.client.unreachable(1) is None
             assert rigged.client.nobody() is None, "of the brokers known none has failed since"
 
