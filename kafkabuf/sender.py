@@ -39,8 +39,8 @@ from kafkabuf.transactions import TransactionManager
 
 log = logging.getLogger("kafkabuf.producer")
 
-# What a leader answers that cannot have a transaction verified by its coordinator. (With NETWORK_EXCEPTION it speaks of
-# the coordinator's connection, not of ours.)
+# What a leader answers that cannot have a transaction verified by its coordinator (with NETWORK_EXCEPTION it speaks of
+# the coordinator's connection), or not at all while it waits for that one.
 _OF_THE_COORDINATOR = (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
@@ -242,8 +242,11 @@ class Sender(SenderCore):
             return
         self.stats.retried(batch, self._clock.monotonic())
         log.debug("%r is sent again: %s", batch, error)
-        # A leader that could not ask the coordinator works: a whole transaction waits for it to find the next one.
-        soon = self._transactions is not None and answer is not None and isinstance(error, _OF_THE_COORDINATOR)
+        soon = False
+        if self._transactions is not None and isinstance(error, _OF_THE_COORDINATOR):
+            self._transactions.doubt_coordinator()
+            # A leader that says so works: a whole transaction waits for it to find the next coordinator.
+            soon = answer is not None
         self._accumulator.requeue(batch, self._clock.monotonic(), soon=soon)
 
     def _can_retry(

@@ -160,6 +160,23 @@ def test_leader_that_finds_no_coordinator_is_asked_again_soon_however_often(code
     assert 1 <= rig.clock.monotonic() - started < 2.8, "twice retry.backoff.ms each time, give or take a fifth"
 
 
+@pytest.mark.parametrize("fate", [LOST, 13, 15, 16, 51])
+@both
+def test_coordinator_that_a_leader_could_not_ask_is_looked_up_before_it_is_waited_for(
+    fate: int | KafkaError, v2: bool
+) -> None:
+    rig = TransactionalRig(v2=v2).begun()
+    rig.fate(PRODUCE, fate)
+    rig.cluster.coordinators = [OTHER]
+    rig.send()
+    rig.manager.commit()
+    assert rig.asked[-3:] == ["produce", "find", "end"]
+    assert rig.cluster.asked[-1].node_id == OTHER
+    rig.forget()
+    rig.assert_usable()
+    assert "find" not in rig.asked
+
+
 def test_other_refusals_of_a_transaction_are_answered_with_growing_patience() -> None:
     rig = TransactionalRig(v2=True, retry_backoff_max_ms=1_000)
     rig.begun()
