@@ -49,9 +49,9 @@ class Place:
     That is stale once another broker has taken over, or the one it names is gone. Who says so: its own answer
     (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE); a request to it that gets no answer; a partition's leader that got
     none either (`TransactionManager.doubt_coordinator`); and, when no request can even be sent, the connection that
-    ended or could not be made (`RequestQueue._unreachable`). Each time another broker is asked, which may not have heard
-    of it and name the same node again. So that is repeated, the retry back-off between, until the node that is named
-    takes a request.
+    ended or could not be made (`RequestQueue._unreachable`). Each time another broker is asked, which may not have
+    heard of it and name the same node again. So that is repeated, the retry back-off between, until the node that is
+    named takes a request.
     """
 
     node_id: int | None = None

@@ -324,8 +324,8 @@ class TransactionManager:
             self.abort_with(error, bump=numbers_lost)
 
     def doubt_coordinator(self) -> None:
-        """A leader could not get hold of it, or waits for it and so does not answer us: one that stands still is noticed
-        before we wait for it ourselves, for another request.timeout.ms."""
+        """A leader could not get hold of it, or waits for it and so does not answer us: one that stands still is
+        noticed before we wait for it ourselves, for another request.timeout.ms."""
         with self._lock:
             self.queue.look_up(Coordinator.TRANSACTION)
 
