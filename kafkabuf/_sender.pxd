@@ -47,4 +47,5 @@ cdef class SenderCore:
     cdef bint settle(self, ProduceRequest request, object completion) except -1
     cdef bint on_answer(self, ProduceRequest request, object completion) except -1
     cdef int take_back(self, object node_id) except -1
+    cdef int put_back(self, ProduceRequest request) except -1
     cdef int complete(self, PartitionQueue queue, Batch batch, int64_t base_offset, int64_t log_append_time) except -1

@@ -177,23 +177,34 @@ cdef class SenderCore:
     cdef int take_back(self, object node_id) except -1:
         # What goes next is to be asked again, now that a batch must be repeated: the broker remembers five only, so
         # that no more may be on their way before that one is there.
-        cdef PartitionQueue queue
         cdef Batch batch
         for request in reversed(self._client.take_back(node_id, PRODUCE)):
             for batch in (<ProduceRequest?>request.context).batches:
-                queue = self._accumulator.queue_of(batch)
                 batch.end_read()
-                if batch.outcome == PENDING:
-                    if self._producer_state is not None:
-                        self._producer_state.unnumber(queue, batch)
-                    self._accumulator.put_back(queue, batch)
+            self.put_back(request.context)
+            for batch in (<ProduceRequest>request.context).batches:
                 self.count_in_flight(batch, -1)
         return 0
 
+    cdef int put_back(self, ProduceRequest request) except -1:
+        """The request was never sent, nor were any that came after it: its batches are as they were."""
+        cdef PartitionQueue queue
+        cdef Batch batch
+        for batch in request.batches:
+            if batch.outcome == PENDING:
+                queue = self._accumulator.queue_of(batch)
+                if self._producer_state is not None:
+                    self._producer_state.unnumber(queue, batch)
+                self._accumulator.put_back(queue, batch)
+        return 0
+
     cdef bint settle(self, ProduceRequest request, object completion) except -1:
-        """Whether the broker has all the request's batches."""
+        """Whether the broker has all the request's batches, and is ready for more."""
         cdef Batch batch
         if completion.error is not None:
+            if completion.never_left:
+                self.put_back(request)
+                return False
             self._retry_or_fail_all(request.batches, completion.error)
             return False
         if completion.response is None:  # acks=0: written is all that will be known
@@ -208,7 +219,7 @@ cdef class SenderCore:
         cdef PartitionAnswer answer
         cdef Py_ssize_t expected = len(request.batches)
         cdef dict leaders = None
-        cdef bint has_all = True
+        cdef bint has_all
         try:
             answers = parse_response(request.version, completion.response)
         except CorruptMessageError as error:
@@ -216,6 +227,7 @@ cdef class SenderCore:
             self._retry_or_fail_all(request.batches, error)
             return False
         self._client.throttle(completion.node_id, completion.request, answers.throttle_ms)
+        has_all = answers.throttle_ms == 0  # a pause is for what waits behind full in-flight tables too
         self.stats.answered(completion.node_id, completion.latency, self._clock.monotonic())
         for batch in request.batches:
             answer = answers.partitions.get((batch.topic, batch.partition))

@@ -167,6 +167,10 @@ class Sent:
         return [record.value for record in read_records(self.produced.records[topic, partition])]
 
 
+def _all_were_taken(sent: Sent, response: bytes) -> bool:
+    return says_all_were_taken(sent.request.version, response, len(sent.produced.records))
+
+
 @dataclass
 class Asked:
     """A request other than Produce at the FakeClient."""
@@ -326,11 +330,11 @@ class FakeClient:
 
     def answer_with(self, sent: Sent, response: bytes | None) -> None:
         self.under_way.remove(sent)
-        if response is not None and not says_all_were_taken(sent.request.version, response):
+        if response is not None and not _all_were_taken(sent, response):
             self._held.add(sent.node_id)
         self._start(sent.node_id)
         self._completions.append(Completion(sent.request, sent.node_id, response, None, 0.0))
 
-    def fail(self, sent: Sent, error: KafkaError) -> None:
+    def fail(self, sent: Sent, error: KafkaError, *, never_left: bool = False) -> None:
         self.under_way.remove(sent)
-        self._completions.append(Completion(sent.request, sent.node_id, None, error, 0.0))
+        self._completions.append(Completion(sent.request, sent.node_id, None, error, 0.0, never_left))

@@ -260,6 +260,21 @@ def test_time_out_completes_while_the_socket_still_reads_the_spans() -> None:
         assert len(received) < 2 * HUGE
 
 
+def test_requests_of_which_no_byte_was_written_are_told_from_those_in_doubt() -> None:
+    with deaf_broker() as (rigged, theirs):
+        rigged.client.send(0, produce(b"A" * HUGE, context="in part"))
+        for number in range(6):
+            rigged.client.send(0, produce(context=number))
+        assert rigged.settle() == []
+        theirs.close()
+        done = rigged.completions(7)
+        assert [c.request.context for c in done] == ["in part", 5, 4, 3, 2, 1, 0]
+        assert [c.never_left for c in done] == [False] + [True] * 6
+        for one in done[1:]:
+            assert "the request never left: connection to broker 0" in str(one.error)
+            assert isinstance(one.error, NetworkError)
+
+
 def test_answer_ahead_of_its_request_completes_it() -> None:
     with deaf_broker() as (rigged, theirs):
         payload = bytes(bytearray(b"A" * HUGE))

@@ -41,9 +41,10 @@ def connected(poller: Poller, **options: Any) -> Iterator[tuple[Connection, sock
         yield connection, theirs
 
 
-def frame_of(*parts: bytes, notify: bool = False) -> Frame:
+def frame_of(*parts: bytes, notify: bool = False, number: int = 0) -> Frame:
     frame = Frame()
     frame.notify = notify
+    frame.correlation_id = number
     for part in parts:
         frame.add_bytes(part)
     return frame
@@ -51,6 +52,10 @@ def frame_of(*parts: bytes, notify: bool = False) -> Frame:
 
 def prefixed(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
+
+
+def answer_to(number: int, text: bytes = b"") -> bytes:
+    return number.to_bytes(4, "big", signed=True) + text
 
 
 def poll_for_frames(poller: Poller, connection: Connection, count: int) -> list[bytes]:
@@ -132,20 +137,20 @@ def test_idle_connection_keeps_asking_for_room_to_write(poller: Poller) -> None:
 
 def test_more_frames_are_unanswered_than_allowed(poller: Poller) -> None:
     with connected(poller, max_in_flight=2) as (connection, theirs):
-        for name in (b"one.", b"two.", b"three", b"four."):
-            connection.send(frame_of(name, notify=name == b"four."))
+        for number, name in enumerate((b"one.", b"two.", b"three", b"four.")):
+            connection.send(frame_of(name, notify=name == b"four.", number=number))
         poller.poll(0)
         theirs.setblocking(False)
         assert theirs.recv(100) == b"one.two."
         with pytest.raises(BlockingIOError):
             theirs.recv(1)  # not even the last, which is not to be answered: it may not overtake
-        theirs.sendall(prefixed(b"answer"))
-        assert poll_for_frames(poller, connection, 1) == [b"answer"]
+        theirs.sendall(prefixed(answer_to(0, b"answer")))
+        assert poll_for_frames(poller, connection, 1) == [answer_to(0, b"answer")]
         assert theirs.recv(100) == b"threefour."
-        theirs.sendall(prefixed(b"next") + prefixed(b"last")[:5])
+        theirs.sendall(prefixed(answer_to(1)) + prefixed(answer_to(2))[:5])
         poll_for_frames(poller, connection, 1)
-        theirs.sendall(prefixed(b"last")[5:])
-        assert poll_for_frames(poller, connection, 1) == [b"last"]
+        theirs.sendall(prefixed(answer_to(2))[5:])
+        assert poll_for_frames(poller, connection, 1) == [answer_to(2)]
         for name in (b"five", b"six.", b"7777"):
             connection.send(frame_of(name))
         poller.poll(0)
@@ -154,13 +159,13 @@ def test_more_frames_are_unanswered_than_allowed(poller: Poller) -> None:
 
 def test_connection_falls_idle_while_its_owner_waits_for_the_gil(poller: Poller) -> None:
     with connected(poller, max_in_flight=1) as (connection, theirs):
-        for name in (b"one.", b"two.", b"last"):
-            connection.send(frame_of(name))
+        for number, name in enumerate((b"one.", b"two.", b"last")):
+            connection.send(frame_of(name, number=number))
 
         def answer() -> None:
-            for name in (b"one.", b"two."):
+            for number, name in enumerate((b"one.", b"two.")):
                 assert read_exactly(theirs, 4) == name
-                theirs.sendall(prefixed(name))
+                theirs.sendall(prefixed(answer_to(number)))
 
         broker = threading.Thread(target=answer)
         broker.start()
@@ -172,6 +177,86 @@ def test_connection_falls_idle_while_its_owner_waits_for_the_gil(poller: Poller)
             polls.append(len(connection.take_frames()))
         broker.join(PATIENCE)
         assert read_exactly(theirs, 4) == b"last"
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [answer_to(6), answer_to(8), answer_to(-1), answer_to(0), answer_to(2**31 - 1)],
+    ids=["twice", "ahead", "-1", "0", "2^31-1"],
+)
+def test_only_the_answer_that_is_due_lets_a_request_go(poller: Poller, stray: bytes) -> None:
+    with connected(poller, max_in_flight=2) as (connection, theirs):
+        for number in (6, 7, 8, 9, 10):
+            connection.send(frame_of(b"%4d" % number, number=number))
+        poller.poll(0)
+        theirs.sendall(prefixed(answer_to(6)))
+        poll_for_frames(poller, connection, 1)
+        assert theirs.recv(100) == b"   6   7   8"
+        theirs.sendall(prefixed(stray))
+        assert poll_for_frames(poller, connection, 1) == [stray]
+        theirs.sendall(prefixed(answer_to(7)))  # what comes after it lets none go either: the owner will close
+        assert poll_for_frames(poller, connection, 1) == [answer_to(7)]
+        poller.poll(0)
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+
+
+def test_answer_to_a_request_that_is_not_written_lets_none_go(poller: Poller) -> None:
+    with connected(poller, max_in_flight=1) as (connection, theirs):
+        connection.send(frame_of(b"x" * 4_000_000, number=1))
+        connection.send(frame_of(b"last", number=2))
+        poller.poll(0)
+        theirs.sendall(prefixed(answer_to(1)))
+        poll_for_frames(poller, connection, 1)
+        reader = threading.Thread(target=read_exactly, args=(theirs, 4_000_000))
+        reader.start()
+        while connection.queued > 1:
+            poller.poll(0.5)
+        reader.join(PATIENCE)
+        poller.poll(0)
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+
+
+def test_correlation_ids_begin_anew_at_zero(poller: Poller) -> None:
+    """And the ring of answers to come grows and turns while they do."""
+    first = 2**31 - 50
+    numbers = [(first + place) & 0x7FFFFFFF for place in range(200)]
+    with connected(poller, max_in_flight=3) as (connection, theirs):
+        sent, answered = 0, 0
+        for ahead in (1, 7, 40, 2, 90, 200):
+            for number in numbers[sent : answered + ahead]:
+                connection.send(frame_of(b"%4d" % (number % 1000), number=number))
+            sent = max(sent, min(answered + ahead, len(numbers)))
+            while answered < sent:
+                poller.poll(0)
+                assert read_exactly(theirs, 4) == b"%4d" % (numbers[answered] % 1000)
+                theirs.sendall(prefixed(answer_to(numbers[answered])))
+                assert poll_for_frames(poller, connection, 1) == [answer_to(numbers[answered])]
+                answered += 1
+    assert answered == 200
+
+
+def test_longer_answer_than_a_request_allows_ends_its_connection(poller: Poller) -> None:
+    with connected(poller, max_frame=10) as (connection, theirs):
+        for number, largest in ((1, 8), (2, 30)):
+            frame = frame_of(b"ask.", number=number)
+            frame.largest_answer = largest
+            connection.send(frame)
+        poller.poll(0)
+        theirs.sendall(prefixed(answer_to(1, b"four")) + prefixed(answer_to(2, b"x" * 26)))
+        assert len(poll_for_frames(poller, connection, 2)) == 2
+        theirs.sendall(prefixed(b"not asked.."))
+        assert "frame of 11 bytes, allowed are 4 to 10 that nobody asked for" in poll_for_error(poller, connection)
+    with connected(poller) as (connection, theirs):
+        frame = frame_of(b"ask.", number=1)
+        frame.largest_answer = 8
+        connection.send(frame)
+        poller.poll(0)
+        theirs.sendall((9).to_bytes(4, "big"))
+        assert "frame of 9 bytes, allowed are 4 to 8;" in poll_for_error(poller, connection)
 
 
 def test_frame_goes_out_twice_or_empty(poller: Poller) -> None:
@@ -220,6 +305,17 @@ def test_connection_closed_before_its_first_write_is_written(poller: Poller) -> 
         poller.poll(0)
         assert read_to_end(theirs) == b""
         assert read_exactly(their_open, 4) == b"ever"
+
+
+def test_frame_that_left_in_part_has_not_stayed_here(poller: Poller) -> None:
+    with connected(poller, max_in_flight=2) as (connection, _):
+        frames = [frame_of(b"a"), frame_of(b"b" * 8_000_000), frame_of(b"c"), frame_of(b"d")]
+        assert all(frame.untouched for frame in frames)
+        for frame in frames:
+            connection.send(frame)
+        poller.poll(0)
+        connection.close()
+        assert [frame.untouched for frame in frames] == [False, False, True, True]
 
 
 def test_frame_bytes_are_copied_wrongly() -> None:

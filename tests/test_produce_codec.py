@@ -171,16 +171,25 @@ def test_trouble_is_overlooked_at_a_glance(version: int) -> None:
     good = {name: Answer(0, 2**40, 2**40) for name in names}
     for encode in (kio_answer, lambda version, answers: encode_answer(version, 1, answers)):
         for count in range(len(names) + 1):
-            assert says_all_were_taken(version, encode(version, {name: good[name] for name in names[:count]}))
+            some = encode(version, {name: good[name] for name in names[:count]})
+            assert says_all_were_taken(version, some, count)
+            assert not says_all_were_taken(version, some, count + 1)
+            assert not says_all_were_taken(version, some, count - 1)
         bad = [Answer(45), Answer(-1), Answer(87)]
         if version >= 8:
             bad += [Answer(0, message="m"), Answer(0, record_errors=[(0, "text")])]
         for name in names:
             for answer in bad:
-                assert not says_all_were_taken(version, encode(version, good | {name: answer}))
+                assert not says_all_were_taken(version, encode(version, good | {name: answer}), len(names))
         whole = encode(version, good)
-        least = len(whole) - 7  # the throttle time and the last tags tell of no trouble
-        assert not any(says_all_were_taken(version, whole[:size]) for size in range(4, least))
+        assert not any(says_all_were_taken(version, whole[:size], len(names)) for size in range(4, len(whole)))
+        assert not says_all_were_taken(version, whole + b"\0", len(names))
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_pause_that_a_broker_asks_for_starts_what_waits(version: int) -> None:
+    paused = encode_answer(version, 1, {("t", 0): Answer(0, 1)}, throttle_ms=100)
+    assert says_all_were_taken(version, paused, 1) == (version < 6)  # before that the broker itself has waited
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -7,23 +7,32 @@ repeated, it would not be recognised, and be there twice.
 from __future__ import annotations
 
 import itertools
+import socket
+import time
+from typing import Any
 
 import pytest
 
+from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import NetworkError
+from kafkabuf.network import resolve
 from kafkabuf.network._io import Poller
 from kafkabuf.network.client import Completion
+from kafkabuf.network.resolve import Address
+from kafkabuf.producer import KafkaProducer
 from kafkabuf.protocol import messages
 from kafkabuf.protocol._produce import build_request
-from tests.fake_client import Answer, encode_answer
+from tests.duplicating_proxy import DuplicatingProxy
+from tests.fake_client import Answer, encode_answer, read_records
 from tests.idempotence_support import idempotent, numbers, of_epoch
-from tests.network_support import one_broker, produce
+from tests.network_support import PATIENCE, brokers, one_broker, produce
 from tests.producer_support import PRODUCER_ID, SLAB, TOPIC, Rig, assert_whole
+from tests.test_bad_answers import Teller
 from tests.test_network_io import connected, poll_for_frames, prefixed
 
 VERSION = 12
 GOOD = encode_answer(VERSION, 1, {(TOPIC, 0): Answer()})
-REFUSED = encode_answer(VERSION, 1, {(TOPIC, 0): Answer(), (TOPIC, 1): Answer(7)})
+REFUSED = encode_answer(VERSION, 2, {(TOPIC, 1): Answer(7)})
 
 
 # ---- the poll call ---------------------------------------------------------------------------------------------------
@@ -38,9 +47,10 @@ def test_refusal_starts_what_waits_behind_it(armed: bool) -> None:
         for partition in range(4):
             rig.send(b"%d" % partition * (SLAB - 200), partition)
             batches.append(rig.drain_one(partition))
-        frames = [build_request(VERSION, number, b"c", -1, 100, [batch]) for number, batch in enumerate(batches)]
+        frames = [build_request(VERSION, number, b"c", -1, 100, [batch]) for number, batch in enumerate(batches, 1)]
         size = frames[0].nbytes
-        for frame in frames:
+        for number, frame in enumerate(frames, 1):
+            frame.correlation_id = number
             connection.send(frame)
         poller.poll(0)
         assert len(theirs.recv(10 * size)) == 2 * size
@@ -210,3 +220,124 @@ def test_lost_connection_takes_back_what_it_reports() -> None:
     rig.clock.advance(0.2)
     rig.ack_all()
     assert_whole(rig.pool)
+
+
+def test_batches_that_never_left_a_lost_connection_are_as_if_never_sent() -> None:
+    rig = idempotent(retries=1)
+    rig.client.ahead = 8
+    rig.client.limit = 2
+    futures = rig.fill(batches=6)
+    sent = rig.sent_after_turn()
+    assert len(sent) == 5  # the sixth is open
+    for one in sent[:2]:
+        rig.client.fail(one, NetworkError("gone"))
+    for one in reversed(sent[2:]):
+        rig.client.fail(one, NetworkError("the request never left: gone"), never_left=True)
+    rig.client.unready.add(1)
+    rig.turn()
+    rig.client.unready.clear()
+    waiting = list(rig.queue().batches)
+    assert waiting == [future.batch for future in futures]
+    assert [batch.attempts for batch in waiting] == [1, 1, 0, 0, 0, 0]
+    assert [batch.base_sequence for batch in waiting] == [0, 1, -1, -1, -1, -1]
+    assert rig.queue().next_sequence == 2
+    assert rig.queue().in_flight == 0
+    rig.clock.advance(0.2)
+    rig.ack_all()
+    assert of_epoch(rig, 0) == list(range(6))
+    assert all(future.exception() is None for future in futures)
+    assert_whole(rig.pool)
+
+
+def test_batch_that_expired_before_it_left_gives_its_memory_back() -> None:
+    rig = idempotent(delivery_timeout_ms=1_000)
+    futures = rig.fill()
+    (sent,) = rig.sent_after_turn()
+    rig.clock.advance(1)
+    rig.turn()
+    rig.client.fail(sent, NetworkError("the request never left"), never_left=True)
+    rig.turn()
+    assert all(future.done() for future in futures)
+    assert not rig.queue().batches
+    assert_whole(rig.pool)
+
+
+def test_broker_that_asks_for_a_pause_gets_nothing_that_was_queued_ahead() -> None:
+    rig = idempotent()
+    rig.client.ahead = 8
+    rig.client.limit = 1
+    rig.fill(batches=4)
+    sent = rig.sent_after_turn()
+    assert [one.started for one in sent] == [True, False, False]
+    answers = {key: Answer() for key in sent[0].produced.records}
+    rig.client.answer_with(sent[0], encode_answer(12, sent[0].correlation_id, answers, throttle_ms=500))
+    rig.turn()
+    assert rig.client.pauses == [(1, 500)]
+    assert not rig.client.under_way
+    assert [batch.base_sequence for batch in rig.queue().batches] == [-1, -1, -1]
+    rig.ack_all()
+    assert of_epoch(rig, 0) == [0, 1, 2, 3]
+    assert_whole(rig.pool)
+
+
+# ---- over sockets ----------------------------------------------------------------------------------------------------
+
+
+def test_answers_that_come_twice_let_no_more_requests_go_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedCluster(default_partitions=1) as cluster:
+        (port,) = (int(server.rpartition(":")[2]) for server in cluster.bootstrap_servers.split(","))
+        proxy = DuplicatingProxy(port, frozenset(range(3, 200, 10)))
+        real = resolve.connect
+
+        def through_the_proxy(address: Address, **buffers: int) -> socket.socket:
+            return real(Address(address.family, (address.sockaddr[0], proxy.port)), **buffers)
+
+        monkeypatch.setattr(resolve, "connect", through_the_proxy)
+        try:
+            cluster.create_topic("t", partitions=1)
+            values = [b"%6d" % number + b"x" * 1_000 for number in range(2_000)]
+            with KafkaProducer(
+                bootstrap_servers=cluster.bootstrap_servers,
+                batch_size=4_096,
+                linger_ms=5,
+                retry_backoff_ms=1,
+                reconnect_backoff_ms=1,
+            ) as producer:
+                futures = [producer.send("t", value) for value in values]
+                for future in futures:
+                    future.result(PATIENCE)
+            assert proxy.duplicated > 3
+            assert proxy.most_unanswered <= 5
+            stored = [record.value for data in cluster.records("t", 0) for record in read_records(data)]
+            assert stored == values
+        finally:
+            proxy.close()
+
+
+def test_records_that_never_left_outlive_a_connection_that_was_cut_though_nothing_is_retried() -> None:
+    settings: dict[str, Any] = {"retries": 0, "enable_idempotence": False, "max_in_flight_requests_per_connection": 2}
+    with brokers() as (broker,):
+        server = "{}:{}".format(*broker.address)
+        with KafkaProducer(
+            bootstrap_servers=server, batch_size=512, linger_ms=0, reconnect_backoff_ms=1, **settings
+        ) as producer:
+            client = producer._sender._client
+            proof = producer.send("t", b"first")
+            teller = Teller(broker)
+            assert proof.result(PATIENCE).offset == 5
+            teller.stop()
+            futures = [producer.send("t", b"%3d" % number + b"x" * 400) for number in range(11)]
+            limit = time.monotonic() + PATIENCE
+            while client.in_flight(0) < 10 and time.monotonic() < limit:
+                time.sleep(0.001)
+            broker.drop_connections()
+            with pytest.raises(NetworkError):
+                futures[0].result(PATIENCE)
+            while not broker.requests.empty():  # what was seen of the old connection is not answered
+                broker.next_request()
+            teller = Teller(broker)
+            try:
+                failed = [future for future in futures if future.exception(PATIENCE) is not None]
+            finally:
+                teller.stop()
+            assert failed == futures[:2]

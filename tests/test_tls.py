@@ -15,12 +15,12 @@ import pytest
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError
 from kafkabuf.network import tls
-from kafkabuf.network._frame import Frame
 from kafkabuf.network._io import Connection, Poller
 from kafkabuf.network._tls import TlsConnection
 from tests.certificates import Authority
 from tests.network_support import PATIENCE, config_for, poison, produce, read_exactly
 from tests.security_support import SecureBroker, failure, secured, server_context
+from tests.test_network_io import answer_to, frame_of
 
 SECRET = "sentinel-key-password"
 
@@ -353,24 +353,39 @@ def test_slab_is_read_after_its_connection_was_closed(pair: tuple[Poller, TlsCon
 
 def test_more_frames_are_unanswered_than_allowed(certificates: Certificates) -> None:
     with connected(certificates, 2) as (poller, connection, theirs):
-        for name in (b"one.", b"two.", b"three", b"four."):
-            connection.send(frame_of(name))
+        for number, name in enumerate((b"one.", b"two.", b"three", b"four.")):
+            connection.send(frame_of(name, number=number))
         poller.poll(0)
         assert read_exactly(theirs, 8) == b"one.two."
-        theirs.sendall(b"\0\0\0\6answer")
+        theirs.sendall(b"\0\0\0\6" + answer_to(0, b"an"))
         until(poller, lambda: connection.queued == 1)
-        assert connection.take_frames() == [b"answer"]
+        assert connection.take_frames() == [answer_to(0, b"an")]
         assert read_exactly(theirs, 5) == b"three"
-        theirs.sendall(b"\0\0\0\4next\0\0\0\4l")
+        theirs.sendall(b"\0\0\0\4" + answer_to(1) + b"\0\0\0\4\0")
         until(poller, lambda: connection.queued == 0)
-        theirs.sendall(b"ast")
+        theirs.sendall(answer_to(2)[1:])
         frames = connection.take_frames()
         limit = time.monotonic() + PATIENCE
         while len(frames) < 2 and time.monotonic() < limit:
             poller.poll(0.5)
             frames += connection.take_frames()
-        assert frames == [b"next", b"last"]
+        assert frames == [answer_to(1), answer_to(2)]
         assert read_exactly(theirs, 5) == b"four."
+
+
+@pytest.mark.parametrize("stray", [answer_to(0), answer_to(2), answer_to(-1)], ids=["twice", "ahead", "-1"])
+def test_only_the_answer_that_is_due_lets_a_request_go(certificates: Certificates, stray: bytes) -> None:
+    with connected(certificates, 1) as (poller, connection, theirs):
+        for number in range(4):
+            connection.send(frame_of(b"%4d" % number, number=number))
+        poller.poll(0)
+        theirs.sendall(b"\0\0\0\4" + answer_to(0))
+        until(poller, lambda: connection.queued == 2)
+        assert read_exactly(theirs, 8) == b"   0   1"
+        theirs.sendall(b"\0\0\0\4" + stray + b"\0\0\0\4" + answer_to(1))
+        until(poller, lambda: len(connection.take_frames()) in (1, 2))
+        poller.poll(0)
+        assert connection.queued == 2
 
 
 def test_large_answers_are_cut_wrongly(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
@@ -386,7 +401,10 @@ def test_large_answers_are_cut_wrongly(pair: tuple[Poller, TlsConnection, ssl.SS
 
 def test_announced_length_is_believed(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
-    connection.max_frame = 512 * 1024
+    frame = frame_of(b"ask.")
+    frame.largest_answer = 512 * 1024
+    connection.send(frame)
+    poller.poll(0)
     theirs.sendall((512 * 1024 + 1).to_bytes(4, "big") + b"data")
     assert "announced a frame of 524289 bytes" in str(poll_for_error(poller, connection))
 
@@ -459,13 +477,6 @@ def poll_for_error(poller: Poller, connection: Connection) -> KafkaError:
 def frames_of(frames: list[bytes], connection: Connection) -> list[bytes]:
     frames += connection.take_frames()
     return frames
-
-
-def frame_of(*parts: bytes) -> Frame:
-    frame = Frame()
-    for part in parts:
-        frame.add_bytes(part)
-    return frame
 
 
 def read_to_error(sock: ssl.SSLSocket) -> bytes:

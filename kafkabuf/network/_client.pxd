@@ -24,6 +24,7 @@ cdef class Completion:
     cdef readonly object response           # the frame that answered, header included; None: `error`, or none expected
     cdef readonly object error              # KafkaError or None
     cdef readonly double latency            # seconds from `send` to here
+    cdef readonly bint never_left           # the connection ended before the first byte was written
     cdef object entity                      # the response, once decoded
 
 
@@ -64,5 +65,6 @@ cdef class ClientCore:
     cdef int note_started(self, object node, double now) except -1
     cdef int on_news(self, Connection connection) except -1
     cdef int on_frame(self, object node, bytes frame) except -1
-    cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=*) except -1
+    cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=*,
+                        bint never_left=*) except -1
     cpdef list _take_completions(self)

@@ -36,8 +36,15 @@ class Completion:
     response: bytes | None
     error: KafkaError | None
     latency: float
+    never_left: bool
     def __init__(
-        self, request: Request, node_id: int, response: bytes | None, error: KafkaError | None, latency: float
+        self,
+        request: Request,
+        node_id: int,
+        response: bytes | None,
+        error: KafkaError | None,
+        latency: float,
+        never_left: bool = False,
     ) -> None: ...
     def decode(self) -> Any: ...
 
@@ -84,4 +91,5 @@ class ClientCore:
         response: bytes | None,
         error: KafkaError | None,
         entity: Any = None,
+        never_left: bool = False,
     ) -> int: ...

@@ -47,12 +47,13 @@ cdef class Request:
 cdef class Completion:
     """The end of a request. From here on no socket reads the spans of its frame."""
 
-    def __init__(self, Request request, int node_id, response, error, double latency):
+    def __init__(self, Request request, int node_id, response, error, double latency, bint never_left=False):
         self.request = request
         self.node_id = node_id
         self.response = response
         self.error = error
         self.latency = latency
+        self.never_left = never_left
 
     def decode(self):
         """The response as a kio entity. Raises `error` if there is one, CorruptMessageError for malformed bytes."""
@@ -172,6 +173,7 @@ cdef class ClientCore:
         entry.correlation_id = self.correlation_id
         entry.frame = request.build(self.correlation_id)
         entry.frame.spans.notify = not request.expects_response
+        entry.frame.spans.answer.correlation_id = self.correlation_id
         connection.send(entry.frame)
         entry.sent_at = now
         entry.deadline = INFINITY
@@ -207,7 +209,8 @@ cdef class ClientCore:
     def poll(self, timeout=None):
         """Write, wait up to `timeout` seconds (None: for news), read; keep metadata and connections in order.
 
-        Completions of one node come in the order its requests were sent. May return early with none.
+        Completions of one node come in the order its requests were sent, but for those that never left: these come
+        last, the newest first. May return early with none.
         """
         cdef double now = self._clock.monotonic()
         cdef double wait = self.metadata_wait(now)
@@ -299,9 +302,11 @@ cdef class ClientCore:
             self.throttle(node.node_id, oldest.request, pause)
         return self._complete(node, oldest, frame, None, entity)
 
-    cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=None) except -1:
+    cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=None,
+                        bint never_left=False) except -1:
         cdef double now = self._clock.monotonic()
-        cdef Completion completion = Completion(entry.request, node.node_id, response, error, now - entry.sent_at)
+        cdef Completion completion = Completion(entry.request, node.node_id, response, error, now - entry.sent_at,
+                                                never_left)
         completion.entity = entity
         self.unanswered -= not entry.request.expects_response
         if response is not None and self.stats is not None:

@@ -8,6 +8,16 @@ class Frame:
     notify: bool
     """Report the connection from `Poller.poll` when the last byte has gone out (for acks=0)."""
 
+    correlation_id: int
+    """What the answer must bear; without `notify` a connection starts no frame in place of one that has got no answer."""
+
+    largest_answer: int
+    """Bytes that the answer may have; a longer one fails the connection."""
+
+    @property
+    def untouched(self) -> bool:
+        """No byte of it has been given to the kernel, or to the cipher: no peer has seen any of it."""
+
     @property
     def nbytes(self) -> int: ...
     @property

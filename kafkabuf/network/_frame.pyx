@@ -6,7 +6,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 from posix.uio cimport iovec
 
-from kafkabuf.network._socket cimport Spans
+from kafkabuf.network._socket cimport LARGEST_ANSWER, Spans
 
 
 cdef class Frame:
@@ -14,6 +14,7 @@ cdef class Frame:
 
     def __cinit__(self):
         memset(&self.spans, 0, sizeof(Spans))
+        self.spans.answer.largest = LARGEST_ANSWER
         self.owners = []
 
     def __dealloc__(self):
@@ -55,6 +56,30 @@ cdef class Frame:
     @notify.setter
     def notify(self, bint value):
         self.spans.notify = value
+
+    @property
+    def correlation_id(self):
+        return self.spans.answer.correlation_id
+
+    @correlation_id.setter
+    def correlation_id(self, int value):
+        self.spans.answer.correlation_id = value
+
+    @property
+    def largest_answer(self):
+        return self.spans.answer.largest
+
+    @largest_answer.setter
+    def largest_answer(self, Py_ssize_t value):
+        self.spans.answer.largest = value
+
+    @property
+    def untouched(self):
+        cdef Py_ssize_t i
+        cdef size_t left = 0
+        for i in range(self.spans.done, self.spans.count):
+            left += self.spans.items[i].iov_len
+        return <Py_ssize_t> left == self.nbytes
 
     @property
     def written(self):

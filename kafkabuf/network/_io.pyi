@@ -18,9 +18,6 @@ class Connection:
     def error(self) -> KafkaError | None:
         """Why the Poller closed the connection; None while open and after `close()`."""
 
-    max_frame: int
-    """Longer announced frames fail the connection."""
-
     @property
     def queued(self) -> int:
         """Frames not written entirely."""
@@ -61,9 +58,10 @@ class Poller:
 
         `connection`: a TlsConnection that has no socket yet, to encrypt what goes over it.
 
-        `peer` names it in messages; a frame announced as longer than `max_frame` bytes fails the connection. Of the
-        frames that are to be answered (without `notify`) `max_in_flight` are started; the others wait, and `poll`
-        starts one for every frame received, without returning for it.
+        `peer` names it in messages; a frame that nobody asked for fails the connection when it is announced as longer
+        than `max_frame` bytes, an answer when it is longer than its request allows. Of the frames that are to be
+        answered (without `notify`) `max_in_flight` are started; the others wait, and `poll` starts one for every frame
+        received that answers the oldest of these, without returning for it.
         """
 
     def poll(self, timeout: float | None = None) -> list[Connection]:

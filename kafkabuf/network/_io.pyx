@@ -21,13 +21,13 @@ from kafkabuf.errors import NetworkError
 
 from kafkabuf.network._frame cimport Frame
 from kafkabuf.network._socket cimport (
-    EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP,
-    EPOLLIN, EPOLLOUT, ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, LENGTH_PREFIX, LONGEST_FLOW_US,
+    EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
+    EPOLLOUT, ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, HELD_UNTIL_SEEN, LENGTH_PREFIX, LONGEST_FLOW_US,
     LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_BYTES, NEWS_CONNECTED,
-    NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Spans, Wire,
-    advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, gather, getsockopt,
-    kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_nanoseconds, kb_wait_for_change, kb_wake_waiters,
-    make_room, msghdr, recv, sendmsg, shutdown, socklen_t, start_waiting, worth_cutting,
+    NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Answer, Spans,
+    Wire, advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, expect, gather,
+    getsockopt, kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_nanoseconds, kb_wait_for_change,
+    kb_wake_waiters, make_room, msghdr, next_answer, recv, sendmsg, shutdown, socklen_t, start_waiting,
 )
 
 
@@ -44,6 +44,7 @@ cdef class Connection:
 
     def __dealloc__(self):
         free(self.wire.data)
+        free(self.wire.answers)
         # Still open only where nobody called close(): in a forked child, which has no say over the connection.
         if self.wire.fd >= 0:
             close(self.wire.fd)
@@ -64,6 +65,9 @@ cdef class Connection:
             raise ValueError("a frame is sent once, and not empty")
         self.forget_written()
         self.queue.append(frame)
+        if not expect(self.frames, &frame.spans):
+            self.queue.pop()
+            raise MemoryError("the answers that a connection waits for")
         return self.chain(self.frames, frame)
 
     cdef int chain(self, Wire* wire, Frame frame) except -1:
@@ -89,6 +93,7 @@ cdef class Connection:
             frame = <Frame> self.queue.pop()
             frame.queued = False
             frame.spans.following = NULL
+            wire.expected -= not frame.spans.notify
             taken.append(frame)
             if &frame.spans == first:
                 wire.waiting = NULL
@@ -109,14 +114,6 @@ cdef class Connection:
         if self.poller is not None:
             self.poller.remove(self)
 
-    @property
-    def max_frame(self):
-        return self.frames.max_frame
-
-    @max_frame.setter
-    def max_frame(self, Py_ssize_t value):
-        self.frames.max_frame = value
-
     cdef int on_news(self, int what) except -1:
         if what & NEWS_CONNECTED:
             self.connected = True
@@ -135,26 +132,19 @@ cdef class Connection:
         return 0
 
     cdef int cut_frames(self) except -1:
+        # count_responses has looked at all of them.
         cdef Wire* wire = self.frames
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t size
         cdef unsigned char* smaller
-        while wire.length - at >= LENGTH_PREFIX:
+        while at < wire.counted:
             size = <Py_ssize_t> <int> kb_big_endian(wire.data + at)
-            if size < SMALLEST_FRAME or size > wire.max_frame:
-                if wire.error == 0:
-                    wire.error = ERROR_FRAME_LENGTH
-                break
-            if wire.length - at < LENGTH_PREFIX + size:
-                break
             self.received.append(PyBytes_FromStringAndSize(<char*> wire.data + at + LENGTH_PREFIX, size))
             at += LENGTH_PREFIX + size
         wire.length -= at
-        wire.counted = max(wire.counted - at, 0)
+        wire.need -= at
+        wire.counted = 0
         memmove(wire.data, wire.data + at, wire.length)
-        wire.need = LENGTH_PREFIX
-        if wire.length >= LENGTH_PREFIX:
-            wire.need += <Py_ssize_t> <int> kb_big_endian(wire.data)
         if wire.room > FIRST_ROOM and wire.length <= FIRST_ROOM:
             smaller = <unsigned char*> realloc(wire.data, FIRST_ROOM)
             if smaller != NULL:
@@ -164,10 +154,12 @@ cdef class Connection:
 
     cdef str reason(self):
         cdef Wire* wire = self.frames
+        cdef Answer* answer = next_answer(wire)
         if wire.error == ERROR_FRAME_LENGTH:
+            largest = wire.max_frame if answer == NULL else answer.largest
             return (f"the peer announced a frame of {<int> kb_big_endian(wire.data)} bytes, allowed are "
-                    f"{SMALLEST_FRAME} to {wire.max_frame}; is this a Kafka listener, and one for this "
-                    "security.protocol?")
+                    f"{SMALLEST_FRAME} to {largest}{' that nobody asked for' if answer == NULL else ''}; is this a "
+                    "Kafka listener, and one for this security.protocol?")
         return "the peer closed it" if self.wire.error == ERROR_END_OF_STREAM else strerror(self.wire.error)
 
 
@@ -353,7 +345,8 @@ cdef class Poller:
         while wire != NULL:
             following = wire.next_listed
             wire.listed = False
-            wire.held = False
+            if wire.held == HELD_UNTIL_SEEN:
+                wire.held = 0
             self.write_out(wire)
             wire = following
 
@@ -434,9 +427,8 @@ cdef class Poller:
             if wire.raw:
                 self.report(wire, NEWS_BYTES, 0)
                 return
-            if worth_cutting(wire):
+            if count_responses(wire):
                 self.report(wire, NEWS_FRAMES, 0)
-            count_responses(wire)
             if wire.held:
                 self.enlist(wire)
             elif wire.waiting != NULL and wire.credit > 0 and not wire.armed:

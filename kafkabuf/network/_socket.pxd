@@ -3,7 +3,7 @@
 
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport realloc
+from libc.stdlib cimport free, malloc, realloc
 from posix.uio cimport iovec
 
 
@@ -100,6 +100,8 @@ cdef enum:
     GROWTH = 1048576            # the most an input buffer grows by before the bytes are there
     LENGTH_PREFIX = 4
     SMALLEST_FRAME = 4          # a correlation id
+    LARGEST_ANSWER = 100000000  # to a frame that does not say what its answer may be
+    FIRST_PLACES = 16           # of the ring of answers to come; a power of two
     LONGEST_WAIT_MS = 2147483647
     LONGEST_FLOW_US = 2000      # poll stays without the GIL for at most so long while requests wait to be started
     PATIENCE_US = 100           # for so long the owner may wait for the GIL before wakeup lets it in
@@ -112,13 +114,27 @@ cdef enum:
     NEWS_FAILED = 8
     NEWS_BYTES = 16             # of a raw connection
 
+    # Values of Wire.held
+    HELD_UNTIL_SEEN = 1         # a response told of trouble: nothing is started before the owner has seen it
+    HELD_FOR_GOOD = 2           # the peer sent what nobody asked for: the owner will close the connection
+
     # Values of Wire.error beside errno
     ERROR_END_OF_STREAM = -1
     ERROR_FRAME_LENGTH = -2
 
 
-# Whether a response to a request of that version, `size` bytes without their length, tells of no trouble.
-ctypedef bint (*Judge)(const unsigned char* response, Py_ssize_t size, int version) noexcept nogil
+# Whether a response, `size` bytes without their length, to a request of that version and for so many partitions tells
+# of no trouble.
+ctypedef bint (*Judge)(const unsigned char* response, Py_ssize_t size, int version, int partitions) noexcept nogil
+
+
+cdef struct Answer:
+    # What is known beforehand of the one answer to a request.
+    int correlation_id
+    int version
+    int partitions
+    Py_ssize_t largest      # more bytes than that nobody has asked for
+    Judge judge             # NULL: any will do
 
 
 cdef struct Spans:
@@ -129,8 +145,7 @@ cdef struct Spans:
     Py_ssize_t room
     Py_ssize_t done         # items written entirely; a partly written item has been moved past its written bytes
     bint notify             # no response will tell the end (acks=0): the last byte going out is news of its own
-    Judge judge             # of its response; NULL: any will do
-    int version
+    Answer answer           # that it will get, unless `notify`
     bint sealed             # it goes out encrypted, and the last byte of that is not out yet
     Spans* following        # the next frame of the same connection
 
@@ -147,15 +162,20 @@ cdef struct Wire:
     Spans* tail
     Spans* waiting          # the first of them that must not be started: as many as allowed are without a response
     int credit              # how many more may be started before a response comes
-    bint held               # a response told of trouble: nothing is started before the owner has seen it
-    Judge judge             # what the frame started last said of its response: good enough for a guess at them all
-    int version
+    int held                # HELD_*, or zero
+    # Answers to come, in the order of their requests, those that wait to be started among them: a ring, for frames may
+    # be gone once they are written.
+    Answer* answers
+    unsigned int places     # in the ring: a power of two
+    unsigned int oldest     # the place of the next answer, once all before are taken off,
+    unsigned int expected   # how many there are from there on,
+    unsigned int owed       # and of how many of them the request is written: no other can come yet
     unsigned char* data     # received bytes not yet cut into frames
     Py_ssize_t length       # of these, how many there are
     Py_ssize_t room         # and how many fit
-    Py_ssize_t counted      # and how many of them are frames whose response has given credit
-    Py_ssize_t need         # bytes until the first frame is complete; 4 while its length is unknown
-    Py_ssize_t max_frame    # longer announced lengths fail the connection
+    Py_ssize_t counted      # and how many of them are whole frames
+    Py_ssize_t need         # bytes until the frame behind these is complete too; while its length is unknown, until it is
+    Py_ssize_t max_frame    # a longer frame that nobody asked for fails the connection
     int news                # bits of NEWS_*, zero when not in the chain of news
     int error               # errno, or a negative ERROR_*; zero while healthy
     Wire* next_listed
@@ -164,26 +184,79 @@ cdef struct Wire:
 
 cdef inline void start_waiting(Wire* wire) noexcept nogil:
     """Let as many frames go out as there is credit for."""
-    while wire.waiting != NULL and (wire.waiting.notify or (wire.credit > 0 and not wire.held)):
+    while wire.waiting != NULL and wire.held != HELD_FOR_GOOD and (
+        wire.waiting.notify or (wire.credit > 0 and not wire.held)
+    ):
         wire.credit -= not wire.waiting.notify
-        wire.judge = wire.waiting.judge
-        wire.version = wire.waiting.version
         wire.waiting = wire.waiting.following
 
 
-cdef inline void count_responses(Wire* wire) noexcept nogil:
-    """Every whole frame received allows another request, unless it tells of trouble."""
+cdef inline bint make_places(Wire* wire) noexcept nogil:
+    cdef unsigned int i
+    cdef unsigned int places = 2 * wire.places if wire.places else FIRST_PLACES
+    cdef Answer* ring = <Answer*> malloc(places * sizeof(Answer))
+    if ring == NULL:
+        return False
+    for i in range(wire.expected):
+        ring[i] = wire.answers[(wire.oldest + i) & (wire.places - 1)]
+    free(wire.answers)
+    wire.answers = ring
+    wire.places = places
+    wire.oldest = 0
+    return True
+
+
+cdef inline bint expect(Wire* wire, Spans* spans) noexcept nogil:
+    """Note what will come for a frame that is queued last. False: there is no memory for it."""
+    if spans.notify:
+        return True
+    if wire.expected == wire.places and not make_places(wire):
+        return False
+    wire.answers[(wire.oldest + wire.expected) & (wire.places - 1)] = spans.answer
+    wire.expected += 1
+    return True
+
+
+cdef inline Answer* next_answer(Wire* wire) noexcept nogil:
+    """The only one that may come now; NULL: none may."""
+    return &wire.answers[wire.oldest] if wire.owed else NULL
+
+
+cdef inline bint count_responses(Wire* wire) noexcept nogil:
+    """Count the whole frames received; whether there is one more, or what cannot become one.
+
+    The answer that is due allows another request, unless it tells of trouble. A frame that answers nothing, for it comes
+    twice or was never asked for, allows none: it and all behind it are for the owner to see.
+    """
     cdef int size
     cdef unsigned char* response
-    while wire.length - wire.counted >= LENGTH_PREFIX:
+    cdef Answer* answer
+    cdef bint news = False
+    while True:
+        wire.need = wire.counted + LENGTH_PREFIX
+        if wire.length < wire.need:
+            return news
         size = <int> kb_big_endian(wire.data + wire.counted)
-        if size < SMALLEST_FRAME or size > wire.max_frame or wire.length - wire.counted - LENGTH_PREFIX < size:
-            return
-        response = wire.data + wire.counted + LENGTH_PREFIX
-        wire.counted += LENGTH_PREFIX + size
+        answer = next_answer(wire)
+        if size < SMALLEST_FRAME or size > (wire.max_frame if answer == NULL else answer.largest):
+            wire.held = HELD_FOR_GOOD
+            wire.error = wire.error or ERROR_FRAME_LENGTH
+            return True
+        response = wire.data + wire.need
+        wire.need += size
+        if wire.length < wire.need:
+            return news
+        wire.counted = wire.need
+        news = True
+        if answer == NULL or answer.correlation_id != <int> kb_big_endian(response):
+            wire.held = HELD_FOR_GOOD
+            continue
+        wire.oldest = (wire.oldest + 1) & (wire.places - 1)
+        wire.expected -= 1
+        wire.owed -= 1
         wire.credit += 1
-        if wire.judge != NULL and not wire.judge(response, size, wire.version):
-            wire.held = True
+        if answer.judge != NULL and not answer.judge(response, size, answer.version, answer.partitions):
+            wire.held = wire.held or HELD_UNTIL_SEEN
 
 
 cdef inline size_t gather(Wire* wire, iovec* vector) noexcept nogil:
@@ -217,6 +290,7 @@ cdef inline bint advance(Wire* wire, size_t sent) noexcept nogil:
             sent -= item.iov_len
             spans.done += 1
         notify = notify or spans.notify
+        wire.owed += not spans.notify
         wire.head = spans.following
     wire.tail = NULL
     return notify
@@ -236,13 +310,3 @@ cdef inline bint make_room(Wire* wire) noexcept nogil:
     wire.data = data
     wire.room += more
     return True
-
-
-cdef inline bint worth_cutting(Wire* wire) noexcept nogil:
-    """Whether the input holds a whole frame, or a length that cannot be one."""
-    cdef int size
-    if wire.length < LENGTH_PREFIX:
-        return False
-    size = <int> kb_big_endian(wire.data)
-    wire.need = LENGTH_PREFIX + <Py_ssize_t> size
-    return size < SMALLEST_FRAME or size > wire.max_frame or wire.length >= wire.need

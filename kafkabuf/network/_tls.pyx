@@ -17,8 +17,8 @@ from libc.string cimport memcpy, memset
 from kafkabuf.network._frame cimport Frame
 from kafkabuf.network._io cimport Connection
 from kafkabuf.network._socket cimport (
-    ERROR_END_OF_STREAM, LENGTH_PREFIX, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED, NEWS_FAILED, Wire,
-    advance, count_responses, gather, iovec, make_room, sendmsg, msghdr, start_waiting, worth_cutting,
+    ERROR_END_OF_STREAM, HELD_UNTIL_SEEN, LENGTH_PREFIX, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED,
+    NEWS_FAILED, Wire, advance, count_responses, gather, iovec, make_room, sendmsg, msghdr, start_waiting,
 )
 
 from kafkabuf.network import tls as explanations
@@ -46,6 +46,7 @@ cdef class TlsConnection(Connection):
 
     def __dealloc__(self):
         free(self.clear.data)
+        free(self.clear.answers)
 
     @property
     def queued(self):
@@ -133,9 +134,9 @@ cdef class TlsConnection(Connection):
                 break
             self.heard = True
             clear.length += got
-            if worth_cutting(clear):
-                count_responses(clear)
-                clear.held = False  # nothing is queued ahead of the Sender's turn here: see ClientCore.most_ahead
+            if count_responses(clear):
+                if clear.held == HELD_UNTIL_SEEN:
+                    clear.held = 0  # nothing is queued ahead of the Sender's turn here: see ClientCore.most_ahead
                 self.cut_frames()
         return self.ship(False)  # TLS answers some messages by itself
 

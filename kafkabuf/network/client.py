@@ -229,7 +229,6 @@ class NetworkClient(ClientCore):
     def established(self, node: NodeConnection) -> None:
         """The node is who it should be, and takes requests."""
         assert node.connection is not None
-        node.connection.max_frame = LARGEST_FRAME
         node.ready()
         log.debug("%s is ready", node)
 
@@ -378,9 +377,17 @@ class NetworkClient(ClientCore):
         node.disconnected(now, backoff)
 
     def _fail_in_flight(self, node: NodeConnection, error: KafkaError) -> None:
-        # The connection is closed and its frames dropped: only now may the requests complete.
-        for entry in node.take_in_flight():
-            self._complete(node, entry, None, error)
+        # The connection is closed and its frames dropped: only now may the requests complete. Those of which no byte was
+        # written come last and backwards, so that their batches give their numbers back in the reverse of the order in
+        # which they got them.
+        entries = list(node.take_in_flight())
+        for entry in entries:
+            if not entry.frame.untouched:
+                self._complete(node, entry, None, error)
+        for entry in reversed(entries):
+            if entry.frame.untouched:
+                kept = error if isinstance(error, ClosedError) else NetworkError(f"the request never left: {error}")
+                self._complete(node, entry, None, kept, None, True)
 
     def _check_time_outs(self, now: float) -> None:
         self._next_check = float("inf")

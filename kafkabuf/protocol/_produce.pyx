@@ -39,6 +39,13 @@ PRODUCE = 0
 # What a batch of either format may travel in.
 VERSIONS_BY_MAGIC = {1: (2, 2), 2: (3, 12)}
 cdef int FIRST_WITH_LEADERS = 10
+cdef int FIRST_TO_THROTTLE = 6      # before it the broker has waited by itself (KIP-219)
+
+cdef enum:
+    # Bytes that an answer may have. Brokers quote topic and timestamps when they explain why they refuse a record.
+    ANSWER_HEAD = 65536             # with the addresses of the leaders it names
+    ANSWER_OF_A_PARTITION = 4096
+    ANSWER_OF_A_RECORD = 256
 
 
 cdef inline uint8_t* put_count(uint8_t* p, int64_t n, bint flexible) noexcept nogil:
@@ -83,6 +90,7 @@ cpdef Frame build_request(int version, int correlation_id, bytes client_id, int 
     cdef uint8_t* p = put_header(begin, version, correlation_id, client_id, transactional_id, acks, timeout_ms)
     cdef Frame frame = Frame.__new__(Frame)
     cdef int64_t records = 0
+    cdef Py_ssize_t largest = ANSWER_HEAD
     frame.own(head)
     frame.own(batches)
     cdef uint8_t* span = begin
@@ -97,14 +105,18 @@ cpdef Frame build_request(int version, int correlation_id, bytes client_id, int 
             frame.add(span, p - span)
             frame.add(batch.builder.base, batch.builder.position)
             records += batch.builder.position
+            # What a topic of so long a name may explain, of the batch and of each of its records.
+            largest += ANSWER_OF_A_PARTITION + (ANSWER_OF_A_RECORD + size) * (1 + batch.builder.count)
             span = p
             p = put_tags(p, flexible)
         p = put_tags(p, flexible)
     p = put_tags(p, flexible)
     if p > span:
         frame.add(span, p - span)
-    frame.spans.judge = took_all
-    frame.spans.version = version
+    frame.spans.answer.judge = took_all
+    frame.spans.answer.version = version
+    frame.spans.answer.partitions = <int>len(batches)
+    frame.spans.answer.largest = largest
     put_i32(begin, <int32_t>(p - begin - 4 + records))
     for batch in batches:
         batch.start_read()
@@ -281,10 +293,12 @@ cdef inline void scan_tags(Scan* s, bint flexible) noexcept nogil:
         count -= 1
 
 
-cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version) noexcept nogil:
-    """Whether every batch was taken. An answer with words to explain something counts as none."""
+cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version, int asked) noexcept nogil:
+    """Whether every batch was taken, and the next request is welcome. An answer with words to explain something, or
+    that is not made as it should be, counts as none."""
     cdef bint flexible = version >= 9
     cdef int64_t topics, partitions
+    cdef int64_t missing = asked
     cdef Scan s
     s.at = answer
     s.left = size
@@ -294,6 +308,7 @@ cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version) no
     while topics > 0 and s.left >= 0:
         scan_over(&s, <uint64_t>scan_count(&s, flexible, 2))
         partitions = scan_count(&s, flexible, 4)
+        missing -= partitions
         while partitions > 0 and s.left >= 0:
             scan_over(&s, 4)
             if scan(&s, 2) != 0:
@@ -306,12 +321,15 @@ cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version) no
             partitions -= 1
         scan_tags(&s, flexible)
         topics -= 1
-    return s.left >= 0
+    if scan(&s, 4) != 0 and version >= FIRST_TO_THROTTLE:
+        return False
+    scan_tags(&s, flexible)
+    return s.left == 0 and missing == 0
 
 
-def says_all_were_taken(int version, const uint8_t[::1] frame not None):
-    """What the poll call thinks of an answer, for tests."""
-    return frame.shape[0] > 0 and took_all(&frame[0], frame.shape[0], version)
+def says_all_were_taken(int version, const uint8_t[::1] frame not None, int partitions):
+    """What the poll call thinks of an answer about so many partitions, for tests."""
+    return frame.shape[0] > 0 and took_all(&frame[0], frame.shape[0], version, partitions)
 
 
 cpdef ProduceAnswer parse_response(int version, bytes frame):
