@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# What we log is for those who set up logging; to others a library is silent.
-logging.getLogger("kafkabuf").addHandler(logging.NullHandler())
+# To those who have not set up logging Python shows warnings on standard error, and ours tell of connections that cannot
+# be made and of records that are lost. The embedded broker, which is for tests, stays silent.
+logging.getLogger("kafkabuf.broker").addHandler(logging.NullHandler())
 
 _HOMES = {
     "BufferPool": "kafkabuf._pool",

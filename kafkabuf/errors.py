@@ -449,9 +449,17 @@ def _classes_by_code() -> dict[int, type[KafkaError]]:
 _BY_CODE = _classes_by_code()
 
 
+def printable(text: str, longest: int = 1000) -> str:
+    """What a broker said, fit for a line of a log: what would begin another line, or hide one, as its escape."""
+    if len(text) > longest:
+        text = f"{text[:longest]}..."
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def error_for_code(code: int, message: str | None = None) -> KafkaError:
     """The error that stands for a protocol error code; an unknown code gives an UnknownServerError that names it."""
     cls = _BY_CODE.get(code)
+    message = printable(message) if message else None
     if cls is None:
         return UnknownServerError(message or f"the broker answered with error code {code}")
     return cls(message or f"the broker answered {cls.__name__.removesuffix('Error')} (error code {code})")

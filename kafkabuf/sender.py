@@ -28,6 +28,7 @@ from kafkabuf.errors import (
     PurgedError,
     RecordTooLargeError,
     UnsupportedVersionError,
+    printable,
 )
 from kafkabuf.idempotence import ProducerIdSource, ProducerState
 from kafkabuf.metadata import Metadata
@@ -301,5 +302,5 @@ def _errors_of_records(
     """What the records at fault fail with, by place in the batch, and what the others do (KIP-467)."""
     # The code is the batch's: where several records are at fault it need not be that of each.
     kind = type(error) if len(found) == 1 else InvalidRecordError
-    own = {place: kind(text or str(error)) for place, text in found}
+    own = {place: kind(printable(text) if text else str(error)) for place, text in found}
     return own, KafkaError(f"the record was in a batch of which the broker refused {len(own)}: {error}")

@@ -53,6 +53,7 @@ cdef class ClientCore:
     cdef readonly dict _nodes               # node id -> NodeConnection
     cdef readonly list _completions         # the next poll returns them
     cdef readonly set _resolving           # NodeConnections whose host names are being looked up
+    cdef readonly list _decoding            # Decodings of long answers under way
     cdef public double _next_check          # no time-out of any kind is due earlier
     cdef int correlation_id
     cdef object changes_seen                # Metadata.changes when it was last asked when it wants an update,

@@ -56,6 +56,12 @@ class InFlight:
     sent_at: float
     deadline: float
 
+def decoded(request: Request, frame: bytes) -> Any:
+    """Any thread: the response as a kio entity. Raises CorruptMessageError."""
+
+def broken(node: NodeConnection, error: Exception) -> KafkaError:
+    """What fails the requests on a connection whose broker does not keep to the protocol: they may go again."""
+
 class ClientCore:
     _clock: Clock
     _metadata: MetadataSource
@@ -68,6 +74,7 @@ class ClientCore:
     on_throttle_time: Callable[[int], None] | None
     _completions: list[Completion]
     _resolving: set[NodeConnection]
+    _decoding: list[Any]
     _next_check: float
     def __init__(self, config: NetworkConfig, clock: Clock, metadata: MetadataSource, poller: Poller) -> None: ...
     def ready(self, node_id: int) -> bool: ...
@@ -84,6 +91,7 @@ class ClientCore:
     def wakeup(self) -> None: ...
     def poll(self, timeout: float | None = None) -> list[Completion]: ...
     def _take_completions(self) -> list[Completion]: ...
+    def _on_decoded(self, node: NodeConnection, entry: InFlight, frame: bytes, entity: Any) -> None: ...
     def _complete(
         self,
         node: NodeConnection,

@@ -9,6 +9,7 @@ from kafkabuf.network._io cimport Connection, Poller
 from kafkabuf.network._socket cimport kb_big_endian
 
 from kafkabuf.errors import CorruptMessageError, KafkaError, NetworkError, ProtocolError
+from kafkabuf.network import bounds
 from kafkabuf.network.connection_state import State
 from kafkabuf.protocol import messages
 
@@ -20,6 +21,11 @@ cdef int PRODUCE = messages.PRODUCE
 # GIL: enough to outlast that, few enough for a partition's trouble to be noticed soon.
 cdef enum:
     MOST_AHEAD = 8
+
+# An answer that asks for a longer pause is not believed. Kafka's request quotas ask for a second at most. Those of
+# bandwidth have no bound, but no record outlives such a pause anyhow: delivery.timeout.ms is two minutes.
+cdef int LONGEST_PAUSE_MS = 300_000
+cdef Py_ssize_t LARGEST_DECODED_AT_ONCE = bounds.LARGEST_DECODED_AT_ONCE
 
 # Since these versions the broker answers before it makes the client wait, and leaves the waiting to it (KIP-219).
 cdef dict FIRST_TO_THROTTLE = {messages.PRODUCE: 6, messages.METADATA: 6, messages.FIND_COORDINATOR: 2,
@@ -83,6 +89,7 @@ cdef class ClientCore:
         self._nodes = {}
         self._completions = []
         self._resolving = set()
+        self._decoding = []
         self._next_check = INFINITY
 
     # ---- requests ----------------------------------------------------------------------------------------------------
@@ -146,15 +153,20 @@ cdef class ClientCore:
         To be called for every answer that tells one, be it 0.
         """
         cdef InFlight entry
-        cdef double pause = throttle_ms / 1000.0
+        cdef double now, until, longer
         if self.on_throttle_time is not None:
             self.on_throttle_time(throttle_ms)
         node = self._nodes.get(node_id)
         if node is None or throttle_ms <= 0 or request.version < FIRST_TO_THROTTLE.get(request.api_key, 1):
             return
-        node.throttled_until = max(node.throttled_until, self._clock.monotonic() + pause)
+        now = self._clock.monotonic()
+        until = now + min(throttle_ms, LONGEST_PAUSE_MS) / 1000.0
+        longer = until - max(<double>node.throttled_until, now)
+        if longer <= 0:
+            return
+        node.throttled_until = until
         for entry in node.in_flight:
-            entry.deadline += pause
+            entry.deadline += longer
 
     cpdef object _connected(self, int node_id):
         """The NodeConnection of a node that takes requests. Raises NetworkError where it does not."""
@@ -227,6 +239,8 @@ cdef class ClientCore:
             self.stats.polled(<double>self._poller.waited_ns, <double>self._poller.worked_ns, now)
         if self._resolving:
             self._take_resolved(now)
+        if self._decoding:
+            self._take_decoded(now)
         if self._authenticator is not None and self._authenticator.waiting:
             self._take_steps(now)
         if now >= self._next_check:
@@ -265,8 +279,9 @@ cdef class ClientCore:
                     self._complete(node, entry, None, None)
             for frame in connection.take_frames():
                 self.on_frame(node, frame)
-        except KafkaError as error:
-            # What the broker sent makes no sense: with its place in the stream lost, only a new connection helps.
+        except Exception as error:
+            # What the broker sent makes no sense: with its place in the stream lost, only a new connection helps. That
+            # goes for errors of our own too, which would else leave the stream where they were raised.
             self._disconnect(node, connection.error or broken(node, error), now)
             return 0
         if connection.error is not None:
@@ -293,6 +308,10 @@ cdef class ClientCore:
             raise ProtocolError(f"{node} answered request {correlation_id} before it was sent in full")
         cdef object entity = None
         cdef int pause = -1
+        if oldest.request.api_key != PRODUCE and len(frame) > LARGEST_DECODED_AT_ONCE:
+            node.in_flight.popleft()
+            self._decode_aside(node, oldest, frame)
+            return 0
         if oldest.request.api_key != PRODUCE:
             # While the request is still among those that fail if this does.
             entity = messages.decode_response(oldest.request.api_key, oldest.request.version, frame)[1]
@@ -301,6 +320,13 @@ cdef class ClientCore:
         if pause >= 0:
             self.throttle(node.node_id, oldest.request, pause)
         return self._complete(node, oldest, frame, None, entity)
+
+    def _on_decoded(self, node, InFlight entry, bytes frame, entity):
+        """As at the end of on_frame, for what `decoded` gave."""
+        cdef int pause = throttle_ms_of(entity)
+        if pause >= 0:
+            self.throttle(node.node_id, entry.request, pause)
+        self._complete(node, entry, frame, None, entity)
 
     cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=None,
                         bint never_left=False) except -1:
@@ -321,9 +347,21 @@ cdef class ClientCore:
         return 0
 
 
-cdef object broken(object node, object error):
+def decoded(Request request, bytes frame):
+    """Any thread: the response as a kio entity. Raises CorruptMessageError."""
+    entity = messages.decode_response(request.api_key, request.version, frame)[1]
+    throttle_ms_of(entity)
+    return entity
+
+
+def broken(node, error):
     """What fails the requests on a connection whose broker does not keep to the protocol: they may go again."""
-    return ProtocolError(f"{node} is not understood: {error}") if isinstance(error, CorruptMessageError) else error
+    if isinstance(error, KafkaError) and not isinstance(error, CorruptMessageError):
+        return error
+    what = error if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}"
+    failure = ProtocolError(f"{node} is not understood: {what}")
+    failure.__cause__ = error
+    return failure
 
 
 cdef int throttle_ms_of(object entity) except -2:

@@ -13,6 +13,10 @@ class Connection:
     @property
     def connected(self) -> bool: ...
     @property
+    def reached(self) -> bool:
+        """The peer's host has taken the connection; that may be all it ever does."""
+
+    @property
     def closed(self) -> bool: ...
     @property
     def error(self) -> KafkaError | None:

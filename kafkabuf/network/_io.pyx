@@ -54,6 +54,10 @@ cdef class Connection:
         return self.poller is None
 
     @property
+    def reached(self):
+        return not self.wire.connecting
+
+    @property
     def queued(self):
         self.forget_written()
         return len(self.queue)

@@ -73,11 +73,11 @@ cdef class TlsConnection(Connection):
             if self.wire.length:
                 self.take_bytes()
             self.seal()
-        except SSLError as error:
+        except Exception as error:  # raised out of the poll call it would end the turn, and this would go on
             self.error = explanations.explain(error, self.peer, not self.heard)
             self.send_alert()
-        if self.error is None and self.wire.error == ERROR_END_OF_STREAM and not self.connected:
-            self.error = explanations.hung_up(self.peer)
+        if self.error is None and self.wire.error and not self.connected and not self.wire.connecting:
+            self.error = explanations.hung_up(self.peer, self.reason())
         return 0
 
     # ---- from the peer -----------------------------------------------------------------------------------------------

@@ -20,8 +20,13 @@ class Aside(Generic[T]):
         self._result: list[T] = []
         self._error: BaseException | None = None
         self.done = False
-        # A daemon: the interpreter must not wait for it.
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        try:
+            # A daemon: the interpreter must not wait for it.
+            threading.Thread(target=self._run, name=name, daemon=True).start()
+        except RuntimeError as error:  # there are too many threads
+            self._error = error
+            self.done = True
+            on_done()
 
     def _run(self) -> None:
         try:

@@ -20,6 +20,7 @@ from kafkabuf.errors import (
     SaslAuthenticationError,
     UnsupportedSaslMechanismError,
     error_for_code,
+    printable,
 )
 from kafkabuf.network.aside import Aside
 from kafkabuf.network.connection_state import NodeConnection, State
@@ -34,6 +35,8 @@ log = logging.getLogger("kafkabuf.network")
 
 HANDSHAKE_VERSION = 1  # since this one the tokens travel in SaslAuthenticate, not bare
 AUTHENTICATE_VERSIONS = range(3)
+# Between two authentications on a connection: a session may be shorter by mistake, or to keep us busy.
+SHORTEST_SESSION = 1.0
 # As Java: of a session's length 85 to 95 % are used, so that not all clients come at once, nor too late.
 WINDOW, JITTER = 0.85, 0.10
 
@@ -101,7 +104,7 @@ class Authenticator:
             return  # the connection is gone already
         response = completion.decode()
         if int(response.error_code) == UnsupportedSaslMechanismError.code:
-            offered = ", ".join(response.mechanisms) or "none"
+            offered = printable(", ".join(response.mechanisms)) or "none"
             raise UnsupportedSaslMechanismError(
                 f"{dialogue.node} does not take sasl.mechanism={self._mechanism.name} on this listener, only: {offered}"
             )
@@ -111,7 +114,7 @@ class Authenticator:
     def _respond(self, dialogue: Dialogue, challenge: bytes) -> None:
         if dialogue.exchange.slow:
             call = partial(dialogue.exchange.respond, challenge)
-            dialogue.step = Aside(call, self._network.wakeup, f"kafkabuf-sasl-{dialogue.node.host}")
+            dialogue.step = Aside(call, self._network.wakeup, f"kafkabuf-sasl-{printable(dialogue.node.host)}")
             self.waiting.append(dialogue)
         else:
             self._send(dialogue, dialogue.exchange.respond(challenge))
@@ -135,7 +138,7 @@ class Authenticator:
     def _check(self, dialogue: Dialogue, response: Any, message: str | None) -> None:
         code = int(response.error_code)
         if code == SaslAuthenticationError.code:
-            why = message or "it gives no reason"
+            why = printable(message or "it gives no reason")
             raise SaslAuthenticationError(f"{dialogue.node} refused the {self._mechanism.name} credentials: {why}")
         if code == IllegalSaslStateError.code:
             text = f"{dialogue.node} expects no SASL here: check the port, and security.protocol"
@@ -147,7 +150,8 @@ class Authenticator:
         node, now = dialogue.node, self._clock.monotonic()
         node.reauthenticate_at = float("inf")
         if dialogue.session > 0:
-            node.reauthenticate_at = now + dialogue.session * (WINDOW + JITTER * self._random())
+            due = dialogue.session * (WINDOW + JITTER * self._random())
+            node.reauthenticate_at = now + max(due, SHORTEST_SESSION)
             self._network.check_by(node.reauthenticate_at)
         log.debug("%s has authenticated us with %s", node, self._mechanism.name)
         if node.established:

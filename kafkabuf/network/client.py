@@ -7,20 +7,33 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Protocol
 
 from kafkabuf.clock import Clock
-from kafkabuf.errors import AuthenticationError, ClosedError, KafkaError, NetworkError, ProtocolError, error_for_code
-from kafkabuf.network import resolve, sasl, tls
-from kafkabuf.network._client import ClientCore, Completion, Request
+from kafkabuf.errors import (
+    AuthenticationError,
+    ClosedError,
+    KafkaError,
+    NetworkError,
+    ProtocolError,
+    error_for_code,
+    printable,
+)
+from kafkabuf.network import bounds, resolve, sasl, tls
+from kafkabuf.network._client import ClientCore, Completion, InFlight, Request, broken, decoded
 from kafkabuf.network._frame import Frame
-from kafkabuf.network._io import Poller
+from kafkabuf.network._io import Connection, Poller
 from kafkabuf.network._tls import TlsConnection
+from kafkabuf.network.advice import advised
+from kafkabuf.network.aside import Aside
 from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.backoff import ExponentialBackoff, uniform
 from kafkabuf.network.connection_state import NodeConnection, State
+from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
 from kafkabuf.network.resolve import Address, Connector, Resolver
 from kafkabuf.protocol import messages
@@ -33,8 +46,6 @@ SOFTWARE_NAME = "kafkabuf"
 NEWEST_API_VERSIONS = 3
 UNSUPPORTED_VERSION = 35
 BEING_OPENED = (State.RESOLVING, State.CONNECTING, State.AUTHENTICATING)
-# Before a broker is known to be one, it need not be believed that it has much to say.
-LARGEST_FRAME, LARGEST_EARLY_FRAME = 100_000_000, 512 * 1024
 
 
 class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
@@ -70,6 +81,17 @@ class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
     def metadata_recovery_strategy(self) -> str: ...
     @property
     def metadata_recovery_rebootstrap_trigger_ms(self) -> int: ...
+
+
+@dataclass(eq=False)
+class Decoding:
+    """A long answer that another thread decodes."""
+
+    node: NodeConnection
+    connection: Connection | None  # that it came by
+    entry: InFlight
+    frame: bytes
+    step: Aside[Any]
 
 
 class NetworkClient(ClientCore):
@@ -115,6 +137,7 @@ class NetworkClient(ClientCore):
         trigger = config.metadata_recovery_rebootstrap_trigger_ms / 1000 if recovers else None
         self.finalized_features: dict[str, int] = {}  # name: level
         self._features_epoch = -1
+        self._failures = FailureLog()
         self._updater = MetadataUpdater(metadata, self, trigger, random)
         metadata.on_update_requested = self.wakeup
 
@@ -145,7 +168,7 @@ class NetworkClient(ClientCore):
         if node is None:
             unknown = NetworkError(f"broker {node_id} is not among those that metadata names")
             return unknown if self._metadata.snapshot.brokers else self.nobody()
-        return node.error if node.state is State.DISCONNECTED else None
+        return node.last_error if node.state is State.DISCONNECTED else None
 
     def nobody(self) -> KafkaError | None:
         """Why `least_loaded` finds nobody: what a connection failed with last. None: no attempt has failed yet.
@@ -153,7 +176,7 @@ class NetworkClient(ClientCore):
         Raises AuthenticationError where every broker known refuses us.
         """
         nodes = self.known_nodes() or self._bootstrap
-        failed = [node.error for node in sorted(nodes, key=lambda node: -node.not_before) if node.error is not None]
+        failed = [node.last_error for node in sorted(nodes, key=lambda node: -node.not_before) if node.last_error is not None]
         passing = [error for error in failed if not isinstance(error, AuthenticationError)]
         if failed and not passing and len(failed) == len(nodes):
             raise failed[0]
@@ -163,6 +186,11 @@ class NetworkClient(ClientCore):
         """Requests sent to the node and not complete."""
         node = self._nodes.get(node_id)
         return 0 if node is None else len(node.in_flight)
+
+    def last_error(self, node_id: int) -> KafkaError | None:
+        """What the node's newest attempt or connection ended with; None once it is ready, or was never tried."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.last_error
 
     def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None:
         """The ready node with the fewest requests under way, for a request that any broker can answer.
@@ -192,6 +220,10 @@ class NetworkClient(ClientCore):
     def close(self) -> list[Completion]:
         """Close every connection. Returns what was in flight, completed with ClosedError."""
         error = ClosedError("the producer was closed before the response came")
+        self._failures.tell_rest()
+        for decoding in self._decoding:
+            self._complete(decoding.node, decoding.entry, None, error)
+        self._decoding.clear()
         for node in self._nodes.values():
             self._leave(node, self._clock.monotonic(), None)
             self._fail_in_flight(node, error)
@@ -214,7 +246,11 @@ class NetworkClient(ClientCore):
         if address is not None:
             self._open(node, address, now)
             return
-        node.resolving(self._resolver, self.wakeup)
+        try:
+            node.resolving(self._resolver, self.wakeup)
+        except RuntimeError as error:  # there are too many threads
+            self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
+            return
         self._resolving.add(node)
         self._take_resolved(now)
 
@@ -234,7 +270,8 @@ class NetworkClient(ClientCore):
 
     def rebootstrap(self, now: float, why: str) -> None:
         """Leave every broker, and begin again with the bootstrap servers (KIP-899, KIP-1102)."""
-        log.warning("%s: beginning again with bootstrap.servers", why)
+        self._failures.warn(f"{why}: beginning again with bootstrap.servers", now)
+        self.check_by(self._failures.due)
         self._updater.rebootstrap_due = float("inf")
         for node in list(self._nodes.values()):
             if node.state is not State.DISCONNECTED:
@@ -263,17 +300,18 @@ class NetworkClient(ClientCore):
 
     def _open(self, node: NodeConnection, address: Address, now: float) -> None:
         try:
-            sock = self._connector(address)
-        except (OSError, OverflowError) as error:
-            self._disconnect(node, NetworkError(f"cannot connect to {node}: {error}"), now)
+            # A name that metadata gave may be none: with NUL in it neither the system nor ssl takes it.
+            secured = None if self._tls is None else TlsConnection(self._tls, node.host)
+            node.connecting(self._register(self._connector(address), node, secured))
+        except Exception as error:
+            self._disconnect(node, NetworkError(f"cannot connect to {node}: {printable(str(error))}"), now)
             return
         log.debug("connecting to %s, address %s", node, address.sockaddr)
+
+    def _register(self, sock: socket.socket, node: NodeConnection, secured: TlsConnection | None) -> Connection:
         in_flight = self._config.max_in_flight_requests_per_connection
-        secured = None if self._tls is None else TlsConnection(self._tls, node.host)
-        node.connecting(
-            self._poller.register(
-                sock, str(node), node, max_frame=LARGEST_EARLY_FRAME, max_in_flight=in_flight, connection=secured
-            )
+        return self._poller.register(
+            sock, str(node), node, max_frame=bounds.LARGEST_STRAY, max_in_flight=in_flight, connection=secured
         )
 
     def _start(self, node_id: int) -> None:
@@ -304,8 +342,33 @@ class NetworkClient(ClientCore):
             entity.__api_key__, entity.__version__, correlation_id, self._config.client_id, entity
         )
         frame = Frame()
+        frame.largest_answer = bounds.largest_answer(entity, len(body))
         frame.add_bytes(len(body).to_bytes(4, "big") + body)
         return frame
+
+    def _decode_aside(self, node: NodeConnection, entry: InFlight, frame: bytes) -> None:
+        step = Aside(partial(decoded, entry.request, frame), self.wakeup, "kafkabuf-decode")
+        self._decoding.append(Decoding(node, node.connection, entry, frame, step))
+
+    def _take_decoded(self, now: float) -> None:
+        """Go on with long answers, decoded by now. One that makes no sense fails its connection, if that is still there."""
+        for decoding in [one for one in self._decoding if one.step.done]:
+            self._decoding.remove(decoding)
+            node, entry = decoding.node, decoding.entry
+            try:
+                entity = decoding.step.result()
+            except KafkaError as error:
+                self._complete(node, entry, None, broken(node, error))
+                self._fail_if_open(decoding, error, now)
+                continue
+            try:
+                self._on_decoded(node, entry, decoding.frame, entity)
+            except Exception as error:
+                self._fail_if_open(decoding, error, now)
+
+    def _fail_if_open(self, decoding: Decoding, error: Exception, now: float) -> None:
+        if decoding.connection is not None and decoding.node.connection is decoding.connection:
+            self._disconnect(decoding.node, broken(decoding.node, error), now)
 
     def _greet(self, node: NodeConnection, version: int = NEWEST_API_VERSIONS) -> None:
         node.state = State.HANDSHAKING
@@ -352,24 +415,32 @@ class NetworkClient(ClientCore):
 
     def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
         """The connection failed: close it, then tell everyone who waits for it, oldest request first."""
-        lost = len(node.in_flight)
+        lost = sum(not entry.frame.untouched for entry in node.in_flight)
+        seen_brokers = bool(self._metadata.snapshot.brokers)
+        error = advised(error, node, self._config.security_protocol, seen_brokers=seen_brokers)
         if isinstance(error, AuthenticationError):
             if node.established:
                 # It was good enough once. The next connection tells whether that is over.
                 error = NetworkError(f"the session with {node} could not be renewed: {error}")
             else:
                 node.refused(error)
-        harmless = not lost and node.state is State.READY and not isinstance(error, ProtocolError)
-        level = logging.INFO if harmless else logging.WARNING
-        if node.failures & (node.failures + 1):  # of failures in a row the 1st, 2nd, 4th, 8th ... are told
-            level = logging.DEBUG
-        log.log(level, "%s (%d requests in flight)", error, lost)
+        node.last_error = error
+        self._tell(node, error, lost, now)
         self._leave(node, now, self._reconnect)
-        node.error = error
         self._fail_in_flight(node, error)
         self._updater.connection_failed(error)
         if node.node_id >= 0:
             self._metadata.request_update()
+
+    def _tell(self, node: NodeConnection, error: KafkaError, lost: int, now: float) -> None:
+        text = f"{error} ({lost} requests in flight)" if lost else str(error)
+        if node.failures & (node.failures + 1):  # of failures in a row the 1st, 2nd, 4th, 8th ... are told
+            log.debug("%s", text)
+        elif not lost and node.state is State.READY and not isinstance(error, ProtocolError):
+            log.info("%s", text)
+        else:
+            self._failures.warn(text, now)
+            self.check_by(self._failures.due)
 
     def _leave(self, node: NodeConnection, now: float, backoff: ExponentialBackoff | None) -> None:
         if self.stats is not None and node.connection is not None and node.connection.connected:
@@ -411,6 +482,9 @@ class NetworkClient(ClientCore):
         if now >= self._updater.rebootstrap_due:
             self.rebootstrap(now, self._updater.rebootstrap_why)
         self.check_by(self._updater.rebootstrap_due)
+        if now >= self._failures.due:
+            self._failures.tell_rest()
+        self.check_by(self._failures.due)
 
     def _deadline(self, node: NodeConnection) -> float:
         """When the node needs a look at the latest."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kafkabuf.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
+from kafkabuf.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
 from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.resolve import Address, Lookup, Resolver
 
@@ -51,7 +51,7 @@ class NodeConnection:
         self.setup_deadline = 0.0
         self.established = False  # this connection has been READY
         self.authentication_error: AuthenticationError | None = None  # what the newest attempt failed with
-        self.error: KafkaError | None = None  # what ended the newest connection or attempt, until one succeeds
+        self.last_error: KafkaError | None = None  # what the newest attempt or connection ended with; None: it is READY
         self.reauthenticate_at = NEVER
         self.last_used = 0.0
         self.throttled_until = 0.0  # it asked to be left alone until then (KIP-219)
@@ -60,7 +60,7 @@ class NodeConnection:
 
     def __str__(self) -> str:
         kind = f"broker {self.node_id} at" if self.node_id >= 0 else "bootstrap server"
-        return f"{kind} {self.host}:{self.port}"
+        return f"{kind} {printable(self.host)}:{self.port}"
 
     def moved_to(self, host: str, port: int) -> None:
         """Metadata names another address; it counts from the next connection on."""
@@ -102,7 +102,7 @@ class NodeConnection:
     def ready(self) -> None:
         self.state = State.READY
         self.established = True
-        self.error = None
+        self.last_error = None
         self.failures = self.slow_setups = 0
         self._untried.clear()
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from pydantic import SecretStr
 
 from kafkabuf.clock import Clock
-from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError
+from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError, printable
 from kafkabuf.network.token_endpoint import TokenEndpoint
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: nothing that could end the header it is put in
@@ -196,6 +196,6 @@ def _expiry_in(token: str) -> float | None:
 
 def _status_in(challenge: bytes) -> str:
     try:
-        return str(json.loads(challenge)["status"])[:_LONGEST_STATUS]
+        return printable(str(json.loads(challenge)["status"]), _LONGEST_STATUS)
     except (KeyError, TypeError, ValueError):
         return "no reason given"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafkabuf.errors import ConfigError, KafkaError, NetworkError
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError, printable
 
 log = logging.getLogger("kafkabuf.network")
 
@@ -33,7 +33,7 @@ def resolve(host: str, port: int) -> list[Address]:
     """Every TCP address of `host`, in the resolver's order. Raises NetworkError. Blocks while DNS answers."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:  # UnicodeError is one; NUL makes another
         raise NetworkError(f"host name {host!r} cannot be resolved: {error}") from error
     return [Address(family, sockaddr) for family, _, _, _, sockaddr in found]
 
@@ -56,7 +56,7 @@ class Lookup:
             self._resolve()
         else:
             # A daemon: nothing can end getaddrinfo early, and the interpreter must not wait for it.
-            threading.Thread(target=self._run, name=f"kafkabuf-resolve-{host}", daemon=True).start()
+            threading.Thread(target=self._run, name=f"kafkabuf-resolve-{printable(host)}", daemon=True).start()
 
     def _run(self) -> None:
         self._resolve()

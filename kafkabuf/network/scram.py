@@ -9,7 +9,7 @@ import hmac
 import re
 import secrets
 
-from kafkabuf.errors import SaslAuthenticationError
+from kafkabuf.errors import SaslAuthenticationError, printable
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # Fewer make a password easy to guess from what was overheard; more are an attack on this client's time.
@@ -99,7 +99,7 @@ class ScramExchange:
         if match is None or self._signature is None or self._step != 3:
             raise self._refused("a final message that is not SCRAM's")
         if match[2] is not None:
-            raise SaslAuthenticationError(f"{self._credentials.name}: the broker refused the credentials: {match[2]}")
+            raise SaslAuthenticationError(f"{self._credentials.name}: the broker refused the credentials: {printable(match[2])}")
         if not hmac.compare_digest(self._decode(match[1]), self._signature):
             raise self._refused("a wrong signature: it does not know the password, so it is not the broker it claims")
 

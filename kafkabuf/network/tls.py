@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 
 from pydantic import SecretStr
 
-from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 SUITES_OF_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
@@ -76,24 +76,26 @@ def wrap(context: ssl.SSLContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryB
     return context.wrap_bio(incoming, outgoing, server_hostname=host.removesuffix("."))
 
 
-def explain(error: ssl.SSLError, peer: str, beginning: bool) -> KafkaError:
+def explain(error: Exception, peer: str, beginning: bool) -> KafkaError:
     """What a failure means for whoever waits. `beginning`: the peer has sent no application data yet."""
     text = f"TLS with {peer} failed: "
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return SslAuthenticationError(f"{text}{error.verify_message}; {_advice_on_certificate(error)}")
+    if isinstance(error, ssl.SSLCertVerificationError):  # its text quotes the name that metadata gave
+        return SslAuthenticationError(f"{text}{printable(error.verify_message)}; {_advice_on_certificate(error)}")
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return hung_up(peer)
+        return hung_up(peer, "the peer closed it")
+    if not isinstance(error, ssl.SSLError):
+        return NetworkError(f"{text}{type(error).__name__}: {error}")
     reason = error.reason or str(error)
     if not beginning:
         return NetworkError(f"{text}{reason}")
     return SslAuthenticationError(f"{text}{reason}; {_advice_on_handshake(reason)}")
 
 
-def hung_up(peer: str) -> NetworkError:
+def hung_up(peer: str, reason: str) -> NetworkError:
     """It may be restarting, so this may pass."""
     return NetworkError(
-        f"{peer} closed the connection during the TLS handshake; does this listener speak TLS, and does it want a "
-        "client certificate (ssl.keystore.location)?"
+        f"{peer} ended the connection during the TLS handshake ({reason}); does this listener speak TLS (see "
+        "security.protocol), and does it want a client certificate (ssl.keystore.location)?"
     )
 
 

@@ -1,0 +1,34 @@
+"""What a user is to look at when a connection ends before it was of any use."""
+
+from __future__ import annotations
+
+from kafkabuf.errors import KafkaError, NetworkError, ProtocolError
+from kafkabuf.network.connection_state import NodeConnection, State
+
+
+def advised(error: KafkaError, node: NodeConnection, security_protocol: str, *, seen_brokers: bool) -> KafkaError:
+    """The error with advice, where its text has none and where the connection got to tells what may be wrong."""
+    if not isinstance(error, NetworkError) or isinstance(error, ProtocolError) or "security.protocol" in str(error):
+        return error
+    advice = _advice(node, security_protocol, seen_brokers)
+    return NetworkError(f"{error}; {advice}") if advice else error
+
+
+def _advice(node: NodeConnection, security_protocol: str, seen_brokers: bool) -> str:
+    match node.state:
+        case State.CONNECTING | State.DISCONNECTED | State.RESOLVING if node.connection is None or not (
+            node.connection.reached
+        ):
+            if node.node_id < 0:
+                return "is a broker listening there? check bootstrap.servers"
+            return "the cluster names this address: can it be reached from here? check the broker's advertised.listeners"
+        case State.CONNECTING:
+            return f"it does not answer the TLS handshake: is security.protocol={security_protocol} right for this port?"
+        case State.HANDSHAKING:
+            return f"it never answered as a broker: is security.protocol={security_protocol} right for this port?"
+        case State.AUTHENTICATING if not node.established:
+            return "it may have refused us so: check sasl.mechanism, the credentials, and the broker's log"
+        case State.READY if not seen_brokers and "SASL" not in security_protocol:
+            return f"does this port want SASL? security.protocol is {security_protocol}"
+        case _:
+            return ""
