@@ -113,6 +113,37 @@ def test_slow_provider_holds_up_the_network() -> None:
         rigged.connect(0)
 
 
+def test_provider_that_hangs_is_asked_once_by_all_who_wait() -> None:
+    release = threading.Event()
+    asked: list[int] = []
+
+    def provider() -> str:
+        asked.append(1)
+        release.wait(PATIENCE)
+        return TOKEN
+
+    broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accepting})
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=provider, reconnect_backoff_max_ms=50) as (rigged, _):
+        for attempt in range(1, 6):
+            rigged.poll_until(lambda attempt=attempt: len(broker.handshakes) == attempt)
+            rigged.settle()
+            rigged.clock.advance(60)
+            rigged.settle()
+            rigged.clock.advance(1)
+        assert len(asked) == 1
+        error = rigged.client.last_error(-1)
+        assert "the token provider, or token endpoint, has not given a token yet" in str(error)
+        names = [thread.name for thread in threading.enumerate() if thread.name == "kafkabuf-sasl-oauth"]
+        assert len(names) == 1
+        source = rigged.client._authenticator._mechanism  # type: ignore[union-attr]
+        start = time.monotonic()
+        source.drop("another")  # type: ignore[attr-defined]
+        assert time.monotonic() - start < PATIENCE / 2, "the network waits for who gets a token"
+        release.set()
+        rigged.connect(0)
+        assert rigged.client.last_error(-1) is None or rigged.client.last_error(0) is None
+
+
 def test_token_is_kept_too_long_or_renewed_too_early() -> None:
     clock = ManualClock()
     asked: list[float] = []
@@ -163,6 +194,7 @@ class Endpoint:
 
     def __init__(self, context: ssl.SSLContext, answers: list[tuple[int, dict[str, str], bytes]]) -> None:
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.drips: threading.Event | None = None  # until it is set, a byte of the body comes now and then
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -175,7 +207,10 @@ class Endpoint:
                     self.send_header(name, value)
                 self.end_headers()
                 with contextlib.suppress(OSError):
-                    self.wfile.write(answer)
+                    for piece in [answer] if outer.drips is None else [answer[at : at + 1] for at in range(len(answer))]:
+                        self.wfile.write(piece)
+                        if outer.drips is not None:
+                            outer.drips.wait(0.02)
 
             def log_message(self, *arguments: object) -> None:
                 pass
@@ -205,7 +240,9 @@ GOOD: tuple[int, dict[str, str], bytes] = (200, {}, json.dumps({"access_token": 
 
 
 @contextlib.contextmanager
-def endpoint(ca: Authority, *answers: Any, trusted: Path | None = None) -> Iterator[tuple[Endpoint, OAuthBearer]]:
+def endpoint(
+    ca: Authority, *answers: Any, trusted: Path | None = None, read_timeout_ms: int = 10_000
+) -> Iterator[tuple[Endpoint, OAuthBearer]]:
     server = Endpoint(server_context(ca.issue("idp", "DNS:localhost")), list(answers))
     config = config_for(
         **OAUTH,
@@ -215,6 +252,7 @@ def endpoint(ca: Authority, *answers: Any, trusted: Path | None = None) -> Itera
         sasl_oauthbearer_scope="kafka write",
         sasl_login_retry_backoff_ms=1,
         sasl_login_retry_backoff_max_ms=50,
+        sasl_login_read_timeout_ms=read_timeout_ms,
     )
     options = {"ssl.truststore.location": str(trusted or ca.certificate)}
     try:
@@ -240,6 +278,17 @@ def test_passing_trouble_of_the_endpoint_is_final(ca: Authority) -> None:
         with pytest.raises(NetworkError, match="503"):
             source.token()
         assert len(server.requests) > 3
+
+
+def test_endpoint_that_drips_has_the_read_time_out_for_all_of_its_answer(ca: Authority) -> None:
+    with endpoint(ca, GOOD, read_timeout_ms=100) as (server, source):
+        server.drips = threading.Event()
+        monkey = source._provider.__self__  # type: ignore[attr-defined]
+        monkey._patience = 0.0  # one attempt
+        with pytest.raises(NetworkError, match=r"not whole within sasl\.login\.read\.timeout\.ms"):
+            source.token()
+        server.drips.set()
+        assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,8 @@ from kafkabuf.errors import (
     error_for_code,
     printable,
 )
-from kafkabuf.network.aside import Aside
 from kafkabuf.network.connection_state import NodeConnection, State
-from kafkabuf.network.sasl import Exchange, Mechanism
+from kafkabuf.network.sasl import Exchange, Mechanism, Step
 from kafkabuf.protocol import messages
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Dialogue:
     exchange: Exchange
     version: int  # of SaslAuthenticate
     last_used: float  # when the connection carried something else
-    step: Aside[bytes | None] | None = None  # the slow call under way
+    step: Step | None = None  # the slow one under way
     session: float = 0.0  # seconds that the broker will accept this authentication for; 0: without end
 
 
@@ -83,6 +82,11 @@ class Authenticator:
         self._network.check_by(deadline)
         entity = messages.build_request(messages.SASL_HANDSHAKE, HANDSHAKE_VERSION, mechanism=self._mechanism.name)
         self._network.submit(node, entity, partial(self._accepted, dialogue))
+
+    def waits_for(self, node: NodeConnection) -> str:
+        """Why an authentication with the node takes so long, if that is for something on this side."""
+        waits = any(one.node is node and one.connection is node.connection for one in self.waiting)
+        return self._mechanism.slow_step if waits else ""
 
     def take_steps(self) -> Iterator[tuple[NodeConnection, KafkaError]]:
         """Go on where a slow step has ended; the nodes with which that was not possible, and why."""
@@ -113,8 +117,7 @@ class Authenticator:
 
     def _respond(self, dialogue: Dialogue, challenge: bytes) -> None:
         if dialogue.exchange.slow:
-            call = partial(dialogue.exchange.respond, challenge)
-            dialogue.step = Aside(call, self._network.wakeup, f"kafkabuf-sasl-{printable(dialogue.node.host)}")
+            dialogue.step = dialogue.exchange.respond_aside(challenge, self._network.wakeup)
             self.waiting.append(dialogue)
         else:
             self._send(dialogue, dialogue.exchange.respond(challenge))

@@ -466,7 +466,9 @@ class NetworkClient(ClientCore):
         for node in self._nodes.values():
             if node.state in BEING_OPENED and now >= node.setup_deadline:
                 node.slow_setups += 1
-                self._disconnect(node, NetworkError(f"connection to {node} was not established in time"), now)
+                waits = "" if self._authenticator is None else self._authenticator.waits_for(node)
+                text = f"connection to {node} was not established in time" + (waits and f": {waits}")
+                self._disconnect(node, NetworkError(text), now)
             late = next((entry for entry in node.in_flight if now >= entry.deadline), None)
             if late is not None:
                 waited = round((now - late.sent_at) * 1000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +12,7 @@ from pydantic import SecretStr
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError, printable
+from kafkabuf.network.aside import Aside
 from kafkabuf.network.token_endpoint import TokenEndpoint
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: nothing that could end the header it is put in
@@ -93,31 +93,40 @@ class OAuthBearer:
     """Keeps a token until it is due for renewal, by the rules of sasl.login.refresh.*, and then gets the next one."""
 
     name = "OAUTHBEARER"
+    slow_step = "the token provider, or token endpoint, has not given a token yet"
 
     def __init__(self, provider: TokenProvider, config: OAuthConfig, clock: Clock, random: Callable[[], float]) -> None:
         self._provider = provider
         self._config = config
         self._clock = clock
         self._random = random
-        self._lock = threading.Lock()  # one connection asks for a token, the others wait for the same one
-        self._token: str | None = None
-        self._stale_at = 0.0
+        # A token and when it is stale, replaced whole: who needs one does not wait for who gets the next.
+        self._kept: tuple[str, float] | None = None
+        # Thread: Sender. The newest call of the provider. One that hangs is shared by all connections that come to need a
+        # token meanwhile, each of which gives up by its own time-out; a thread each would be without end.
+        self._attempt: Aside[str] | None = None
 
     def begin(self) -> OAuthExchange:
         return OAuthExchange(self)
 
     @property
     def fresh(self) -> bool:
-        return self._token is not None and self._clock.time_ms() / 1000 < self._stale_at
+        kept = self._kept
+        return kept is not None and self._clock.time_ms() / 1000 < kept[1]
+
+    def attempt(self, on_done: Callable[[], None]) -> Aside[str]:
+        """Thread: Sender. The token that is being fetched."""
+        if self._attempt is None or self._attempt.done:
+            self._attempt = Aside(self.token, on_done, "kafkabuf-sasl-oauth")
+        return self._attempt
 
     def token(self) -> str:
         """Any thread; may take as long as the provider does. Raises SaslAuthenticationError, KafkaError."""
-        with self._lock:
-            if self._token is None or not self.fresh:
-                token = _checked(self._provided())
-                self._stale_at = self._renewal(token)
-                self._token = token.value
-            return self._token
+        kept = self._kept
+        if kept is None or self._clock.time_ms() / 1000 >= kept[1]:
+            token = _checked(self._provided())
+            kept = self._kept = token.value, self._renewal(token)
+        return kept[0]
 
     def _provided(self) -> object:
         try:
@@ -130,9 +139,9 @@ class OAuthBearer:
 
     def drop(self, token: str) -> None:
         """The broker refused it: the next connection gets another."""
-        with self._lock:
-            if self._token == token:
-                self._token = None
+        kept = self._kept
+        if kept is not None and kept[0] == token:
+            self._kept = None
 
     def _renewal(self, token: Token) -> float:
         """When to renew, in seconds since the epoch (Kafka's ExpiringCredentialRefreshingLogin)."""
@@ -159,10 +168,16 @@ class OAuthExchange:
     def slow(self) -> bool:
         return not self._token and not self._bearer.fresh
 
+    def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> FirstMessage:
+        return FirstMessage(self, self._bearer.attempt(on_done))
+
+    def begin(self, token: str) -> bytes:
+        self._token = token
+        return f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+
     def respond(self, challenge: bytes) -> bytes | None:
         if not self._token:
-            self._token = self._bearer.token()
-            return f"n,,\x01auth=Bearer {self._token}\x01\x01".encode()
+            return self.begin(self._bearer.token())
         if not challenge:
             return None
         # A refusal comes as a challenge; the broker says so in its error code only after this answer (RFC 7628, 3.2.3).
@@ -171,6 +186,21 @@ class OAuthExchange:
             raise SaslAuthenticationError(f"OAUTHBEARER: the broker refused the token: {self._status}")
         self._status = _status_in(challenge)
         return b"\x01"
+
+
+class FirstMessage:
+    """What an exchange sends first, once the token for it has come."""
+
+    def __init__(self, exchange: OAuthExchange, attempt: Aside[str]) -> None:
+        self._exchange = exchange
+        self._attempt = attempt
+
+    @property
+    def done(self) -> bool:
+        return self._attempt.done
+
+    def result(self) -> bytes:
+        return self._exchange.begin(self._attempt.result())
 
 
 def _checked(found: Any) -> Token:

@@ -16,12 +16,24 @@ from kafkabuf.network.scram import HASHES, Scram
 MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER")
 
 
+class Step(Protocol):
+    """An answer on its way."""
+
+    @property
+    def done(self) -> bool: ...
+    def result(self) -> bytes | None:
+        """What to send. Raises KafkaError."""
+
+
 class Exchange(Protocol):
     """One authentication on one connection."""
 
     @property
     def slow(self) -> bool:
         """Whether the next `respond` may take long, and must not be called by the thread of the network."""
+
+    def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> Step:
+        """The next `respond`, where that is slow: in another thread, which calls `on_done` in the end."""
 
     def respond(self, challenge: bytes) -> bytes | None:
         """What to send after what the broker sent (first: nothing), None when done. Raises SaslAuthenticationError."""
@@ -32,6 +44,10 @@ class Mechanism(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def slow_step(self) -> str:
+        """What is said of a connection that runs out of time during a slow step."""
+
     def begin(self) -> Exchange: ...
 
 
@@ -79,6 +95,7 @@ class Plain:
     """User name and password as they are (RFC 4616): over TLS only, unless the network is trusted."""
 
     name = "PLAIN"
+    slow_step = ""
 
     def __init__(self, username: str, password: str) -> None:
         self.username = username
@@ -90,6 +107,9 @@ class Plain:
 
 class _PlainExchange:
     slow = False
+
+    def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> Step:
+        raise NotImplementedError("it is never slow")
 
     def __init__(self, message: bytes) -> None:
         self._message: bytes | None = message

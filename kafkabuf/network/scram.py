@@ -8,8 +8,11 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable
+from functools import partial
 
 from kafkabuf.errors import SaslAuthenticationError, printable
+from kafkabuf.network.aside import Aside
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # Fewer make a password easy to guess from what was overheard; more are an attack on this client's time.
@@ -23,6 +26,8 @@ _SERVER_FINAL = re.compile(r"(?:v=([A-Za-z0-9/+=]+)|e=([^,]*))(,.*)?")
 
 class Scram:
     """A user's credentials for one of the SCRAM mechanisms. The salted password is kept for the next connection."""
+
+    slow_step = "deriving the salted password takes long: the broker asks for many iterations"
 
     def __init__(self, name: str, username: str, password: str) -> None:
         self.name = name
@@ -56,6 +61,9 @@ class ScramExchange:
     @property
     def slow(self) -> bool:
         return self._step == 1
+
+    def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> Aside[bytes | None]:
+        return Aside(partial(self.respond, challenge), on_done, "kafkabuf-sasl-scram")
 
     def respond(self, challenge: bytes) -> bytes | None:
         """What to send next, None once the server has proved that it knows the password. SaslAuthenticationError."""

@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kafkabuf.errors import ConfigError, NetworkError, SaslAuthenticationError
+from kafkabuf.errors import ConfigError, NetworkError, SaslAuthenticationError, printable
 from kafkabuf.network import tls
 from kafkabuf.network.backoff import ExponentialBackoff
 
@@ -34,6 +34,23 @@ class EndpointConfig(Protocol):
     def sasl_login_retry_backoff_ms(self) -> int: ...
     @property
     def sasl_login_retry_backoff_max_ms(self) -> int: ...
+
+
+class _Hurried(ssl.SSLSocket):
+    """Reads until `deadline`, which goes for all that is read: an answer that drips must not outlive it."""
+
+    deadline: float | None = None  # of time.monotonic(); None: each read has the socket's own time-out
+
+    def recv_into(self, *args: Any, **more: Any) -> int:
+        try:
+            if self.deadline is not None:
+                left = self.deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                self.settimeout(left)
+            return super().recv_into(*args, **more)
+        except TimeoutError:
+            raise TimeoutError("the answer was not whole within sasl.login.read.timeout.ms") from None
 
 
 class TokenEndpoint:
@@ -75,6 +92,7 @@ class TokenEndpoint:
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         if trusted is not None:
             tls.trust(self._context, trusted, None)
+        self._context.sslsocket_class = _Hurried
         self._connect_timeout = _seconds(config.sasl_login_connect_timeout_ms)
         self._read_timeout = _seconds(config.sasl_login_read_timeout_ms)
         longest = config.sasl_login_retry_backoff_max_ms
@@ -106,7 +124,10 @@ class TokenEndpoint:
         )
         try:
             connection.connect()
-            connection.sock.settimeout(self._read_timeout)
+            sock = connection.sock
+            assert isinstance(sock, _Hurried)
+            sock.settimeout(self._read_timeout)
+            sock.deadline = time.monotonic() + self._read_timeout
             headers = {
                 "Authorization": self._authorization,
                 "Content-Type": "application/x-www-form-urlencoded",
@@ -118,7 +139,8 @@ class TokenEndpoint:
         except ssl.SSLCertVerificationError as error:
             raise self._refused(f"is not trusted: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
-            raise NetworkError(f"token endpoint {self._host}: {type(error).__name__}: {error}") from None
+            text = printable(f"{type(error).__name__}: {error}")
+            raise NetworkError(f"token endpoint {self._host}: {text}") from None
         finally:
             connection.close()
         return self._token_in(response.status, body)
