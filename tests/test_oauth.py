@@ -207,7 +207,9 @@ class Endpoint:
                     self.send_header(name, value)
                 self.end_headers()
                 with contextlib.suppress(OSError):
-                    for piece in [answer] if outer.drips is None else [answer[at : at + 1] for at in range(len(answer))]:
+                    for piece in (
+                        [answer] if outer.drips is None else [answer[at : at + 1] for at in range(len(answer))]
+                    ):
                         self.wfile.write(piece)
                         if outer.drips is not None:
                             outer.drips.wait(0.02)

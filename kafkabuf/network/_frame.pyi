@@ -9,7 +9,7 @@ class Frame:
     """Report the connection from `Poller.poll` when the last byte has gone out (for acks=0)."""
 
     correlation_id: int
-    """What the answer must bear; without `notify` a connection starts no frame in place of one that has got no answer."""
+    """What the answer must bear: no other frame that comes makes room for the next one that waits to be started."""
 
     largest_answer: int
     """Bytes that the answer may have; a longer one fails the connection."""

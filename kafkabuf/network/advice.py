@@ -21,9 +21,13 @@ def _advice(node: NodeConnection, security_protocol: str, seen_brokers: bool) ->
         ):
             if node.node_id < 0:
                 return "is a broker listening there? check bootstrap.servers"
-            return "the cluster names this address: can it be reached from here? check the broker's advertised.listeners"
+            return (
+                "the cluster names this address: can it be reached from here? check the broker's advertised.listeners"
+            )
         case State.CONNECTING:
-            return f"it does not answer the TLS handshake: is security.protocol={security_protocol} right for this port?"
+            return (
+                f"it does not answer the TLS handshake: is security.protocol={security_protocol} right for this port?"
+            )
         case State.HANDSHAKING:
             return f"it never answered as a broker: is security.protocol={security_protocol} right for this port?"
         case State.AUTHENTICATING if not node.established:

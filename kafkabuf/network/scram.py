@@ -107,7 +107,9 @@ class ScramExchange:
         if match is None or self._signature is None or self._step != 3:
             raise self._refused("a final message that is not SCRAM's")
         if match[2] is not None:
-            raise SaslAuthenticationError(f"{self._credentials.name}: the broker refused the credentials: {printable(match[2])}")
+            raise SaslAuthenticationError(
+                f"{self._credentials.name}: the broker refused the credentials: {printable(match[2])}"
+            )
         if not hmac.compare_digest(self._decode(match[1]), self._signature):
             raise self._refused("a wrong signature: it does not know the password, so it is not the broker it claims")
 
