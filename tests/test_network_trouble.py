@@ -124,7 +124,7 @@ def test_partial_answer_costs_no_more_memory_than_it_may_have() -> None:
 
 @contextlib.contextmanager
 def long_metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Rig, FakeBroker, threading.Event, list[str]]]:
-    """A client that has asked for a topic of 10,000 partitions; decoding its answer waits for the event."""
+    """A client that has asked for a topic of 12,000 partitions; decoding its answer waits for the event."""
     go = threading.Event()
     names: list[str] = []
     decode = messages.decode_response
@@ -139,7 +139,7 @@ def long_metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Rig, FakeBr
     with brokers() as (broker,), rig(broker) as rigged:
         rigged.connect(0)
         assert broker.cluster is not None
-        broker.cluster["topics"] = [topic_of("long", [0] * 10_000)]
+        broker.cluster["topics"] = [topic_of("long", [0] * 12_000)]
         rigged.metadata.add_topic("long")
         try:
             rigged.poll_until(lambda: names)
@@ -158,7 +158,7 @@ def test_long_metadata_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "long" not in rigged.metadata.snapshot.topics
         go.set()
         rigged.poll_until(lambda: "long" in rigged.metadata.snapshot.topics)
-        assert len(rigged.metadata.snapshot.topics["long"].partitions) == 10_000
+        assert len(rigged.metadata.snapshot.topics["long"].partitions) == 12_000
 
 
 def test_client_closes_while_long_metadata_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +381,7 @@ def hangs_up(*, abrupt: bool) -> Iterator[tuple[str, int]]:
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = listener.accept()
-                sock.recv(1 if abrupt else 10_000)
+                sock.recv(1 if abrupt else 12_000)
                 if abrupt:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 sock.close()

@@ -15,21 +15,16 @@ def advised(error: KafkaError, node: NodeConnection, security_protocol: str, *, 
 
 
 def _advice(node: NodeConnection, security_protocol: str, seen_brokers: bool) -> str:
+    right_protocol = f"is security.protocol={security_protocol} right for this port?"
+    if node.connection is None or not node.connection.reached:
+        if node.node_id < 0:
+            return "is a broker listening there? check bootstrap.servers"
+        return "can this address be reached from here? the cluster names it: check the broker's advertised.listeners"
     match node.state:
-        case State.CONNECTING | State.DISCONNECTED | State.RESOLVING if node.connection is None or not (
-            node.connection.reached
-        ):
-            if node.node_id < 0:
-                return "is a broker listening there? check bootstrap.servers"
-            return (
-                "the cluster names this address: can it be reached from here? check the broker's advertised.listeners"
-            )
         case State.CONNECTING:
-            return (
-                f"it does not answer the TLS handshake: is security.protocol={security_protocol} right for this port?"
-            )
+            return f"it does not answer the TLS handshake: {right_protocol}"
         case State.HANDSHAKING:
-            return f"it never answered as a broker: is security.protocol={security_protocol} right for this port?"
+            return f"it never answered as a broker: {right_protocol}"
         case State.AUTHENTICATING if not node.established:
             return "it may have refused us so: check sasl.mechanism, the credentials, and the broker's log"
         case State.READY if not seen_brokers and "SASL" not in security_protocol:

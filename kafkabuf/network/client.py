@@ -351,7 +351,7 @@ class NetworkClient(ClientCore):
         self._decoding.append(Decoding(node, node.connection, entry, frame, step))
 
     def _take_decoded(self, now: float) -> None:
-        """Go on with long answers, decoded by now. One that makes no sense fails its connection, if that is still there."""
+        """Go on with long answers, decoded by now. One without sense fails its connection, if that is still there."""
         for decoding in [one for one in self._decoding if one.step.done]:
             self._decoding.remove(decoding)
             node, entry = decoding.node, decoding.entry
@@ -448,9 +448,9 @@ class NetworkClient(ClientCore):
         node.disconnected(now, backoff)
 
     def _fail_in_flight(self, node: NodeConnection, error: KafkaError) -> None:
-        # The connection is closed and its frames dropped: only now may the requests complete. Those of which no byte was
-        # written come last and backwards, so that their batches give their numbers back in the reverse of the order in
-        # which they got them.
+        # The connection is closed and its frames dropped: only now may the requests complete. Those of which no byte
+        # was written come last and backwards, so that their batches give their numbers back in the reverse of the order
+        # in which they got them.
         entries = list(node.take_in_flight())
         for entry in entries:
             if not entry.frame.untouched:

@@ -102,8 +102,8 @@ class OAuthBearer:
         self._random = random
         # A token and when it is stale, replaced whole: who needs one does not wait for who gets the next.
         self._kept: tuple[str, float] | None = None
-        # Thread: Sender. The newest call of the provider. One that hangs is shared by all connections that come to need a
-        # token meanwhile, each of which gives up by its own time-out; a thread each would be without end.
+        # Thread: Sender. The newest call of the provider. One that hangs is shared by all connections that come to need
+        # a token meanwhile, each of which gives up by its own time-out; a thread each would be without end.
         self._attempt: Aside[str] | None = None
 
     def begin(self) -> OAuthExchange:
