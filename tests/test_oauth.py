@@ -228,6 +228,7 @@ class Endpoint:
                 with contextlib.suppress(OSError):
                     for byte in answer if outer.drips is not None else b"":
                         self.wfile.write(bytes([byte]))
+                        assert outer.drips is not None
                         outer.drips.wait(0.02)
                     if outer.drips is None:
                         self.wfile.write(answer)

@@ -174,7 +174,7 @@ cdef struct Wire:
     Py_ssize_t length       # of these, how many there are
     Py_ssize_t room         # and how many fit
     Py_ssize_t counted      # and how many of them are whole frames
-    Py_ssize_t need         # bytes until the frame behind these is complete too; while its length is unknown, until it is
+    Py_ssize_t need         # bytes until the frame behind these is complete too, or its length is
     Py_ssize_t max_frame    # a longer frame that nobody asked for fails the connection
     int news                # bits of NEWS_*, zero when not in the chain of news
     int error               # errno, or a negative ERROR_*; zero while healthy
@@ -225,8 +225,8 @@ cdef inline Answer* next_answer(Wire* wire) noexcept nogil:
 cdef inline bint count_responses(Wire* wire) noexcept nogil:
     """Count the whole frames received; whether there is one more, or what cannot become one.
 
-    The answer that is due allows another request, unless it tells of trouble. A frame that answers nothing, for it comes
-    twice or was never asked for, allows none: it and all behind it are for the owner to see.
+    The answer that is due allows another request, unless it tells of trouble. A frame that answers nothing, for it
+    comes twice or was never asked for, allows none: it and all behind it are for the owner to see.
     """
     cdef int size
     cdef unsigned char* response
