@@ -37,6 +37,7 @@ class Client(Protocol):
     def takes_ahead(self, node_id: int) -> bool: ...
     def connection_delay(self, node_id: int) -> float: ...
     def unreachable(self, node_id: int) -> KafkaError | None: ...
+    def last_error(self, node_id: int) -> KafkaError | None: ...
     def api_version(self, node_id: int, api_key: int, supported: range) -> int: ...
     def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None: ...
     def wakeup(self) -> None: ...
@@ -48,14 +49,15 @@ class Place:
 
     That is stale once another broker has taken over, or the one it names is gone. Who says so: its own answer
     (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE); a request to it that gets no answer; a partition's leader that got
-    none either (`TransactionManager.doubt_coordinator`); and, when no request can even be sent, the connection that
-    ended or could not be made (`RequestQueue._unreachable`). Each time another broker is asked, which may not have
+    none either (`TransactionManager.doubt_coordinator`); and the connection that ended or could not be made, be it
+    while a request waits for it or before (`RequestQueue._unreachable`). Each time another broker is asked, which may not have
     heard of it and name the same node again. So that is repeated, the retry back-off between, until the node that is
     named takes a request.
     """
 
     node_id: int | None = None
     informant: int | None = None  # the broker that was asked last, since a coordinator has last answered well
+    past_error: KafkaError | None = None  # what the node's connection had last failed with when the node was named
     in_vain: bool = False  # the node that was named last took no request
     not_before: float = 0.0  # no broker is asked earlier
 
@@ -131,7 +133,8 @@ class RequestQueue:
         self.push(request)
 
     def found_coordinator(self, kind: Coordinator, node_id: int) -> None:
-        self._places[kind].node_id = node_id
+        place = self._places[kind]
+        place.node_id, place.past_error = node_id, self._client.last_error(node_id)
 
     def _unreachable(self, kind: Coordinator, error: KafkaError) -> None:
         """The node that was named takes no request: look for another, at once the first time."""
@@ -175,6 +178,9 @@ class RequestQueue:
         node_id = self._any_broker(request) if isinstance(request, FindCoordinator) else self.coordinator(request)
         if node_id is None:
             return self._backoff.delay(0)
+        if request.coordinator is not None and (error := self._failed_since_named(request.coordinator)) is not None:
+            self._unreachable(request.coordinator, error)
+            return 0.0
         if not self._client.ready(node_id) and not self._client.takes_ahead(node_id):
             return self._wait_for(node_id, request.coordinator)
         allowed = range(request.versions.start, min(request.versions.stop, request.newest_version() + 1))
@@ -201,6 +207,13 @@ class RequestQueue:
         elif (error := self._client.nobody()) is not None:
             self.note_trouble(error)
         return node_id
+
+    def _failed_since_named(self, kind: Coordinator) -> KafkaError | None:
+        """What has ended the connection, or an attempt at one, since the node was named: it may be gone for good."""
+        place = self._places[kind]
+        assert place.node_id is not None
+        error = self._client.last_error(place.node_id)
+        return None if error is place.past_error else error
 
     def _wait_for(self, node_id: int, kind: Coordinator | None) -> float:
         """Seconds until a node that takes no request now may take one. One that may never again is looked up."""

@@ -216,6 +216,9 @@ class FakeClient:
     def connection_delay(self, node_id: int) -> float:
         return self.delay
 
+    def last_error(self, node_id: int) -> KafkaError | None:
+        return self.errors.get(node_id)
+
     def unreachable(self, node_id: int) -> KafkaError | None:
         return self.errors.get(node_id)
 

@@ -175,8 +175,8 @@ class NetworkClient(ClientCore):
 
         Raises AuthenticationError where every broker known refuses us.
         """
-        nodes = self.known_nodes() or self._bootstrap
-        failed = [node.last_error for node in sorted(nodes, key=lambda node: -node.not_before) if node.last_error is not None]
+        nodes = sorted(self.known_nodes() or self._bootstrap, key=lambda node: -node.not_before)
+        failed = [node.last_error for node in nodes if node.last_error is not None]
         passing = [error for error in failed if not isinstance(error, AuthenticationError)]
         if failed and not passing and len(failed) == len(nodes):
             raise failed[0]
