@@ -190,6 +190,7 @@ class FakeClient:
     unready: set[int] = field(default_factory=set)
     delay: float = NEVER
     errors: dict[int, KafkaError] = field(default_factory=dict)  # by node, why it cannot be connected to
+    failed: dict[int, KafkaError] = field(default_factory=dict)  # by node that is being connected to, what failed before
     id_node: int | None = 1  # who is asked for a producer id
     id_versions: tuple[int, int] = (0, 5)
     connects: int = 0  # how often somebody wanted any broker to be connected to
@@ -217,7 +218,7 @@ class FakeClient:
         return self.delay
 
     def last_error(self, node_id: int) -> KafkaError | None:
-        return self.errors.get(node_id)
+        return self.failed.get(node_id) or self.errors.get(node_id)
 
     def unreachable(self, node_id: int) -> KafkaError | None:
         return self.errors.get(node_id)

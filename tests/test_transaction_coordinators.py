@@ -75,6 +75,19 @@ def test_coordinator_that_cannot_be_connected_to_is_looked_up_again(call: Call, 
     rig.assert_usable()
 
 
+@both
+def test_coordinator_whose_connection_failed_while_nothing_waited_for_it_is_looked_up_again(v2: bool) -> None:
+    """Another attempt, for a partition that the node leads, may be under way, and take as long as the first."""
+    rig = ready_for(COMMIT, v2=v2)
+    rig.cluster.unready.add(COORDINATOR)
+    rig.cluster.failed[COORDINATOR] = LOST
+    rig.cluster.coordinators = [OTHER]
+    started = rig.clock.monotonic()
+    rig.manager.commit()
+    assert rig.cluster.asked[-1].node_id == OTHER
+    assert rig.clock.monotonic() - started < 0.5
+
+
 @every_call
 def test_brokers_that_name_the_dead_node_again_are_asked_once_in_a_back_off_until_they_name_another(call: Call) -> None:
     rig = ready_for(call)
