@@ -19,10 +19,11 @@ cdef class PartitionQueue:
     cdef readonly object batches        # deque of Batch, oldest first, not yet handed to the Sender
     cdef readonly int64_t filled        # bytes of all batches so far that take no further record
     # ---- thread: Sender
-    cdef readonly int32_t leader        # node id, or -1 where unknown
+    cdef readonly int32_t leader        # node id, or -1 where unknown: metadata has forgotten the topic, or knows none
     cdef readonly int32_t leader_epoch  # -1 where unknown
     cdef public int32_t in_flight       # requests that carry a batch of this partition
-    cdef public bint proven             # the leader has taken a batch, and refused none since
+    cdef public bint proven             # the leader has taken a batch, and refused none since, and has had some lately
+    cdef double drained_at              # Clock.monotonic() of the last drain; infinite: none yet
     cdef public bint muted              # nothing more is sent until those in flight are answered
     # ---- thread: Sender; idempotence (_sequences.pyx)
     cdef readonly int64_t producer_id   # under which the partition's batches are numbered; -1: none yet
@@ -34,12 +35,18 @@ cdef class PartitionQueue:
     cdef readonly bint unresolved       # numbers were lost: nothing new goes before it is known whether they were taken
 
     cdef int seal(self) except -1
+    cpdef int follow(self, int leader, int leader_epoch=*) except -1
+    cdef int begin_again(self) except -1
 
 
 cdef class TopicQueues:
     cdef readonly str name
-    cdef readonly list queues           # PartitionQueue by partition number
-    cdef int32_t partitions             # len(queues)
+    cdef readonly object topic_id       # UUID, or None where the brokers are too old to tell
+    # PartitionQueue by partition number. It loses none, so that whoever knows an older count may index it: a topic that
+    # was deleted and made again with fewer partitions keeps the queues of those that are gone, without leaders, behind
+    # the others. What comes into them the Sender fails.
+    cdef readonly list queues
+    cdef readonly int32_t partitions    # how many there are now
     cdef PartitionQueue sticky          # where records without key and partition go until it was given batch_size bytes
     cdef int64_t sticky_from            # its `filled` when it became so
     cdef uint64_t random                # xorshift state

@@ -1,6 +1,7 @@
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import final
+from uuid import UUID
 
 from kafkabuf._batch import Batch
 from kafkabuf._pool import BufferPool
@@ -31,12 +32,14 @@ class PartitionQueue:
     def head(self) -> Batch | None: ...
     @property
     def claimed(self) -> bool: ...
-    def follow(self, leader: int, leader_epoch: int = -1) -> None: ...
+    def follow(self, leader: int, leader_epoch: int = -1) -> int: ...
 
 @final
 class TopicQueues:
     name: str
+    topic_id: UUID | None
     queues: list[PartitionQueue]
+    partitions: int
     def __new__(
         cls,
         name: str,
@@ -47,6 +50,8 @@ class TopicQueues:
         slow_nodes: set[int] | None = ...,
     ) -> TopicQueues: ...
     def grow(self, partitions: int) -> None: ...
+    def follow(self, leaders: list[int], epochs: list[int], topic_id: UUID | None = None) -> None: ...
+    def forget_leaders(self) -> None: ...
     @property
     def sticky_partition(self) -> int: ...
 

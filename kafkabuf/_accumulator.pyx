@@ -2,6 +2,7 @@
 """Opening, sealing and compressing of batches, and their places in the queues."""
 
 cimport cython
+from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
 from collections import OrderedDict, deque
@@ -26,13 +27,31 @@ cdef class PartitionQueue:
         self.in_sequence = []
         self.leader = self.leader_epoch = self.producer_id = self.producer_epoch = self.last_acked = -1
         self.last_acked_offset = -1
+        self.drained_at = INFINITY
 
-    def follow(self, int leader, int leader_epoch=-1):
-        """The partition's leader is now this node, which has yet to prove that it knows so. Epoch -1: unknown."""
-        self.leader_epoch = leader_epoch
-        if leader != self.leader:
-            self.leader = leader
+    cpdef int follow(self, int leader, int leader_epoch=-1) except -1:
+        """The partition's leader is this node, elected in this epoch, -1: unknown. A new one has yet to prove itself.
+
+        So has the same node that was elected anew: it may have followed another meanwhile, or lost the end of its log.
+        """
+        if leader != self.leader or (leader_epoch != self.leader_epoch >= 0):
             self.proven = False
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        return 0
+
+    cdef int begin_again(self) except -1:
+        """The topic was deleted and made again: what is known of offsets and leaders was of another log.
+
+        Numbers go on: a log that knows nothing of the producer takes whatever comes first, and one batch comes first.
+        """
+        cdef Batch batch
+        self.proven = False
+        self.leader_epoch = -1
+        self.last_acked_offset = -1
+        for batch in self.batches:
+            batch.leader_epoch = -1
+        return 0
 
     cdef int seal(self) except -1:
         """The open batch takes no further record."""
@@ -75,16 +94,48 @@ cdef class TopicQueues:
         self.grow(partitions)
 
     def grow(self, int partitions):
-        """Topics only ever gain partitions; the queues of those there are stay."""
+        """There are so many partitions at least; the queues of those there are stay."""
         cdef PartitionQueue queue
         while len(self.queues) < partitions:
             # Making a queue may run the collector, and that another thread that grows the topic.
             queue = PartitionQueue(self.name, len(self.queues))
             if queue.partition == len(self.queues):
                 self.queues.append(queue)
-        self.partitions = len(self.queues)
+        self.partitions = max(self.partitions, partitions)
         if self.sticky is None and self.partitions:
             self.next_sticky()
+
+    def follow(self, list leaders not None, list epochs not None, topic_id=None):
+        """What metadata says now: each partition's leader and its epoch, -1 where unknown. Thread: Sender.
+
+        Another id, or fewer partitions, mean that the topic was deleted and made again.
+        """
+        cdef Py_ssize_t number, count = len(leaders)
+        cdef bint other_id = topic_id is not None and self.topic_id is not None and topic_id != self.topic_id
+        cdef bint made_again = other_id or count < self.partitions
+        if count == 0:
+            raise ValueError(f"topic {self.name!r} has a partition at least")
+        if topic_id is not None:
+            self.topic_id = topic_id
+        self.grow(count)
+        # No Python runs from here until the sticky partition is one of those there are.
+        for number in range(len(self.queues)):
+            if made_again:
+                (<PartitionQueue>self.queues[number]).begin_again()
+            if number < count:
+                (<PartitionQueue>self.queues[number]).follow(leaders[number], epochs[number])
+            else:
+                (<PartitionQueue>self.queues[number]).follow(-1)
+        self.partitions = count
+        if self.sticky.partition >= count:
+            self.sticky = <PartitionQueue>self.queues[0]
+            self.next_sticky()
+
+    def forget_leaders(self):
+        """Metadata has forgotten the topic, which nobody has used for long: it is asked for before more is sent."""
+        cdef PartitionQueue queue
+        for queue in self.queues:
+            queue.follow(-1)
 
     @property
     def sticky_partition(self):
@@ -121,12 +172,12 @@ cdef class TopicQueues:
         return 0
 
     cdef list able(self):
-        """Those with a leader that takes requests; or with any leader; or all, where none has one."""
+        """Those with a leader that takes requests; or with any leader; or all there are, where none has one."""
         cdef list led = [queue for queue in self.queues if (<PartitionQueue>queue).leader >= 0]
         if self.adaptive and self.slow_nodes:
             quick = [queue for queue in led if (<PartitionQueue>queue).leader not in self.slow_nodes]
-            return quick or led or self.queues
-        return led or self.queues
+            return quick or led or self.queues[:self.partitions]
+        return led or self.queues[:self.partitions]
 
     cdef uint64_t weight(self, PartitionQueue queue, Py_ssize_t longest) except 0:
         return <uint64_t>(longest + 1 - len(queue.batches)) if self.adaptive else 1

@@ -9,6 +9,10 @@ from kafkabuf._batch cimport Batch
 from kafkabuf._records cimport finish
 from kafkabuf._sequences cimport SequenceCore
 
+# Seconds. A partition that rests may be deleted and made again before metadata tells, and its new leader knows nothing of
+# our numbers. So who has had nothing for so long gets one batch to begin with, which costs the others one round trip.
+cdef double PROOF_LASTS = 1.0
+
 
 @cython.final
 cdef class Ready:
@@ -40,11 +44,12 @@ cdef class DrainCore(AccumulatorCore):
         cdef bint exhausted = self.pool.exhausted()
         cdef double wait
         for queue in list(self.active):  # a copy: send() adds to it while this loop runs
+            if queue.leader < 0:
+                answer.leaderless_topics.add(queue.topic)
+                continue
             wait = self.time_until_sendable(queue, now, exhausted)
             if wait > 0:
                 answer.next_check = min(answer.next_check, wait)
-            elif queue.leader < 0:
-                answer.leaderless_topics.add(queue.topic)
             elif queue.leader in answer.queues_by_node:
                 (<list>answer.queues_by_node[queue.leader]).append(queue)
             else:
@@ -87,6 +92,9 @@ cdef class DrainCore(AccumulatorCore):
             batch = self.drain_one(queue)
             if batch is None:  # claimed since it was asked after
                 continue
+            if queue.in_flight == 0 and now - queue.drained_at > PROOF_LASTS:
+                queue.proven = False
+            queue.drained_at = now
             size += <int64_t>batch.builder.position
             batches.append(batch)
         return batches

@@ -115,6 +115,15 @@ cdef class SequenceCore:
         return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
                 and is_later(batch.base_sequence, queue.last_acked))
 
+    def was_overtaken(self, PartitionQueue queue not None, Batch batch not None):
+        """Whether the first of the partition's batches without an outcome has a number that the broker is past.
+
+        Who took the ones behind it takes it no more: it began with them, without having known the producer, while this
+        one was refused or lost on its way.
+        """
+        return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
+                and not is_later(batch.base_sequence, queue.last_acked))
+
     def no_gap(self, PartitionQueue queue not None):
         """Whether the last batch that was acknowledged is the last that got numbers."""
         return queue.next_sequence == sequence_after(queue.last_acked, 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
+from uuid import UUID
 
 from kafkabuf._accumulator import TopicQueues
 from kafkabuf._batch import Batch
@@ -52,22 +53,20 @@ class RecordAccumulator(DrainCore):
 
     # ---- thread: any -------------------------------------------------------------------------------------------------
 
-    def topic_queues(self, name: str, leaders: Sequence[int], epochs: Iterable[int] = ()) -> TopicQueues:
-        """The queues of a topic, made or grown to fit; `leaders` are node ids by partition, -1 where unknown.
+    def made_topic(
+        self, name: str, leaders: Sequence[int], epochs: Iterable[int] = (), topic_id: UUID | None = None
+    ) -> TopicQueues:
+        """The queues of a topic, made if there are none yet; `leaders` are node ids by partition, -1 where unknown.
 
         `epochs` are theirs, -1 where unknown.
         """
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics.setdefault(name, self._new_topic(name, len(leaders)))
-        topic.grow(len(leaders))
-        for queue, leader, epoch in zip(topic.queues, leaders, chain(epochs, repeat(-1)), strict=False):
-            queue.follow(leader, epoch)
+            seed = backoff.generator.getrandbits(64)
+            topic = TopicQueues(name, len(leaders), seed, self.batch_size, self._adaptive, self.slow_nodes)
+            topic.follow(*_by_partition(leaders, epochs), topic_id)
+            topic = self.topics.setdefault(name, topic)
         return topic
-
-    def _new_topic(self, name: str, partitions: int) -> TopicQueues:
-        seed = backoff.generator.getrandbits(64)
-        return TopicQueues(name, partitions, seed, self.batch_size, self._adaptive, self.slow_nodes)
 
     def flush(self, timeout: float | None) -> None:
         """Send what is buffered without lingering and wait for every outcome. Raises TimeoutError."""
@@ -84,6 +83,14 @@ class RecordAccumulator(DrainCore):
             self.flushes.discard(token)
 
     # ---- thread: Sender ----------------------------------------------------------------------------------------------
+
+    def topic_queues(
+        self, name: str, leaders: Sequence[int], epochs: Iterable[int] = (), topic_id: UUID | None = None
+    ) -> TopicQueues:
+        """As `made_topic`, and queues that are there already follow what is new."""
+        topic = self.made_topic(name, leaders, epochs, topic_id)
+        topic.follow(*_by_partition(leaders, epochs), topic_id)
+        return topic
 
     def requeue(self, batch: Batch, now: float, *, soon: bool = False) -> None:
         """A batch that failed in a way that may pass: back to its place, to be sent after an exponential back-off.
@@ -129,6 +136,10 @@ class RecordAccumulator(DrainCore):
             if part.fail(error):
                 failed.append(part)
         return failed
+
+
+def _by_partition(leaders: Sequence[int], epochs: Iterable[int]) -> tuple[list[int], list[int]]:
+    return list(leaders), list(islice(chain(epochs, repeat(-1)), len(leaders)))
 
 
 def _producer_state(config: ProducerConfig) -> ProducerState | None:

@@ -20,6 +20,10 @@ NO_LEADER = -1
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 TOPIC_RULE = "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are, but for '.' and '..'"
 UNKNOWN_EPOCH = -1
+# So many answers in a row that seem older than what is known are believed: with their back-offs they take seconds, in
+# which a broker that lags behind catches up.
+BELIEVED_AFTER = 10
+MOST_PAST_IDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,17 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic. `partitions[p].partition == p` always; empty while `error` says why nothing is known."""
+    """One topic. `partitions[p].partition == p` always; empty while `error` says why nothing is known.
+
+    `topic_id` is another one after the topic was deleted and made again; None where brokers are too old to tell.
+    """
 
     name: str
     topic_id: UUID | None
     error: KafkaError | None
     partitions: tuple[PartitionInfo, ...]
+    past_ids: tuple[UUID, ...] = field(default=(), compare=False, repr=False)  # the newest first
+    doubted: int = field(default=0, compare=False, repr=False)  # answers in a row that seemed older than this
 
     @property
     def leaders(self) -> list[int]:
@@ -97,26 +106,43 @@ class Cluster:
 
 
 def topic_info(topic: Any, known: TopicInfo | None) -> TopicInfo:
-    """The new picture of one topic, in which no leader epoch is older than in the known one."""
-    topic_id: UUID | None = getattr(topic, "topic_id", None)
+    """The new picture of one topic: what the answer says of it, unless that seems older than what is known."""
+    known = known or TopicInfo(topic.name, None, None, ())
     if topic.error_code:
         error = error_for_code(int(topic.error_code))
         error = type(error)(f"topic {topic.name!r}: {error}")
-        if known is None or type(known.error) is not type(error):
+        if type(known.error) is not type(error):
             log.log(logging.INFO if error.retriable else logging.WARNING, "metadata: %s", error)
         # A broker that has just started knows less than we do; one that says there is no such topic is believed.
-        keep = known is not None and error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
-        return TopicInfo(topic.name, topic_id, error, known.partitions if known is not None and keep else ())
-    same = known is not None and known.topic_id == topic_id
-    old = {p.partition: p for p in known.partitions} if known is not None and same else {}
-    partitions = tuple(
-        _newer(old.get(p.partition_index), _partition_info(p))
-        for p in sorted(topic.partitions, key=lambda p: int(p.partition_index))
-    )
+        keep = error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
+        return replace(known, error=error, partitions=known.partitions if keep else ())
+    partitions = tuple(_partition_info(p) for p in sorted(topic.partitions, key=lambda p: int(p.partition_index)))
     if not partitions or any(index != p.partition for index, p in enumerate(partitions)):
         text = f"topic {topic.name!r}: the broker does not know all of its partitions yet"
-        return TopicInfo(topic.name, topic_id, LeaderNotAvailableError(text), known.partitions if known else ())
-    return TopicInfo(topic.name, topic_id, None, partitions)
+        return replace(known, error=LeaderNotAvailableError(text))
+    topic_id: UUID | None = getattr(topic, "topic_id", None)
+    told = topic_id if topic_id is not None and topic_id.int else None
+    return _successor(known, TopicInfo(topic.name, told, None, partitions))
+
+
+def _successor(known: TopicInfo, found: TopicInfo) -> TopicInfo:
+    """What is known after `found` was, which may come from a broker that lags behind and has yet to hear of changes.
+
+    A topic that is made again gets an id that none had before, and begins with the first leader epochs. So an id that
+    was replaced, or with the id of now an older epoch or fewer partitions, is old news: what is known stays, and is
+    asked for again soon. Brokers without ids say the same of a topic that was made again. Therefore, and because what
+    is known may be what is wrong, an answer that keeps coming is believed in the end; only partitions of a topic that
+    has kept its id never go.
+    """
+    topic_id = found.topic_id or known.topic_id
+    past_ids = tuple(past for past in (known.topic_id, *known.past_ids) if past is not None and past != topic_id)
+    made_again = known.topic_id is not None and known.topic_id != topic_id
+    newest = known.partitions if made_again else _newest(known.partitions, found.partitions)
+    old_news = topic_id in known.past_ids if made_again else newest != found.partitions
+    if old_news and known.doubted + 1 < BELIEVED_AFTER:
+        return replace(known, error=None, partitions=newest, doubted=known.doubted + 1)
+    kept = () if made_again or found.topic_id is None else newest[len(found.partitions) :]
+    return replace(found, topic_id=topic_id, partitions=found.partitions + kept, past_ids=past_ids[:MOST_PAST_IDS])
 
 
 def _partition_info(partition: Any) -> PartitionInfo:
@@ -124,10 +150,11 @@ def _partition_info(partition: Any) -> PartitionInfo:
     return PartitionInfo(int(partition.partition_index), int(partition.leader_id), int(epoch))
 
 
-def _newer(known: PartitionInfo | None, found: PartitionInfo) -> PartitionInfo:
+def _newest(known: tuple[PartitionInfo, ...], found: tuple[PartitionInfo, ...]) -> tuple[PartitionInfo, ...]:
     # A broker that lags behind may still name a leader that was voted out; going back to it would only fail.
-    stale = known is not None and UNKNOWN_EPOCH != found.leader_epoch < known.leader_epoch
-    return known if stale and known is not None else found
+    both = zip(known, found, strict=False)
+    newer = [old if UNKNOWN_EPOCH != new.leader_epoch < old.leader_epoch else new for old, new in both]
+    return (*newer, *known[len(newer) :], *found[len(newer) :])
 
 
 def is_legal_topic(name: object) -> bool:

@@ -74,10 +74,11 @@ class ProducerState(SequenceCore):
             return error.retriable
         # A batch behind the first was refused because of one before it, and waits for its turn. A broker that has
         # forgotten the producer knows where its log starts, but for a moment while the partition moves.
-        forgotten = isinstance(error, UnknownProducerIdError)
-        if self.is_next(queue, batch) and not (forgotten and log_start_offset < 0):
+        if isinstance(error, UnknownProducerIdError) and log_start_offset < 0:
+            return True
+        if self.is_next(queue, batch):
             self.request_idempotent_epoch_bump_for_partition(queue)
-        return True
+        return not self.was_overtaken(queue, batch)
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
         """A batch ended without the broker's consent; `refused`: it is certain that its last attempt left no trace."""
@@ -158,16 +159,16 @@ class TransactionalState(ProducerState):
     def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
         if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
             return error.retriable
-        if not self.is_next(queue, batch):
+        if isinstance(error, UnknownProducerIdError) and log_start_offset < 0:
             return True
-        if not isinstance(error, UnknownProducerIdError):
-            return False
-        if log_start_offset > queue.last_acked_offset:
+        if not self.is_next(queue, batch):
+            return not self.was_overtaken(queue, batch)
+        if isinstance(error, UnknownProducerIdError) and log_start_offset > queue.last_acked_offset:
             # Retention took all that the producer wrote there, and with it what the broker knew of the producer. No
             # number is used twice by counting from 0 once more, so the transaction need not be aborted.
             self.start_sequences_at_beginning(queue)
             return True
-        return log_start_offset < 0
+        return False
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
         numbers_lost = self.failed(queue, batch)

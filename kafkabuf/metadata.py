@@ -44,6 +44,8 @@ class Metadata:
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self.listeners: list[Callable[[Cluster], None]] = []  # called in the Sender thread, after each update
         self.on_update_requested: Callable[[], None] = _nothing  # the network client puts its wakeup() here
+        # The Sender's: topics that have records without an outcome. Whoever sends asks for nothing while that lasts.
+        self.topics_in_use: Callable[[], Iterable[str]] = tuple
         self._cluster = Cluster()  # replaced by the Sender only
         self._lock = threading.Lock()  # guards everything below
         self._topics: dict[str, float] = {}  # interest: when each was last asked for
@@ -71,7 +73,10 @@ class Metadata:
     # ---- interest ------------------------------------------------------------------------------------------------
 
     def add_topic(self, name: str) -> None:
-        """Keep `name` up to date until nobody asks for it for `metadata.max.idle.ms`; a new name is fetched at once."""
+        """Keep `name` up to date until nobody asks for it for `metadata.max.idle.ms`; a new name is fetched at once.
+
+        Nor is it forgotten while it is among `topics_in_use`.
+        """
         now = self._clock.monotonic()
         with self._lock:
             new = name not in self._topics
@@ -199,8 +204,10 @@ class Metadata:
 
     def begin_update(self, now: float) -> tuple[str, ...]:
         """Sender: a request goes out now; which topics it must name. `on_response` or `on_failure` ends it."""
+        in_use = dict.fromkeys(self.topics_in_use(), now)
         with self._lock:
             idle_since = now - self._config.metadata_max_idle_ms / 1000
+            self._topics |= in_use
             self._topics = {name: used for name, used in self._topics.items() if used > idle_since}
             self._asking = self._requested
             self.changes += 1
@@ -215,7 +222,7 @@ class Metadata:
         answers = [topic_info(topic, self._cluster.topics.get(topic.name)) for topic in response.topics]
         incomplete = any(info.error is not None and info.error.retriable for info in answers)
         incomplete = incomplete or any(p.leader == NO_LEADER for info in answers for p in info.partitions)
-        now = self._clock.monotonic()
+        incomplete = incomplete or any(info.doubted for info in answers)
         with self._lock:
             # A topic that was added while the request was under way has no answer in it: what was known stays.
             kept = {n: i for n, i in self._cluster.topics.items() if n in self._topics and n not in self._asked}
@@ -225,12 +232,17 @@ class Metadata:
                 controller=response.controller_id,
                 version=self._cluster.version + 1,
             )
-            self._last_success = now
-            self._last_error = None
-            self._answered = self._asking
-            self._requested += incomplete
-            self._finish(now, self._failures + 1 if incomplete else 0)
-        self._tell(cluster)
+        try:
+            # Before the waiters wake: a thread that waits for a partition expects its queue to be there.
+            self._tell(cluster)
+        finally:
+            now = self._clock.monotonic()
+            with self._lock:
+                self._last_success = now
+                self._last_error = None
+                self._answered = self._asking
+                self._requested += incomplete
+                self._finish(now, self._failures + 1 if incomplete else 0)
 
     def update_leaders(self, leaders: Mapping[tuple[str, int], tuple[int, int]], nodes: Iterable[Node]) -> None:
         """Sender: see `Cluster.with_leaders`. No answer to a request: who waits for one goes on waiting."""

@@ -123,7 +123,11 @@ class KafkaProducer(ProducerCore):
     def _await_topic(self, name: str, timeout: float | None = None) -> TopicQueues:
         """For send(): the queues of a topic not used before; `timeout` is not to be had of `max.block.ms` alone."""
         info = self._topic_info(name, self.config.max_block_ms / 1000 if timeout is None else timeout)
-        return self._accumulator.topic_queues(name, info.leaders, info.leader_epochs)
+        topic = self._accumulator.made_topic(name, info.leaders, info.leader_epochs, info.topic_id)
+        if self._metadata.snapshot.topics.get(name) is not info:
+            # News came before the queues were there for the Sender to see: it is to be told once more.
+            self._metadata.request_update()
+        return topic
 
     def _await_partition(self, name: str, partition: int, timeout: float) -> None:
         """For send(): a partition we do not know may be new. Ask once, then believe the answer."""
@@ -135,10 +139,7 @@ class KafkaProducer(ProducerCore):
                 "has been asked for"
             )
         with self._metrics.timed("metadata-wait"):
-            info = self._metadata.await_update(timeout).topics.get(name)
-        if info is not None:
-            # The Sender does the same, but perhaps only after this thread has gone on.
-            self._accumulator.topic_queues(name, info.leaders, info.leader_epochs)
+            self._metadata.await_update(timeout)  # and the Sender has made the queues before this thread wakes
 
     @property
     def _accumulator(self) -> RecordAccumulator:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from kafkabuf._accumulator import PartitionQueue
+from kafkabuf._accumulator import PartitionQueue, TopicQueues
 from kafkabuf._batch import Batch
 from kafkabuf._sender import SenderCore
 from kafkabuf._split import split
@@ -25,8 +25,10 @@ from kafkabuf.errors import (
     KafkaError,
     NetworkError,
     NotCoordinatorError,
+    OutOfOrderSequenceNumberError,
     PurgedError,
     RecordTooLargeError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     printable,
 )
@@ -80,6 +82,7 @@ class Sender(SenderCore):
             backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
             self._producer_ids = ProducerIdSource(self._producer_state, client, clock, backoff, self._fail_everything)
         metadata.listeners.append(self._on_cluster)
+        metadata.topics_in_use = self._topics_in_use
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -203,13 +206,33 @@ class Sender(SenderCore):
     def _fail_unauthenticated(self, queues: list[PartitionQueue], error: AuthenticationError) -> None:
         """What waits for a node that will not have us, or that we will not have, would wait in vain."""
         for queue in queues:
-            for batch in list(queue.batches):
+            self._fail_waiting(queue, error)
+
+    def _fail_waiting(self, queue: PartitionQueue, error: KafkaError) -> None:
+        for batch in list(queue.batches):
+            if not batch.claimed:  # its claimant wakes the Sender, which is then asked again
                 self._count_failed(self._accumulator.give_up(batch.whole or batch, error))
 
     def _ask_for_leaders(self, topics: set[str]) -> None:
-        for topic in topics:
-            self._metadata.add_topic(topic)
+        """Of topics whose records have nowhere to go."""
+        for name in topics:
+            self._fail_gone(self._accumulator.topics[name])
+            self._metadata.add_topic(name)
         self._metadata.request_update()
+
+    def _fail_gone(self, topic: TopicQueues) -> None:
+        """A topic that was made again with fewer partitions: what waits for one that is gone would wait in vain.
+
+        It cannot go elsewhere: its key, or the caller, chose that partition, and a part of it may have been written.
+        """
+        for queue in topic.queues[topic.partitions :]:
+            if queue.batches:
+                text = f"partition {queue.partition} of topic {topic.name!r} is gone: the topic was deleted and made again"
+                self._fail_waiting(queue, UnknownTopicOrPartitionError(f"{text} with {topic.partitions} partition(s)"))
+
+    def _topics_in_use(self) -> set[str]:
+        """Those with records that wait or are in flight, for metadata to keep up to date."""
+        return {batch.topic for batch in list(self._accumulator.incomplete)}
 
     def _fail_unsupported(self, batches: list[Batch], error: UnsupportedVersionError) -> None:
         magic = self._accumulator.magic
@@ -236,7 +259,7 @@ class Sender(SenderCore):
         if self._producer_state is not None and isinstance(error, ClusterAuthorizationError):
             self._producer_state.fail(error)
         if not self._can_retry(queue, batch, error, answer):
-            self._fail(batch, error, answer, refused=answer is not None)
+            self._fail(batch, self._explained(queue, batch, error), answer, refused=answer is not None)
             return
         if batch.attempts >= self._config.retries or self._forced:
             self._fail(batch, error, answer)
@@ -257,6 +280,16 @@ class Sender(SenderCore):
             return error.retriable
         log_start_offset = -1 if answer is None else answer.log_start_offset
         return self._producer_state.can_retry(queue, batch, error, log_start_offset)
+
+    def _explained(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> KafkaError:
+        """What a batch that does not go again fails with."""
+        state = self._producer_state
+        if not isinstance(error, OutOfOrderSequenceNumberError) or not (state and state.was_overtaken(queue, batch)):
+            return error
+        return OutOfOrderSequenceNumberError(
+            f"{batch.topic}-{batch.partition} took records that were sent after this one while it was refused, as it "
+            "may when the topic is deleted and made again: sent once more it would come after them, out of order"
+        )
 
     def _split_or_fail(self, batch: Batch, error: RecordTooLargeError) -> None:
         """A refusal for the size says nothing of the records: they go again in parts, whatever `retries` is."""
@@ -289,11 +322,17 @@ class Sender(SenderCore):
         self._metadata.update_leaders(leaders, [Node(node_id, *where) for node_id, where in answer.nodes.items()])
 
     def _on_cluster(self, cluster: Cluster) -> None:
-        """Thread: Sender. New partitions get queues, and every queue its leader of now."""
+        """Thread: Sender. New partitions get queues, and every queue its leader of now.
+
+        A topic that metadata has forgotten has none: what is sent to it next has it asked for at once. One that is
+        said not to exist keeps those it had, until it is there again or its records expire.
+        """
         for name in list(self._accumulator.topics):  # a copy: send() adds to it
             info = cluster.topics.get(name)
-            if info is not None and info.partitions:
-                self._accumulator.topic_queues(name, info.leaders, info.leader_epochs)
+            if info is None:
+                self._accumulator.topics[name].forget_leaders()
+            elif info.partitions:
+                self._accumulator.topic_queues(name, info.leaders, info.leader_epochs, info.topic_id)
 
 
 def _errors_of_records(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from uuid import UUID
 
 import pytest
 
@@ -81,9 +82,9 @@ def test_topic_made_during_a_metadata_update_ends_the_update(monkeypatch: pytest
     names = iter(f"new-{number}" for number in range(10))
     make = rig.accumulator.topic_queues
 
-    def topic_queues(name: str, leaders: list[int], epochs: list[int]) -> TopicQueues:
+    def topic_queues(name: str, leaders: list[int], epochs: list[int], topic_id: UUID | None) -> TopicQueues:
         make(next(names), [1])
-        return make(name, leaders, epochs)
+        return make(name, leaders, epochs, topic_id)
 
     monkeypatch.setattr(rig.accumulator, "topic_queues", topic_queues)
     rig.lead(2)
