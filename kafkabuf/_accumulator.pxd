@@ -32,6 +32,7 @@ cdef class PartitionQueue:
     cdef readonly int32_t last_acked    # number of the last record that the broker is known to have; -1: none
     cdef readonly int64_t last_acked_offset  # the highest offset the broker has given; -1: none yet
     cdef readonly list in_sequence      # batches with numbers and without an outcome, by number
+    cdef Batch asked                    # goes before the first of these, to learn whether the broker has it
     cdef readonly bint unresolved       # numbers were lost: nothing new goes before it is known whether they were taken
 
     cdef int seal(self) except -1

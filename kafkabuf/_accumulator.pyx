@@ -303,7 +303,8 @@ cdef class AccumulatorCore:
     def put_back(self, PartitionQueue queue, Batch batch):
         """Queue a batch again, before all that were opened after it and the parts behind it (Thread: Sender)."""
         cdef Py_ssize_t place = 0
-        while place < len(queue.batches) and comes_before(<Batch>queue.batches[place], batch):
+        while place < len(queue.batches) and (comes_before(<Batch>queue.batches[place], batch)
+                                              or queue.batches[place] is queue.asked):
             place += 1
         queue.batches.insert(place, batch)
         self.active[queue] = None

@@ -49,6 +49,7 @@ cdef class Batch:
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t base_sequence     # of its first record
     cdef readonly bint renumbered           # these are not those in its header, nor those it is in flight with
+    cdef public bint unseen                 # the broker has refused it for its number since it was last sent
 
     # ---- a batch that was refused as too large, and its parts (_split.pyx); moved by the Sender, read under the GIL
     cdef readonly int32_t first             # index of the first record by its future's count; 0 but in parts

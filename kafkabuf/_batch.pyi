@@ -24,6 +24,7 @@ class Batch:
     producer_epoch: int
     base_sequence: int
     renumbered: bool
+    unseen: bool
     first: int
     parts: list[Batch] | None
     whole: Batch | None

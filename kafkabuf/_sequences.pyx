@@ -24,7 +24,7 @@ cdef class SequenceCore:
         if self.send_allowed is not None and not self.send_allowed(queue.topic, queue.partition):
             return False
         if head.base_sequence >= 0:
-            return head is under_way[0]
+            return head is under_way[0] or head is queue.asked
         if queue.unresolved:
             return False
         if not under_way:
@@ -41,6 +41,7 @@ cdef class SequenceCore:
     cdef int number(self, PartitionQueue queue, Batch batch) except -1:
         """The batch is drained: the next numbers are its, unless it has some already."""
         if batch.base_sequence >= 0:
+            batch.unseen = False
             return 0
         if not self.is_current(queue):
             self.start_sequences_at_beginning(queue)
@@ -123,6 +124,27 @@ cdef class SequenceCore:
         """
         return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
                 and not is_later(batch.base_sequence, queue.last_acked))
+
+    def in_doubt(self, PartitionQueue queue not None, Batch batch not None):
+        """Of the batches behind this one, the first without an outcome, that the broker may have taken; or None.
+
+        A broker takes none before the one that was refused, unless it began with it: the topic was made again while
+        they were on their way. Then the one that was refused has been before, and is refused now for its number.
+        """
+        cdef Batch later
+        if batch.attempts:
+            for later in queue.in_sequence:
+                if later is not batch and not (later.unseen or later.renumbered or later.claimed):
+                    return later
+        return None
+
+    def ask_for(self, PartitionQueue queue not None, Batch batch not None):
+        """Send this one, if it is not on its way, before the first: if the broker has it, it says so."""
+        queue.asked = None
+        if batch in queue.batches:
+            queue.asked = batch
+            queue.batches.remove(batch)
+            queue.batches.appendleft(batch)
 
     def no_gap(self, PartitionQueue queue not None):
         """Whether the last batch that was acknowledged is the last that got numbers."""

@@ -76,16 +76,22 @@ class ProducerState(SequenceCore):
         # forgotten the producer knows where its log starts, but for a moment while the partition moves.
         if isinstance(error, UnknownProducerIdError) and log_start_offset < 0:
             return True
+        forgotten = isinstance(error, UnknownProducerIdError)
+        batch.unseen = True
         if self.is_next(queue, batch):
-            self.request_idempotent_epoch_bump_for_partition(queue)
+            doubtful = None if forgotten else self.in_doubt(queue, batch)
+            if doubtful is None:
+                self.request_idempotent_epoch_bump_for_partition(queue)
+            else:
+                self.ask_for(queue, doubtful)
         return not self.was_overtaken(queue, batch)
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
         """A batch ended without the broker's consent; `refused`: it is certain that its last attempt left no trace."""
-        was_next = self.is_next(queue, batch)
+        certain = refused and self.is_next(queue, batch) and self.in_doubt(queue, batch) is None
         if not self.failed(queue, batch):
             return
-        if refused and was_next:
+        if certain:
             self.request_idempotent_epoch_bump_for_partition(queue)
         else:
             self._unresolved.add(queue)

@@ -116,10 +116,21 @@ class SequencedBrokers:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.partitions: dict[int, SequencedPartition] = {}
+        self.deleted: dict[int, list[SequencedPartition]] = {}
         self.leaders = {queue.partition: queue.leader for queue in rig.topic.queues}
 
     def log(self, partition: int = 0) -> list[bytes | None]:
         return self.partitions.setdefault(partition, SequencedPartition()).log
+
+    def logs(self, partition: int) -> list[list[bytes | None]]:
+        """That of now, and those that were deleted."""
+        return [self.log(partition), *(deleted.log for deleted in self.deleted.get(partition, []))]
+
+    def make_again(self, partition: int) -> None:
+        """The topic is deleted and made again, and led by the same brokers."""
+        self.log(partition)
+        self.deleted.setdefault(partition, []).append(self.partitions[partition])
+        self.partitions[partition] = SequencedPartition()
 
     def oldest(self, node_id: int) -> Sent | None:
         return next((sent for sent in self.rig.client.under_way if sent.node_id == node_id), None)
