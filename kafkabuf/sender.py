@@ -227,7 +227,9 @@ class Sender(SenderCore):
         """
         for queue in topic.queues[topic.partitions :]:
             if queue.batches:
-                text = f"partition {queue.partition} of topic {topic.name!r} is gone: the topic was deleted and made again"
+                text = (
+                    f"partition {queue.partition} of topic {topic.name!r} is gone: the topic was deleted and made again"
+                )
                 self._fail_waiting(queue, UnknownTopicOrPartitionError(f"{text} with {topic.partitions} partition(s)"))
 
     def _topics_in_use(self) -> set[str]:

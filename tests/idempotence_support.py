@@ -132,6 +132,13 @@ class SequencedBrokers:
         self.deleted.setdefault(partition, []).append(self.partitions[partition])
         self.partitions[partition] = SequencedPartition()
 
+    def partition_with(self, producer_id: int, epoch: int, last: int) -> SequencedPartition:
+        """An empty one that has taken the producer's numbers up to `last`."""
+        partition = SequencedPartition()
+        partition.epochs[producer_id] = epoch
+        partition.recent[producer_id] = [(last, last, -1)]
+        return partition
+
     def oldest(self, node_id: int) -> Sent | None:
         return next((sent for sent in self.rig.client.under_way if sent.node_id == node_id), None)
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from kafkabuf.clock import ManualClock
+from kafkabuf.cluster import BELIEVED_AFTER
 from kafkabuf.errors import (
     ClosedError,
     InvalidTopicError,
@@ -194,6 +195,71 @@ def test_topic_created_anew_keeps_its_old_leader(rig: Rig) -> None:
     assert rig.topic().partitions == (PartitionInfo(0, 1, 0),)
 
 
+OLD, NEW = UUID(int=1), UUID(int=2)
+
+
+def disbelieved(rig: Rig, topic: dict[str, Any]) -> int:
+    """How many such answers come, each asked for soon after the one before, until one is believed."""
+    before = rig.topic().partitions
+    for count in range(BELIEVED_AFTER):
+        rig.update(topic)
+        if rig.topic().partitions != before:
+            return count
+        assert count == BELIEVED_AFTER - 1 or rig.wait <= 1, "what is doubted is asked for again"
+        rig.clock.advance(min(rig.wait, 1))
+    return BELIEVED_AFTER
+
+
+def test_id_that_was_replaced_is_old_news_until_it_keeps_coming(rig: Rig) -> None:
+    rig.metadata.add_topic("t")
+    rig.update(topic_of("t", [1] * 4, epoch=7, topic_id=OLD))
+    rig.update(topic_of("t", [2] * 2, epoch=0, topic_id=NEW))
+    lagging = topic_of("t", [1] * 4, epoch=7, topic_id=OLD)
+    for _ in range(3):
+        rig.update(lagging)
+        assert (rig.topic().topic_id, rig.topic().leaders) == (NEW, [2, 2])
+    rig.update(topic_of("t", [2] * 2, epoch=0, topic_id=NEW))
+    assert rig.wait > 100, "nothing is in doubt any more"
+    assert disbelieved(rig, lagging) == BELIEVED_AFTER - 1, "an id that is gone must not be believed in for ever"
+    assert rig.topic().topic_id == OLD
+    rig.update(topic_of("t", [3], topic_id=UUID(int=3)))
+    assert rig.topic().leaders == [3], "one never seen is believed at once"
+
+
+def test_partitions_that_an_answer_leaves_out_stay_as_long_as_the_id_does(rig: Rig) -> None:
+    rig.metadata.add_topic("t")
+    rig.update(topic_of("t", [1, 2, 1], epoch=7, topic_id=OLD))
+    assert disbelieved(rig, topic_of("t", [1], epoch=7, topic_id=OLD)) == BELIEVED_AFTER
+    rig.update(topic_of("t", [2], epoch=8, topic_id=OLD))
+    assert rig.topic().leaders == [2, 2, 1], "what is new in such an answer counts"
+
+
+@pytest.mark.parametrize("no_id", [None, UUID(int=0)])
+def test_fewer_partitions_without_ids_are_believed_when_they_keep_coming(rig: Rig, no_id: UUID | None) -> None:
+    rig.metadata.add_topic("t")
+    rig.update(topic_of("t", [1] * 4, epoch=7, topic_id=no_id))
+    assert disbelieved(rig, topic_of("t", [1] * 2, epoch=7, topic_id=no_id)) == BELIEVED_AFTER - 1
+    assert len(rig.topic().partitions) == 2
+
+
+def test_older_leaders_are_believed_when_they_keep_coming(rig: Rig) -> None:
+    # Without ids a topic that was made again begins with the first epochs; nobody would ever name a newer one.
+    rig.metadata.add_topic("t")
+    rig.update(topic_of("t", [1], epoch=7))
+    assert disbelieved(rig, topic_of("t", [2], epoch=0)) == BELIEVED_AFTER - 1
+    assert rig.topic().partitions == (PartitionInfo(0, 2, 0),)
+
+
+def test_id_outlives_answers_that_tell_none(rig: Rig) -> None:
+    rig.metadata.add_topic("t")
+    rig.update(topic_of("t", [1], epoch=7, topic_id=OLD))
+    rig.update(topic_of("t", [], error=LEADER_NOT_AVAILABLE))
+    rig.update(topic_of("t", [2], epoch=6, topic_id=OLD))
+    assert rig.topic().leaders == [1], "still the same topic, of which this is old news"
+    rig.update(topic_of("t", [1], epoch=7), version=9)
+    assert rig.topic().topic_id == OLD
+
+
 def test_passing_trouble_makes_a_topic_unknown(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1, 2]))
@@ -324,6 +390,40 @@ def test_unused_topic_is_asked_for_for_ever() -> None:
     rig.clock.advance(40)
     assert rig.update(topic_of("used", [1])) == ("used",)
     assert set(rig.metadata.snapshot.topics) == {"used"}
+
+
+def test_topic_in_use_is_never_forgotten() -> None:
+    rig = Rig(metadata_max_idle_ms=60_000)
+    rig.metadata.add_topic("t")
+    rig.metadata.topics_in_use = lambda: ["t"]
+    rig.update(topic_of("t", [1]))
+    rig.clock.advance(300)
+    assert rig.update(topic_of("t", [2])) == ("t",)
+    assert rig.topic().leaders == [2]
+    rig.metadata.topics_in_use = tuple
+    rig.clock.advance(59)
+    assert rig.update(topic_of("t", [2])) == ("t",), "it was used a moment ago"
+    rig.clock.advance(61)
+    assert rig.update() == ()
+
+
+def test_listeners_are_told_before_waiters_wake(rig: Rig) -> None:
+    # A thread that waits for a partition uses its queue, which the Sender makes when it is told.
+    told = []
+    rig.metadata.listeners.append(lambda _: told.append(len(rig.metadata._waiters)))
+    with waiting(rig, lambda: rig.metadata.await_update(None)):
+        rig.update()
+    assert told == [1]
+
+
+def test_listener_that_raises_does_not_end_all_updates(rig: Rig) -> None:
+    def listener(_: Cluster) -> None:
+        raise RuntimeError("a fault")
+
+    rig.metadata.listeners.append(listener)
+    with pytest.raises(RuntimeError):
+        rig.update()
+    assert rig.wait == pytest.approx(300)
 
 
 def test_disconnect_elsewhere_ends_the_request_under_way(rig: Rig) -> None:
