@@ -9,8 +9,9 @@ from kafkabuf._batch cimport Batch
 from kafkabuf._records cimport finish
 from kafkabuf._sequences cimport SequenceCore
 
-# Seconds. A partition that rests may be deleted and made again before metadata tells, and its new leader knows nothing of
-# our numbers. So who has had nothing for so long gets one batch to begin with, which costs the others one round trip.
+# Seconds. While a partition rests its topic may be deleted and made again, long before metadata tells; its leader then
+# knows nothing of our numbers. So one that has had nothing for so long gets one batch to begin with (see `proven`),
+# which costs those behind it one round trip.
 cdef double PROOF_LASTS = 1.0
 
 

@@ -227,10 +227,11 @@ class Sender(SenderCore):
         """
         for queue in topic.queues[topic.partitions :]:
             if queue.batches:
-                text = (
-                    f"partition {queue.partition} of topic {topic.name!r} is gone: the topic was deleted and made again"
+                error = UnknownTopicOrPartitionError(
+                    f"partition {queue.partition} of topic {topic.name!r} is gone: the topic was deleted and made again "
+                    f"with {topic.partitions} partition(s)"
                 )
-                self._fail_waiting(queue, UnknownTopicOrPartitionError(f"{text} with {topic.partitions} partition(s)"))
+                self._fail_waiting(queue, error)
 
     def _topics_in_use(self) -> set[str]:
         """Those with records that wait or are in flight, for metadata to keep up to date."""

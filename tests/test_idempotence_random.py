@@ -27,7 +27,6 @@ class Run:
         self.rig.client.limit = self.random.choice([1, 2, 5])
         self.expires = expires
         self.made_again = made_again
-        self.steps_to_next = 0  # in which a topic is made again: what is in flight meets one or the other, but no third
         for queue in self.rig.topic.queues:
             queue.proven = False
         self.brokers = SequencedBrokers(self.rig)
@@ -37,7 +36,6 @@ class Run:
             state.set_producer_id_and_epoch(self.random.choice([77, 78]), 2**15 - self.random.choice([1, 2, 3]))
 
     def step(self) -> None:
-        self.steps_to_next -= 1
         pick = self.random.random()
         node = self.random.choice((1, 2))
         sent = self.brokers.oldest(node)
@@ -51,10 +49,6 @@ class Run:
             self.brokers.lead(self.random.choice((0, 1)), node)
         elif pick < 0.75:
             self.brokers.disconnect(node, self.random.randrange(6))
-        elif self.made_again and pick < 0.77:
-            if self.steps_to_next < 0:
-                self.brokers.make_again(self.random.choice((0, 1)))
-                self.steps_to_next = 80
         elif sent is not None and sent.started:
             if pick < 0.8:
                 self.brokers.answer(sent, before=self.random.choice(REFUSED_BEFORE))
@@ -114,14 +108,16 @@ def test_record_is_lost_or_doubled_or_changes_places(seeds: int, expires: bool) 
             raise
 
 
-@pytest.mark.parametrize("seeds", range(5))
+@pytest.mark.parametrize("seeds", range(4))
 def test_topics_that_are_made_again_unnoticed_keep_their_records_in_order_and_nothing_waits(seeds: int) -> None:
     # Metadata never tells: what holds is due to what the leaders answer.
-    for seed in range(60 * seeds, 60 * seeds + 60):
+    for seed in range(40 * seeds, 40 * seeds + 40):
         run = Run(seed, made_again=True)
         try:
-            for _ in range(run.random.choice((50, 400))):
+            for step in range(run.random.randrange(100, 400)):
                 run.step()
+                if step % 60 == 59:  # so seldom that what is in flight meets no third
+                    run.brokers.make_again(run.random.choice((0, 1)))
             run.check()
         except BaseException as error:
             error.add_note(f"seed {seed}")

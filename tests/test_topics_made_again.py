@@ -19,6 +19,7 @@ from kafkabuf.errors import (
 from kafkabuf.partitioner import partition_for_key
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.protocol import messages
+from kafkabuf.transaction_state import State
 from tests.idempotence_support import (
     NOT_LEADER,
     OUT_OF_ORDER,
@@ -33,7 +34,7 @@ from tests.idempotence_support import (
 )
 from tests.network_support import topic_of
 from tests.producer_support import PATIENCE, TOPIC, Rig, assert_whole, eager, one_sent
-from tests.transaction_rig import State, TransactionalRig
+from tests.transaction_rig import TransactionalRig
 
 OLD, NEW, NEWER = UUID(int=1), UUID(int=2), UUID(int=3)
 NOT_ENOUGH_REPLICAS, UNKNOWN_TOPIC = 19, 3
@@ -234,12 +235,13 @@ def test_topic_made_again_forgets_what_was_known_of_its_leaders() -> None:
 
 def test_leader_that_was_elected_anew_or_made_anew_gets_one_batch_first() -> None:
     rig = known(1, make=idempotent)
-    for elected in (lambda: tell(rig, 1, epoch=8), lambda: tell(rig, 1, topic_id=NEW)):
+    news: list[dict[str, Any]] = [{"epoch": 8}, {"topic_id": NEW}]
+    for one in news:
         send_each(rig, 2)
         for sent in list(rig.client.under_way):
             accept(rig, sent)
         rig.clock.advance(0.1)
-        elected()
+        tell(rig, 1, **one)
         send_each(rig, 2)
         (first,) = rig.client.under_way
         accept(rig, first)
