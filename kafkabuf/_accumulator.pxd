@@ -24,6 +24,7 @@ cdef class PartitionQueue:
     cdef public int32_t in_flight       # requests that carry a batch of this partition
     cdef public bint proven             # the leader has taken a batch, and refused none since, and has had some lately
     cdef double drained_at              # Clock.monotonic() of the last drain; infinite: none yet
+    cdef public object last_error       # what the newest attempt failed with; None once one has succeeded
     cdef public bint muted              # nothing more is sent until those in flight are answered
     # ---- thread: Sender; idempotence (_sequences.pyx)
     cdef readonly int64_t producer_id   # under which the partition's batches are numbered; -1: none yet
@@ -86,6 +87,8 @@ cdef class AccumulatorCore:
     cdef readonly bint closed
     cdef public object barred           # callable: the error for which no batch may be opened now; None: one may
     cdef int64_t opened                 # batches opened so far
+    # ---- thread: Sender
+    cdef public object on_failed        # callable(batch, refused): told of every failure before anybody else; or None
 
     cdef int require_open(self) except -1
     # The batch that has room for `r`: the open one, or a new one. Raises BufferExhaustedError at `deadline`. The caller
@@ -95,6 +98,7 @@ cdef class AccumulatorCore:
     cdef int compress(self, Batch batch) except -1
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1
+    cpdef Batch oldest(self)
     # A bulk append writes to the open batch alone, until unclaim: others find no open batch and start a new one.
     # Neither runs Python code; the claimant wakes the Sender after unclaim.
     cdef int claim(self, PartitionQueue queue) except -1

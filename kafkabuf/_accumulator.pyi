@@ -26,6 +26,7 @@ class PartitionQueue:
     last_acked: int
     last_acked_offset: int
     in_sequence: list[Batch]
+    last_error: KafkaError | None
     unresolved: bool
     def __new__(cls, topic: str, partition: int) -> PartitionQueue: ...
     @property
@@ -70,6 +71,16 @@ class AccumulatorCore:
     incomplete: OrderedDict[Batch, None]
     closed: bool
     barred: Callable[[], KafkaError] | None
+    on_failed: Callable[[Batch, bool], object] | None
+    def fail(
+        self,
+        batch: Batch,
+        error: KafkaError,
+        record_errors: dict[int, KafkaError] | None = None,
+        others: KafkaError | None = None,
+        refused: bool = False,
+    ) -> bool: ...
+    def oldest(self) -> Batch | None: ...
     def refuse_callback(self, n_slabs: int) -> int: ...
     def seal_all(self) -> None: ...
     def __init__(

@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint64_t
 from collections import OrderedDict, deque
 from threading import get_ident
 
-from kafkabuf._batch cimport PENDING, Batch
+from kafkabuf._batch cimport PENDING, Batch, give_back_claims
 from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport Record, has_room, size_upper_bound
 
@@ -216,6 +216,7 @@ cdef class AccumulatorCore:
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
             instead = self.impatient.get(get_ident())
+            give_back_claims()
             slab = self.pool.wait_allocate(n_slabs, deadline) if instead is None else instead(n_slabs)
             # The GIL was free meanwhile. Whoever opened a batch here in that time has room for this record too, or not.
             if queue.open is not None:
@@ -229,7 +230,7 @@ cdef class AccumulatorCore:
         """The Sender's entry among the `impatient`."""
         raise self.pool.no_memory(
             f"buffer.memory ({self.pool.total} bytes) is full, and a callback's send() cannot wait: memory is freed by "
-            "the thread that runs the callbacks. Send from another thread, or raise buffer.memory")
+            f"the thread that runs the callbacks. Send from another thread, or raise buffer.memory{self.pool.why()}")
 
     cdef int require_open(self) except -1:
         if self.closed:
@@ -333,6 +334,30 @@ cdef class AccumulatorCore:
                 queue.filled += <int64_t>batch.builder.position
                 batch.close()
         return 0
+
+    def fail(self, Batch batch not None, error, dict record_errors=None, others=None, bint refused=False):
+        """It will not be delivered (Thread: Sender). Whether that was its first outcome. Arguments: Batch.fail, and
+        `refused`: it is certain that the broker does not have what the last attempt sent.
+
+        Deciding and leaving the queue are one stretch without Python: a bulk append that gives the batch back meanwhile
+        finds it in the queue and pending, or neither. It is counted next, before anybody is told who might act on that:
+        a batch that had failed and was not counted would hold up its partition for ever.
+        """
+        if not batch.decide(error, record_errors, others):
+            return False
+        try:
+            self.remove((<TopicQueues>self.topics[batch.topic]).queues[batch.partition], batch)
+            if self.on_failed is not None:
+                self.on_failed(batch, refused)
+        finally:
+            batch.settle()
+        return True
+
+    cpdef Batch oldest(self):
+        """The oldest batch without an outcome, or None."""
+        # Other threads add batches. The iterator is made first, which may let them run, and only then looks; from there
+        # to its first answer no object is made. Called from Python, iter() and next() would be two steps.
+        return next(iter(self.incomplete), None)
 
     def discard(self, Batch batch):
         """Forget a batch that waits here, because its outcome has been decided otherwise."""

@@ -67,6 +67,7 @@ cdef class Batch:
     cdef object others                      # `error`; this is what the records not named failed with
     cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
     cdef list sleepers                      # (lock, RecordFuture or None) of those who wait for the end, or None
+    cdef public object unseen_by            # of a failure: what is to be told, `seen(batch)`, once somebody looks; or None
 
     cdef bint owns_slab(self) noexcept
     cdef int close(self) except -1
@@ -76,7 +77,12 @@ cdef class Batch:
     cdef int claim(self) except -1
     cdef int unclaim(self) except -1
     cpdef bint complete(self, int64_t base_offset, int64_t log_append_time) except -1
+    # The outcome is failure, and nobody has been told: `settle` follows, whatever comes between. False when another
+    # outcome was first. Runs no Python.
+    cdef bint decide(self, object error, dict record_errors, object others) except -1
     cdef int settle(self) except -1
+    cdef int end(self) except -1
+    cdef int note_seen(self) except -1
     cdef int give_back(self) except -1
     cdef object error_of(self, RecordFuture future)
     cdef int run_callbacks(self) except -1
@@ -93,6 +99,14 @@ cdef class RecordFuture:
 
     cdef Batch part(self)
     cdef object metadata(self)
+
+
+# A bulk append of this thread begins to claim batches; what it gets, it gives back at its end. Who is about to wait calls
+# `give_back_claims`: what this thread's own bulk appends hold, in frames below a signal handler or a serializer, must be
+# sendable then, or the wait would be for itself. They claim anew when they go on.
+cdef object enter_bulk_append(object bulk_append)
+cdef int leave_bulk_append(object outer) except -1
+cpdef int give_back_claims() except -1
 
 
 # The batch that holds the record now: a part of `batch` once that was split, else `batch` itself. Makes no object.

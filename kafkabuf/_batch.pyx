@@ -7,8 +7,10 @@ import logging
 import threading
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
+from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyTypeObject
+from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t
@@ -29,6 +31,34 @@ cdef extern from * nogil:
 
 cdef object logger = logging.getLogger("kafkabuf.producer")
 cdef object system_clock = SystemClock()
+
+# By a thread's ident the innermost bulk append that it is in: a Walker, which names the one outside it.
+cdef dict bulk_appends = {}
+
+
+cdef object enter_bulk_append(object bulk_append):
+    cdef object thread = PyThread_get_thread_ident()
+    cdef object outer = bulk_appends.get(thread)
+    bulk_appends[thread] = bulk_append
+    return outer
+
+
+cdef int leave_bulk_append(object outer) except -1:
+    cdef object thread = PyThread_get_thread_ident()
+    if outer is None:
+        del bulk_appends[thread]
+    else:
+        bulk_appends[thread] = outer
+    return 0
+
+
+cpdef int give_back_claims() except -1:
+    if bulk_appends:
+        found = bulk_appends.get(PyThread_get_thread_ident())
+        while found is not None:
+            found.give_back_claims()
+            found = found.outer
+    return 0
 
 
 @cython.final
@@ -73,6 +103,11 @@ cdef class Batch:
     def waiting(self):
         """Threads that wait for the end."""
         return 0 if self.sleepers is None else len(self.sleepers)
+
+    @property
+    def callbacks(self):
+        """Callbacks that wait for the end."""
+        return 0 if self.thunks is None else len(self.thunks) // 2
 
     @property
     def succeeded(self):
@@ -172,29 +207,59 @@ cdef class Batch:
 
         `record_errors`: what some records failed with, by place in the batch; the other records then with `others`.
         """
+        if not self.decide(error, record_errors, others):
+            return False
+        self.settle()
+        return True
+
+    cdef bint decide(self, object error, dict record_errors, object others) except -1:
         if not __sync_bool_compare_and_swap(&self.outcome, PENDING, FAILED):
             return False
         self.error = error
         self.record_errors = record_errors
         self.others = others
-        self.settle()
         return True
 
     cdef int settle(self) except -1:
         # The slab first, so that a callback that sends finds it; the callbacks next, so that flush() returns after
-        # them; the sleeping threads last.
-        cdef list sleepers
+        # them; the sleeping threads last, whatever went wrong before.
         self.closed = True
-        self.give_back()
-        if self.thunks is not None:
-            self.run_callbacks()
+        try:
+            self.give_back()
+            if self.thunks is not None:
+                self.run_callbacks()
+        finally:
+            self.end()
+        return 0
+
+    cdef int end(self) except -1:
+        cdef list sleepers
         self.incomplete.pop(self, None)
         self.settled = True
         sleepers, self.sleepers = self.sleepers, None
         if sleepers is not None:
             for lock, _ in sleepers:
-                lock.release()
+                try:
+                    lock.release()
+                except Exception as error:
+                    report_unraisable(error, lock)
         return 0
+
+    cdef int note_seen(self) except -1:
+        """Somebody has been told why it failed."""
+        told, self.unseen_by = self.unseen_by, None
+        if told is not None:
+            told.seen(self)
+        return 0
+
+    def look(self):
+        """`error`, for the user: from now on it counts as seen."""
+        self.note_seen()
+        return self.error
+
+    def why_pending(self):
+        """The end of the text of an error that says that there is no outcome yet; \"\" where nothing is known."""
+        return self.pool.why(self)
 
     cdef object error_of(self, RecordFuture future):
         """What the future's record failed with."""
@@ -213,8 +278,9 @@ cdef class Batch:
     cdef int call_back(self, callback, RecordFuture future) except -1:
         try:
             callback(future.metadata(), self.error_of(future))
-        except BaseException:  # even SystemExit: the batch's other callbacks and waiting threads must have their turn
-            logger.exception("a callback raised for a record of %s-%d", self.topic, self.partition)
+        except BaseException as error:  # even SystemExit: other callbacks and waiting threads must have their turn
+            logger.error("a callback raised for a record of %s-%d: %r", self.topic, self.partition, error)
+            report_unraisable(error, callback)
         return 0
 
     def wait(self, timeout=None, clock=system_clock, RecordFuture future=None):
@@ -225,6 +291,7 @@ cdef class Batch:
         cdef Batch part = self if future is None else future.part()
         if part.settled:
             return True
+        give_back_claims()
         lock = threading.Lock()
         lock.acquire()
         if not self.add_sleeper(lock, future):
@@ -264,12 +331,20 @@ cdef class Batch:
         # As in `wait`: nothing between this look and the appends lets another thread run.
         part = holder(self, future.index)
         if part.outcome != PENDING:
+            part.note_seen()
             return part.call_back(callback, future)
         if part.thunks is None:  # then no split gave it a list, and it is the batch itself
             part.thunks = fresh
         part.thunks.append(callback)
         part.thunks.append(future)
         return 0
+
+
+cdef int report_unraisable(object error, object culprit) except -1:
+    """To sys.unraisablehook, where Python sends what nobody is there to catch."""
+    PyErr_SetObject(type(error), error)
+    PyErr_WriteUnraisable(culprit)
+    return 0
 
 
 cdef object new_metadata(object topic, object partition, object offset, object timestamp, object key_size,
@@ -325,6 +400,7 @@ cdef class RecordFuture:
         """
         cdef Batch part = self._await(timeout)
         if part.outcome == FAILED:
+            part.note_seen()
             # All records of the batch share the error: it must not collect the traceback, and the frames, of each.
             raise part.error_of(self).with_traceback(None)
         return self.metadata()
@@ -332,6 +408,8 @@ cdef class RecordFuture:
     def exception(self, timeout=None):
         """The error that kept the record from being delivered, or None. Waits as `result` does."""
         cdef Batch part = self._await(timeout)
+        if part.outcome == FAILED:
+            part.note_seen()
         return part.error_of(self)
 
     def add_done_callback(self, fn):
@@ -340,8 +418,8 @@ cdef class RecordFuture:
 
     def _await(self, timeout):
         if self.part().outcome == PENDING and not self.batch.wait(timeout, future=self):
-            raise TimeoutError(
-                f"no acknowledgement for a record of {self.batch.topic}-{self.batch.partition} within {timeout} s")
+            raise TimeoutError(f"no acknowledgement for a record of {self.batch.topic}-{self.batch.partition} within "
+                               f"{timeout} s{self.part().why_pending()}")
         return self.part()
 
     cdef Batch part(self):

@@ -75,6 +75,7 @@ cdef class Walker:
     cdef list segments              # the report's
     cdef Py_ssize_t fold_at         # segments at which the report is to fold those that are over
     cdef dict claimed               # Segments whose batch is claimed now, by partition of the current topic
+    cdef readonly object outer      # the bulk append of the same thread that this one came within (_batch.pxd), or None
 
     # Append rows from `row` on until one cannot go on by itself; `row` is then that row.
     cdef Stop walk(self) except RAISED

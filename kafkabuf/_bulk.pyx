@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free
 import numpy as np
 
 from kafkabuf._accumulator cimport PartitionQueue, TopicQueues
-from kafkabuf._batch cimport Batch
+from kafkabuf._batch cimport Batch, enter_bulk_append, leave_bulk_append
 from kafkabuf._producer cimport ProducerCore
 from kafkabuf._records cimport has_room, size_upper_bound
 
@@ -63,6 +63,7 @@ cdef class Walker:
                 self.row_timestamp = &stamps[0]
         self.row = 0
         self.now = self.producer.now_ms()
+        self.outer = enter_bulk_append(self)
         try:
             while True:
                 stop = self.walk()
@@ -73,8 +74,14 @@ cdef class Walker:
             try:
                 self.give_back_all()
             finally:
+                leave_bulk_append(self.outer)
+                self.outer = None
                 self.report.add_rows(self.row, segment, timestamp, self.now)
                 self.first_row += self.row
+
+    def give_back_claims(self):
+        """The thread of this bulk append is about to wait, in something that it called or that interrupted it."""
+        self.give_back_all()
 
     # ---- rows that cannot go on by themselves ------------------------------------------------------------------------
 
@@ -194,11 +201,14 @@ cdef class Walker:
         return 0
 
     cdef int give_back_all(self) except -1:
-        # All of them before anything that may raise or wait: what stays claimed is never sent.
+        # All of them before anything that may raise or wait, and though one does: what stays claimed is never sent.
         if self.claimed:
-            while self.claimed:
-                self.give_back(self.claimed.popitem()[1])
-            self.accumulator.wakeup()
+            try:
+                while self.claimed:
+                    self.give_back(self.claimed.popitem()[1])
+            finally:
+                self.give_back_all()
+                self.accumulator.wakeup()
         return 0
 
 

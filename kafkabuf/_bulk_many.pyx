@@ -52,9 +52,7 @@ cdef class SequenceWalker(Walker):
         except Exception as error:
             self.interceptors.on_send_error(record, error)
             raise
-        if appended:
-            self.add_callback(self.acknowledgement)
-        else:
+        if not appended:
             self.interceptors.on_send_error(record, self.too_large)
         return 0
 
@@ -93,6 +91,9 @@ cdef class SequenceWalker(Walker):
             stop = append_record(self)
             if stop != END:
                 self.serve(stop)
+        # At once: what lets go of the record may run Python, and that may give the claim back.
+        if stop == END and self.acknowledgement is not None:
+            self.add_callback(self.acknowledgement)
         return stop == END
 
     cdef int32_t wanted_partition(self, object given) except -2:

@@ -83,27 +83,31 @@ cdef class DrainCore(AccumulatorCore):
         cdef Batch batch
         cdef int64_t size = 0
         cdef bint exhausted = self.pool.exhausted()
-        for queue in queues:
-            if self.time_until_sendable(queue, now, exhausted) > 0:
-                continue
-            if full and not (<Batch>queue.batches[0]).closed:
-                continue
-            if batches and size + <int64_t>(<Batch>queue.batches[0]).builder.position > self.max_request_size:
-                break
-            batch = self.drain_one(queue)
-            if batch is None:  # claimed since it was asked after
-                continue
-            if queue.in_flight == 0 and now - queue.drained_at > PROOF_LASTS:
-                queue.proven = False
-            queue.drained_at = now
-            size += <int64_t>batch.builder.position
-            batches.append(batch)
+        try:
+            for queue in queues:
+                if self.time_until_sendable(queue, now, exhausted) > 0:
+                    continue
+                if full and not (<Batch>queue.batches[0]).closed:
+                    continue
+                if batches and size + <int64_t>(<Batch>queue.batches[0]).builder.position > self.max_request_size:
+                    break
+                batch = self.drain_one(queue)
+                if batch is None:  # claimed since it was asked after
+                    continue
+                if queue.in_flight == 0 and now - queue.drained_at > PROOF_LASTS:
+                    queue.proven = False
+                queue.drained_at = now
+                size += <int64_t>batch.builder.position
+                batches.append(batch)
+        except BaseException:
+            for batch in batches:
+                self.put_back(self.queue_of(batch), batch)
+            raise
         return batches
 
     cpdef Batch drain_one(self, PartitionQueue queue):
         """Take the oldest batch, closed and numbered; None where there is none or a bulk append writes to it."""
         cdef Batch batch
-        cdef SequenceCore state = self.producer_state
         if not queue.batches or queue.claimed:
             return None
         batch = queue.batches.popleft()
@@ -113,9 +117,18 @@ cdef class DrainCore(AccumulatorCore):
             self.active.move_to_end(queue)
         else:
             del self.active[queue]
+        try:
+            self.make_ready(queue, batch)
+        except BaseException:
+            self.put_back(queue, batch)
+            raise
+        return batch
+
+    cdef int make_ready(self, PartitionQueue queue, Batch batch) except -1:
+        cdef SequenceCore state = self.producer_state
         batch.close()
         batch.leader_epoch = max(batch.leader_epoch, queue.leader_epoch)
-        if batch.attempts == 0 and self.codec is not None:
+        if batch.attempts == 0 and self.codec is not None and not batch.builder.codec:
             self.compress(batch)
         if state is not None:
             state.number(queue, batch)
@@ -123,7 +136,7 @@ cdef class DrainCore(AccumulatorCore):
             batch.renumbered = False
             finish(&batch.builder, batch.producer_id, batch.producer_epoch, batch.base_sequence,
                    state is not None and state.transactional)
-        return batch
+        return 0
 
     cdef int note_taken(self, object node_id, bint taken, double now) except -1:
         if taken:
@@ -146,8 +159,5 @@ cdef class DrainCore(AccumulatorCore):
 
     cpdef double time_to_expiry(self, double now):
         """Seconds until the oldest batch's delivery.timeout.ms is over."""
-        cdef Batch oldest
-        if not self.incomplete:
-            return INFINITY
-        oldest = next(iter(self.incomplete))
-        return oldest.created + self.delivery_timeout - now
+        cdef Batch oldest = self.oldest()
+        return INFINITY if oldest is None else oldest.created + self.delivery_timeout - now

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self, final
+from typing import Any, Self, final
 
 from kafkabuf.clock import Clock
 
@@ -24,6 +24,8 @@ class BufferPool:
     on_wait: Callable[[float], None] | None
     on_exhausted: Callable[[], None] | None
     on_failure: Callable[[], None] | None
+    on_why: Callable[[Any], str] | None
+    def why(self, batch: object = None) -> str: ...
     @property
     def total(self) -> int: ...
     @property

@@ -252,9 +252,14 @@ cdef class BufferPool:
 
     cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout):
         return self.no_memory(
-            f"no {n_slabs * self.slab_size} bytes ({n_slabs} slabs in a row) could be had within "
-            f"{max(0, round(timeout * 1000))} ms: {self.free_bytes} of {self.total} bytes are free and "
-            f"{self.waiting} threads wait; raise buffer.memory, or max.block.ms to wait longer, or send more slowly")
+            f"buffer.memory is full: no {n_slabs * self.slab_size} bytes ({n_slabs} slabs in a row) could be had "
+            f"within {max(0, round(timeout * 1000))} ms: {self.free_bytes} of {self.total} bytes are free and "
+            f"{self.waiting} threads wait; raise buffer.memory, or max.block.ms to wait longer, or send more slowly"
+            f"{self.why()}")
+
+    def why(self, batch=None):
+        """Why memory does not come back, or not that of `batch`, as the end of an error's text."""
+        return "" if self.on_why is None else self.on_why(batch)
 
     cdef object no_memory(self, str text):
         if self.on_failure is not None:

@@ -9,6 +9,7 @@ from kafkabuf._drain cimport DrainCore
 from kafkabuf._metrics cimport ProducerStats
 from kafkabuf._sequences cimport SequenceCore
 from kafkabuf.network._frame cimport Frame
+from kafkabuf.protocol._produce cimport ProduceAnswer
 
 
 cdef class ProduceRequest:
@@ -16,6 +17,7 @@ cdef class ProduceRequest:
     cdef readonly int version
     cdef readonly list batches
     cdef SenderCore sender
+    cdef bint built                     # its batches have a reader, and may be on their way
 
     cpdef Frame build(self, int correlation_id)
 
@@ -31,21 +33,31 @@ cdef class SenderCore:
     cdef readonly bytes transactional_id    # or None
     cdef int acks
     cdef int request_timeout_ms
+    cdef double retry_backoff           # seconds
     cdef bint goes_ahead                # full batches queue up behind a full in-flight table
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
     # ---- thread: Sender
     cdef public tuple produce_versions  # what batches of our magic may travel in
+    cdef public double tell_at               # when to say how many failures nobody has looked at; infinite: there are none
+    cdef public bint closing            # set by any thread, before it wakes us
     cdef set fresh_topics               # metadata has been told in this second that they are in use
     cdef double fresh_until
 
     cdef double send_to(self, object node_id, list queues, double now) except? -1
     cdef double delay(self, object node_id, list queues) except? -1
+    cdef double send_to_all(self, dict queues_by_node, double now) except? -1
     cdef int send(self, object node_id, list batches) except -1
+    cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1
     cdef int keep_fresh(self, list batches, double now) except -1
     cdef int count_in_flight(self, Batch batch, int change) except -1
+    cdef int on_completions(self, list completions) except -1
     cpdef int on_completion(self, object completion) except -1
     cdef bint settle(self, ProduceRequest request, object completion) except -1
     cdef bint on_answer(self, ProduceRequest request, object completion) except -1
+    cdef bint on_partitions(self, list batches, ProduceAnswer answers) except -1
+    cdef bint on_partition(self, Batch batch, ProduceAnswer answers) except -1
+    cdef int learn_leaders(self, list batches, ProduceAnswer answers) except -1
     cdef int take_back(self, object node_id) except -1
+    cdef int take_back_one(self, ProduceRequest request) except -1
     cdef int put_back(self, ProduceRequest request) except -1
     cdef int complete(self, PartitionQueue queue, Batch batch, int64_t base_offset, int64_t log_append_time) except -1

@@ -24,6 +24,8 @@ class SenderCore:
     _producer_state: SequenceCore | None
     _transactions: TransactionManager | None
     produce_versions: tuple[int, int]
+    tell_at: float
+    closing: bool
     def __init__(
         self,
         config: ProducerConfig,

@@ -2,6 +2,9 @@
 """Drain what is ready into Produce requests, poll, act on the answers. Thread: Sender."""
 
 cimport cython
+
+import logging
+
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 
@@ -12,7 +15,9 @@ from kafkabuf._metrics cimport ProducerStats
 from kafkabuf.network._frame cimport Frame
 from kafkabuf.protocol._produce cimport PartitionAnswer, ProduceAnswer, build_request, parse_response
 
-from kafkabuf.errors import AuthenticationError, CorruptMessageError, UnsupportedVersionError, error_for_code
+from kafkabuf.errors import (
+    AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code,
+)
 from kafkabuf.network._client import Request
 from kafkabuf.protocol._produce import PRODUCE, VERSIONS_BY_MAGIC
 
@@ -21,6 +26,8 @@ cdef double KEEP_FRESH_EVERY = 1.0
 
 cdef enum:
     DUPLICATE_SEQUENCE_NUMBER = 46
+
+cdef object logger = logging.getLogger("kafkabuf.producer")
 
 cdef tuple LEADS_NO_MORE = (6, 74)  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH
 
@@ -31,8 +38,10 @@ cdef class ProduceRequest:
 
     cpdef Frame build(self, int correlation_id):
         cdef SenderCore s = self.sender
-        return build_request(self.version, correlation_id, s.client_id, s.acks, s.request_timeout_ms, self.batches,
-                             s.transactional_id)
+        cdef Frame frame = build_request(self.version, correlation_id, s.client_id, s.acks, s.request_timeout_ms,
+                                         self.batches, s.transactional_id)
+        self.built = True
+        return frame
 
 
 cdef class SenderCore:
@@ -50,12 +59,14 @@ cdef class SenderCore:
             self.transactional_id = config.transactional_id.encode()
         self.acks = config.acks
         self.request_timeout_ms = config.request_timeout_ms
+        self.retry_backoff = config.retry_backoff_ms / 1000
         # No answer starts a request after one of acks=0; and a Sender that compresses has better things to do than to
         # watch answers come.
         self.goes_ahead = config.acks != 0 and accumulator.codec is None
         self.ordered = config.max_in_flight_requests_per_connection == 1
         self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
         self.fresh_topics = set()
+        self.tell_at = INFINITY
 
     def run_once(self, double max_wait=INFINITY):
         """One turn; waits in `poll` for at most `max_wait` seconds."""
@@ -64,6 +75,9 @@ cdef class SenderCore:
         cdef Ready ready
         if self._accumulator.time_to_expiry(now) <= 0:
             self._expire(now)
+        if now >= self.tell_at:
+            self.tell_at = INFINITY
+            self._tell_failures()
         if self._producer_state is not None and not self._producer_state.settled:
             max_wait = min(max_wait, self._settle_producer_state(now))
         ready = self._accumulator.ready(now)
@@ -73,11 +87,28 @@ cdef class SenderCore:
             max_wait = min(max_wait, self._run_transactions(now))
         if self._accumulator.waits_since:
             self._accumulator.forget_idle(ready.queues_by_node)
-        wait = min(max_wait, ready.next_check, self._accumulator.time_to_expiry(now))
-        for node_id, queues in ready.queues_by_node.items():
-            wait = min(wait, self.send_to(node_id, queues, now))
-        for completion in self._client.poll(max(wait, 0.0)):
-            self.on_completion(completion)
+        wait = min(max_wait, ready.next_check, self._accumulator.time_to_expiry(now), self.tell_at - now)
+        if ready.queues_by_node:
+            wait = min(wait, self.send_to_all(ready.queues_by_node, now))
+        if self.closing:
+            # What this turn has ended was perhaps the last: nothing would wake the poll then.
+            wait = min(wait, <double>self._wait_while_closing(now))
+        self.on_completions(self._client.poll(max(wait, 0.0)))
+
+    cdef double send_to_all(self, dict queues_by_node, double now) except? -1:
+        """send_to each node; one that raises must not keep the others, nor the answers that have come, waiting."""
+        cdef double wait = INFINITY
+        cdef list nodes = list(queues_by_node)
+        cdef Py_ssize_t place = 0
+        while place < len(nodes):
+            try:
+                while place < len(nodes):
+                    place += 1
+                    wait = min(wait, self.send_to(nodes[place - 1], queues_by_node[nodes[place - 1]], now))
+            except Exception:
+                logger.exception("nothing could be sent to broker %s; it is tried again", nodes[place - 1])
+                wait = min(wait, self.retry_backoff)
+        return wait
 
     cdef double send_to(self, object node_id, list queues, double now) except? -1:
         """Fill the node's in-flight table, and queue what is full behind it; seconds until it should be tried again."""
@@ -96,9 +127,10 @@ cdef class SenderCore:
             if not batches:
                 break
             taken = True
+            # First: whatever raised between drain and this would leave the batches in no place.
+            self.send(node_id, batches)
             self.keep_fresh(batches, now)
             self.stats.sent(batches, now)
-            self.send(node_id, batches)
         if self._accumulator.availability_timeout > 0:
             self._accumulator.note_taken(node_id, taken, now)
         return wait
@@ -124,20 +156,34 @@ cdef class SenderCore:
         return 0
 
     cdef int send(self, object node_id, list batches) except -1:
-        cdef ProduceRequest request
+        cdef ProduceRequest request = ProduceRequest.__new__(ProduceRequest)
         cdef Batch batch
-        try:
-            version = self._client.api_version(node_id, PRODUCE, self.produce_versions)
-        except UnsupportedVersionError as error:
-            self._fail_unsupported(batches, error)
-            return 0
-        request = ProduceRequest.__new__(ProduceRequest)
         request.sender = self
-        request.version = version
         request.batches = batches
         for batch in batches:
             self.count_in_flight(batch, 1)
-        self._client.send(node_id, Request(PRODUCE, version, request.build, request, self.acks != 0))
+        try:
+            request.version = self._client.api_version(node_id, PRODUCE, self.produce_versions)
+            self._client.send(node_id, Request(PRODUCE, request.version, request.build, request, self.acks != 0))
+        except Exception as error:
+            self.not_sent(node_id, request, error)
+        return 0
+
+    cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1:
+        """The request was not handed over: its batches go back, or fail."""
+        cdef Batch batch
+        for batch in request.batches:
+            self.count_in_flight(batch, -1)
+        if isinstance(error, UnsupportedVersionError):
+            self._fail_unsupported(request.batches, error)
+            return 0
+        logger.error("a request to broker %s could not be sent; it is tried again", node_id, exc_info=error)
+        if request.built:
+            # Perhaps the connection has its frame: closed, it reads the slabs no more.
+            self._client.fail_connection(node_id, NetworkError(f"a request could not be sent: {error!r}"))
+            for batch in request.batches:
+                batch.end_read()
+        self._go_again(request.batches, error, request.built)
         return 0
 
     cdef int count_in_flight(self, Batch batch, int change) except -1:
@@ -154,6 +200,18 @@ cdef class SenderCore:
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
+    cdef int on_completions(self, list completions) except -1:
+        """All that one poll brought: what goes wrong with one costs no other its end."""
+        cdef Py_ssize_t place = 0
+        while place < len(completions):
+            try:
+                while place < len(completions):
+                    place += 1
+                    self.on_completion(completions[place - 1])
+            except Exception:
+                logger.exception("the end of a request could not be dealt with")
+        return 0
+
     cpdef int on_completion(self, object completion) except -1:
         """The end of a request: each of its batches gets its outcome, or goes back into its queue.
 
@@ -166,24 +224,34 @@ cdef class SenderCore:
             context(completion)
             return 0
         request = <ProduceRequest>context
-        for batch in request.batches:
-            batch.end_read()
-        if not self.settle(request, completion):
-            self.take_back(completion.node_id)
-        for batch in request.batches:
-            self.count_in_flight(batch, -1)
+        try:
+            for batch in request.batches:
+                batch.end_read()
+            if not self.settle(request, completion):
+                self.take_back(completion.node_id)
+        except Exception as error:
+            logger.error("the answer to a Produce request could not be dealt with", exc_info=error)
+            self._go_again(request.batches, error, True)
+        finally:
+            for batch in request.batches:
+                self.count_in_flight(batch, -1)
         return 0
 
     cdef int take_back(self, object node_id) except -1:
         # What goes next is to be asked again, now that a batch must be repeated: the broker remembers five only, so
         # that no more may be on their way before that one is there.
-        cdef Batch batch
         for request in reversed(self._client.take_back(node_id, PRODUCE)):
-            for batch in (<ProduceRequest?>request.context).batches:
-                batch.end_read()
-            self.put_back(request.context)
-            for batch in (<ProduceRequest>request.context).batches:
-                self.count_in_flight(batch, -1)
+            self.take_back_one(<ProduceRequest?>request.context)
+        return 0
+
+    cdef int take_back_one(self, ProduceRequest request) except -1:
+        # Nothing here runs Python: a request is taken back whole.
+        cdef Batch batch
+        for batch in request.batches:
+            batch.end_read()
+        self.put_back(request)
+        for batch in request.batches:
+            self.count_in_flight(batch, -1)
         return 0
 
     cdef int put_back(self, ProduceRequest request) except -1:
@@ -214,11 +282,7 @@ cdef class SenderCore:
         return self.on_answer(request, completion)
 
     cdef bint on_answer(self, ProduceRequest request, object completion) except -1:
-        cdef Batch batch
         cdef ProduceAnswer answers
-        cdef PartitionAnswer answer
-        cdef Py_ssize_t expected = len(request.batches)
-        cdef dict leaders = None
         cdef bint has_all
         try:
             answers = parse_response(request.version, completion.response)
@@ -227,39 +291,76 @@ cdef class SenderCore:
             self._retry_or_fail_all(request.batches, error)
             return False
         self._client.throttle(completion.node_id, completion.request, answers.throttle_ms)
-        has_all = answers.throttle_ms == 0  # a pause is for what waits behind full in-flight tables too
         self.stats.answered(completion.node_id, completion.latency, self._clock.monotonic())
-        for batch in request.batches:
-            answer = answers.partitions.get((batch.topic, batch.partition))
-            if answer is None:
-                expected = -1
-                text = f"the broker's answer leaves out {batch.topic}-{batch.partition}"
-                self._retry_or_fail(batch, CorruptMessageError(text))
-                has_all = False
-                continue
-            if answer.leader >= 0 and answer.error_code in LEADS_NO_MORE:
-                leaders = leaders or {}
-                leaders[batch.topic, batch.partition] = (answer.leader, answer.leader_epoch)
-            if answer.error_code == 0:
-                self.complete(self._accumulator.queue_of(batch), batch, answer.base_offset, answer.log_append_time)
-            elif answer.error_code == DUPLICATE_SEQUENCE_NUMBER:
-                # The broker has had it for so long that it has forgotten the offset.
-                self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
-            else:
-                self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message), answer)
-                has_all = False
-        if leaders is not None:
-            self._on_leaders(leaders, answers)
-        if len(answers.partitions) != expected:
+        has_all = self.on_partitions(request.batches, answers)
+        if not has_all:
+            self.learn_leaders(request.batches, answers)
+        if len(answers.partitions) != len(request.batches) or not (has_all or names_all(request.batches, answers)):
             error = CorruptMessageError("a Produce answer is not of the partitions that were sent")
             self._client.fail_connection(completion.node_id, error)
+        return has_all and answers.throttle_ms == 0  # a pause is for what waits behind full in-flight tables too
+
+    cdef bint on_partitions(self, list batches, ProduceAnswer answers) except -1:
+        """What the answer says of each batch; where one raises, it goes again and the others have their turn."""
+        cdef Py_ssize_t place = 0
+        cdef bint has_all = True
+        while place < len(batches):
+            try:
+                while place < len(batches):
+                    place += 1
+                    if not self.on_partition(<Batch>batches[place - 1], answers):
+                        has_all = False
+            except Exception as error:
+                logger.error("the answer for %r could not be dealt with", batches[place - 1], exc_info=error)
+                self._go_again([batches[place - 1]], error, True)
+                has_all = False
         return has_all
+
+    cdef bint on_partition(self, Batch batch, ProduceAnswer answers) except -1:
+        """Whether the broker has the batch."""
+        cdef PartitionAnswer answer = answers.partitions.get((batch.topic, batch.partition))
+        if answer is None:
+            text = f"the broker's answer leaves out {batch.topic}-{batch.partition}"
+            self._retry_or_fail(batch, CorruptMessageError(text))
+            return False
+        if answer.error_code == 0:
+            self.complete(self._accumulator.queue_of(batch), batch, answer.base_offset, answer.log_append_time)
+        elif answer.error_code == DUPLICATE_SEQUENCE_NUMBER:
+            # The broker has had it for so long that it has forgotten the offset.
+            self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
+        else:
+            self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message), answer)
+            return False
+        return True
+
+    cdef int learn_leaders(self, list batches, ProduceAnswer answers) except -1:
+        """Who leads now, where a refusal says so."""
+        cdef Batch batch
+        cdef PartitionAnswer answer
+        cdef dict leaders = {}
+        for batch in batches:
+            answer = answers.partitions.get((batch.topic, batch.partition))
+            if answer is not None and answer.leader >= 0 and answer.error_code in LEADS_NO_MORE:
+                leaders[batch.topic, batch.partition] = (answer.leader, answer.leader_epoch)
+        if leaders:
+            self._on_leaders(leaders, answers)
+        return 0
 
     cdef int complete(
         self, PartitionQueue queue, Batch batch, int64_t base_offset, int64_t log_append_time
     ) except -1:
         queue.proven = True
+        if queue.last_error is not None:
+            queue.last_error = None
         if self._producer_state is not None:
             self._producer_state.completed(queue, batch, base_offset)
         batch.complete(base_offset, log_append_time)
         return 0
+
+
+cdef bint names_all(list batches, ProduceAnswer answers) except -1:
+    cdef Batch batch
+    for batch in batches:
+        if (batch.topic, batch.partition) not in answers.partitions:
+            return False
+    return True

@@ -78,7 +78,8 @@ class RecordAccumulator(DrainCore):
             for batch in list(self.incomplete):
                 left = None if deadline is None else deadline - self.clock.monotonic()
                 if not batch.wait(left, self.clock):
-                    raise TimeoutError(f"flush: {len(self.incomplete)} batches not acknowledged within {timeout} s")
+                    text = f"flush: {len(self.incomplete)} batches not acknowledged within {timeout} s"
+                    raise TimeoutError(text + batch.why_pending())
         finally:
             self.flushes.discard(token)
 
@@ -103,24 +104,25 @@ class RecordAccumulator(DrainCore):
 
     def expire(self, now: float) -> list[Batch]:
         """Fail the batches whose delivery.timeout.ms is over, waiting or in flight, and return them."""
-        expired = []
-        while self.time_to_expiry(now) <= 0:
-            batch = next(iter(self.incomplete))
-            left = [part for part in batch.parts or [batch] if not part.done]
-            error = TimeoutError(
-                f"{sum(part.count for part in left)} record(s) of {batch.topic}-{batch.partition} were not "
-                f"acknowledged within delivery.timeout.ms ({self._delivery_timeout_ms} ms), {left[0].attempts} "
-                "attempts failed"
-            )
-            expired += self.give_up(batch, error)
+        expired: list[Batch] = []
+        while (batch := self.oldest()) is not None and self.time_to_expiry(now) <= 0:
+            expired += self.give_up(batch, self._expired(batch))
         return expired
+
+    def _expired(self, batch: Batch) -> TimeoutError:
+        left = [part for part in batch.parts or [batch] if not part.done]
+        attempts = max((part.attempts for part in left), default=0)
+        return TimeoutError(
+            f"{sum(part.count for part in left)} record(s) of {batch.topic}-{batch.partition} were not acknowledged "
+            f"within delivery.timeout.ms ({self._delivery_timeout_ms} ms)"
+            f"{f', {attempts} attempts failed' if attempts else ''}{batch.why_pending()}"
+        )
 
     def abort(self, error: KafkaError | None = None) -> list[Batch]:
         """Fail everything that has no outcome yet (close without waiting); what failed."""
         failed = []
         for batch in list(self.incomplete):
-            closed = ClosedError("the producer was closed before the record was acknowledged")
-            failed += self.give_up(batch, error or closed)
+            failed += self.give_up(batch, error or _closed(batch))
         return failed
 
     def drop_unsent(self, error: KafkaError) -> list[Batch]:
@@ -130,12 +132,14 @@ class RecordAccumulator(DrainCore):
 
     def give_up(self, batch: Batch, error: KafkaError) -> list[Batch]:
         """Fail a batch wherever it is, or what is left of one that was split; what failed."""
-        failed = []
-        for part in batch.parts or [batch]:
-            self.discard(part)
-            if part.fail(error):
-                failed.append(part)
-        return failed
+        return [part for part in batch.parts or [batch] if self.fail(part, error)]
+
+
+def _closed(batch: Batch) -> ClosedError:
+    why = batch.why_pending()
+    return ClosedError(
+        "the producer was closed before the record was acknowledged" + (why or ": give close() more time, or no limit")
+    )
 
 
 def _by_partition(leaders: Sequence[int], epochs: Iterable[int]) -> tuple[list[int], list[int]]:

@@ -21,6 +21,7 @@ from kafkabuf._batch import Batch
 from kafkabuf._sequences import SequenceCore
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
+    ClosedError,
     ClusterAuthorizationError,
     InvalidProducerEpochError,
     KafkaError,
@@ -266,6 +267,8 @@ class ProducerIdSource:
         log.debug("the broker gave %r", self._state)
 
     def _refused(self, error: KafkaError) -> None:
+        if isinstance(error, ClosedError):  # the producer's end, which is no trouble
+            return
         self._not_before = self._clock.monotonic() + self._backoff.delay(self._failures)
         self._failures += 1
         if error.retriable:

@@ -65,10 +65,13 @@ class Running:
             _running.discard(self)
             self._ended.set()
 
-    def finish(self, *, force: bool = False) -> None:
-        """Take no record any more and end once all have an outcome; with `force` the rest fails."""
+    def finish(self, *, force: bool = False, told: bool = False) -> None:
+        """Take no record any more and end once all have an outcome; with `force` the rest fails.
+
+        `told`: the user has been told of the rest.
+        """
         self.accumulator.close()
-        self.sender.close(force=force)
+        self.sender.close(force=force, told=told)
 
     def wait(self, timeout: float | None) -> bool:
         """Whether the thread has ended within `timeout` seconds (None: for ever)."""
@@ -112,7 +115,7 @@ def _end_all() -> None:
     left = _still_running(left, EXIT_TIMEOUT)
     lost = sum(running.unsent() for running in left)
     for running in left:
-        running.finish(force=True)
+        running.finish(force=True, told=True)
     _still_running(left, FORCED_TIMEOUT)
     if lost:
         # Not by logging, which is silent unless set up: these are lost.

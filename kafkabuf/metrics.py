@@ -78,9 +78,9 @@ class Metrics:
         """{group: {name: value}}, as of now."""
         now = self._clock.monotonic()
         found = {"producer-metrics": self._of_producer(now)}
-        for topic, stats in list(self._stats.topics.items()):
+        for topic, stats in self._stats.topics.copy().items():
             found[f"producer-topic-metrics.{topic}"] = _of_topic(stats, now)
-        for node_id, node in list(self._stats.nodes.items()):
+        for node_id, node in self._stats.nodes.copy().items():
             found[f"producer-node-metrics.node-{node_id}"] = _of_node(node, now)
         return found
 
@@ -106,7 +106,7 @@ class Metrics:
             **self._of_connections(now),
             **self._of_memory(now),
             "metadata-age": now - max(self._metadata.updated_at, self._started),
-            **{f"{name}-time-ns-total": seconds * 1e9 for name, seconds in list(self._times.items())},
+            **{f"{name}-time-ns-total": seconds * 1e9 for name, seconds in self._times.copy().items()},
         }
 
     def _of_connections(self, now: float) -> Values:

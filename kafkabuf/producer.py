@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkabuf._accumulator import TopicQueues
+from kafkabuf._batch import give_back_claims
 from kafkabuf._bulk_arrow import append_arrow
 from kafkabuf._bulk_many import append_many
 from kafkabuf._pool import BufferPool
@@ -193,8 +194,8 @@ class KafkaProducer(ProducerCore):
             topic: where all go.
             values, keys, headers, partitions, timestamps_ms: lists, or other sequences, of equal length: what send()
                 takes as value, key, headers, partition and timestamp_ms. Serializers, partitioner and interceptors are
-                asked as by send(), but must not wait for records of the same call, as flush() would: these may not be
-                sent before the call is over.
+                asked as by send(). They may call flush() and close(), which serve what the call has queued so far; they
+                must not wait for another thread that does.
             report: as in send_arrow().
 
         A record larger than `max.request.size` or `buffer.memory` is left out and the others are sent; the report has
@@ -259,6 +260,7 @@ class KafkaProducer(ProducerCore):
         self.check_open()
         if self._in_sender_thread():
             raise KafkaError("a callback cannot wait for a transaction, of which it is part: call it in another thread")
+        give_back_claims()
         transactions = self._sender._transactions
         if transactions is None:
             raise IllegalStateError("this producer has no transactions: set transactional.id")
@@ -267,7 +269,10 @@ class KafkaProducer(ProducerCore):
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what is buffered now and wait until all of it has an outcome. Raises TimeoutError after `timeout` s."""
+        """Send what is buffered now and wait until all of it has an outcome. Raises TimeoutError after `timeout` s.
+
+        In a signal handler too: what a send_many() or send_arrow() that it interrupts has queued so far is sent.
+        """
         _check_timeout(timeout)
         if self._disowned:
             raise ClosedError(_DISOWNED)
@@ -289,7 +294,8 @@ class KafkaProducer(ProducerCore):
         """Send what is buffered and stop. After `timeout` seconds what is left fails with ClosedError; with 0 at once.
 
         Then interceptors, serializers and the partitioner are closed. Called again it waits again. In a callback it
-        returns at once, and the Sender ends when it is done.
+        returns at once, and the Sender ends when it is done. In a signal handler that interrupts send_many() or
+        send_arrow() what these have queued so far is sent; when they go on they raise ClosedError, with `rows_queued`.
         """
         _check_timeout(timeout)
         if self._disowned:
@@ -299,6 +305,7 @@ class KafkaProducer(ProducerCore):
         if self._in_sender_thread():
             self._running.finish(force=timeout == 0)
         else:
+            give_back_claims()
             self._running.stop(timeout)
             self._metrics.close()
         users, self._users = self._users, ()

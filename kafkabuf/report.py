@@ -93,6 +93,7 @@ class BulkReport:
         self._chunks: list[_Chunk] = []
         self._failures: list[Failure] = []  # of rows never queued, and of segments that were folded
         self._ranges: tuple[OffsetRange, ...] = ()  # of segments that were folded
+        self._failed: list[Batch] = []  # of segments that were folded
         self.row_aligned = keep == ROWS
         self.segments: list[Segment] = []
         self.rows = 0
@@ -114,6 +115,7 @@ class BulkReport:
         # Looked at once: the Sender may settle more of them meanwhile.
         over = {segment: None for segment in self.segments if _is_over(segment)}
         self._failures += _failures(over)
+        self._failed += [piece.batch for piece in _pieces(over) if piece.batch.error is not None]
         self._ranges = merge_ranges((*self._ranges, *_ranges(over)))
         self.segments[:] = [segment for segment in self.segments if segment not in over]
 
@@ -129,7 +131,8 @@ class BulkReport:
         for segment in self.segments:
             left = None if deadline is None else deadline - self._clock.monotonic()
             if not segment.batch.wait(left, self._clock):
-                raise TimeoutError(f"not all of {self.rows} rows were acknowledged within {timeout} s")
+                why = segment.batch.why_pending()
+                raise TimeoutError(f"not all of {self.rows} rows were acknowledged within {timeout} s{why}")
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
         """The error of the first row that met one, or None. Waits as `wait` does."""
@@ -138,7 +141,14 @@ class BulkReport:
     def failures(self, timeout: float | None = None) -> tuple[Failure, ...]:
         """The rows that were not delivered, by their first row. Waits as `wait` does."""
         self.wait(timeout)
+        self._look()
         return tuple(sorted((*self._failures, *_failures(self.segments)), key=lambda failure: failure.first_row))
+
+    def _look(self) -> None:
+        """The user is told of every failure."""
+        failed, self._failed = self._failed, []
+        for batch in (*failed, *(piece.batch for piece in _pieces(self.segments))):
+            batch.look()
 
     @property
     def too_large(self) -> tuple[Failure, ...]:
@@ -153,6 +163,7 @@ class BulkReport:
         if not self.row_aligned:
             raise ValueError('report="errors" keeps no rows: ask failures() and ranges(), or send with report="rows"')
         self.wait(timeout)
+        self._look()
         segment = _joined([chunk.segment for chunk in self._chunks], np.int32)
         timestamp = _joined([chunk.timestamps() for chunk in self._chunks], np.int64)
         place = places_of(segment, np.array([one.first_index for one in self.segments], np.int32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kafkabuf._accumulator import PartitionQueue, TopicQueues
 from kafkabuf._batch import Batch
@@ -32,6 +32,8 @@ from kafkabuf.errors import (
     UnsupportedVersionError,
     printable,
 )
+from kafkabuf.explanation import Explanation
+from kafkabuf.failures import Failures
 from kafkabuf.idempotence import ProducerIdSource, ProducerState
 from kafkabuf.metadata import Metadata
 from kafkabuf.network.backoff import ExponentialBackoff
@@ -42,6 +44,7 @@ from kafkabuf.transactions import TransactionManager
 
 log = logging.getLogger("kafkabuf.producer")
 
+TELL_EVERY = 60.0  # seconds between two warnings of failures that nobody has looked at
 # What a leader answers that cannot have a transaction verified by its coordinator (with NETWORK_EXCEPTION it speaks of
 # the coordinator's connection), or not at all while it waits for that one.
 _OF_THE_COORDINATOR = (
@@ -72,15 +75,19 @@ class Sender(SenderCore):
     ) -> None:
         super().__init__(config, accumulator, metadata, client, clock)
         self._config = config
-        self._closing = False
         self._forced = False
+        self._told = False
+        self.failures = Failures()
+        accumulator.on_failed = self._count_failed
         self._patient_until = float("inf")
         self._purging: bool | None = None  # what is in flight too, where a purge has been asked for
         if config.transactional_id is not None:
             self._transactions = TransactionManager(config, accumulator, client, clock)
+            self._seen_state = self._transactions.state  # as this turn's steps for transactions left it
         elif self._producer_state is not None:
             backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
             self._producer_ids = ProducerIdSource(self._producer_state, client, clock, backoff, self._fail_everything)
+        accumulator.pool.on_why = Explanation(accumulator, metadata, client)
         metadata.listeners.append(self._on_cluster)
         metadata.topics_in_use = self._topics_in_use
 
@@ -96,10 +103,20 @@ class Sender(SenderCore):
 
     def step(self) -> bool:
         """One turn; False, and none, where there is nothing left to do."""
-        if self._closing and (self._forced or not self._has_unfinished_work()):
+        if self.closing and (self._forced or not self._has_unfinished_work()):
             return False
         self._turn_or_log()
         return True
+
+    def _wait_while_closing(self, now: float) -> float:
+        """How long a poll may last, as far as `run` is concerned: 0 where it would find that this turn was the last."""
+        if self._forced or not self._has_unfinished_work():
+            return 0.0
+        if self._transactions is None:
+            return float("inf")
+        # A state that this turn's end has brought about asks for steps that come earlier in a turn.
+        stale = self._transactions.state is not self._seen_state
+        return 0.0 if stale else max(self._patient_until - now, 0.0)
 
     def _has_unfinished_work(self) -> bool:
         """While closing: batches without an outcome, and then a transaction that must be ended."""
@@ -108,12 +125,8 @@ class Sender(SenderCore):
         if self._transactions is None:
             return False
         self._transactions.abort_on_close()
-        if not self._transactions.has_ongoing_transaction:
-            return False
-        if self._clock.monotonic() <= self._patient_until and not self._transactions.abort_is_hopeless:
-            return True
-        self._transactions.say_what_is_left()
-        return False
+        patient = self._clock.monotonic() < self._patient_until and not self._transactions.abort_is_hopeless
+        return patient and self._transactions.has_ongoing_transaction
 
     def _turn_or_log(self) -> None:
         try:
@@ -135,25 +148,48 @@ class Sender(SenderCore):
     def _purge(self) -> None:
         in_flight, self._purging = self._purging, None
         purged = self._accumulator.abort if in_flight else self._accumulator.drop_unsent
-        self._count_failed(purged(PurgedError("the record was purged")))
+        purged(PurgedError("the record was purged"))
 
     def _end(self) -> None:
-        self._accumulator.close()
-        self._metadata.close()
-        self._accumulator.abort()
+        if self._told:
+            self._tell_failures()
+        steps: list[Callable[[], object]] = [
+            self._accumulator.close,
+            self._metadata.close,
+            self._end_transactions,  # before the answers that will not come: these are no news
+            self._accumulator.abort,
+            self._end_requests,
+            self._accumulator.release_scratch,
+        ]
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                log.exception("the Sender's end failed in a part; it goes on with the others")
+        if not self._told:
+            self._tell_failures()
+
+    def _end_transactions(self) -> None:
+        if self._transactions is not None:
+            if self._transactions.has_ongoing_transaction and not self._forced:
+                self._transactions.say_what_is_left()
+            self._transactions.close(ClosedError("the producer was closed"))
+
+    def _end_requests(self) -> None:
         for completion in self._client.close():
             self.on_completion(completion)
-        if self._transactions is not None:
-            self._transactions.close(ClosedError("the producer was closed"))
-        self._accumulator.release_scratch()
 
-    def close(self, *, force: bool = False) -> None:
-        """Finish what is queued, or with `force` fail it; `run` returns after that."""
-        if not self._closing:
+    def close(self, *, force: bool = False, told: bool = False) -> None:
+        """Finish what is queued, or with `force` fail it; `run` returns after that.
+
+        `told`: the user has been told of the records that have no outcome now.
+        """
+        if not self.closing:
             # A coordinator that cannot be reached must not keep a close() for ever.
             self._patient_until = self._clock.monotonic() + self._config.delivery_timeout_ms / 1000
-        self._closing = True
+        self._told = self._told or told
         self._forced = self._forced or force
+        self.closing = True
         self._client.wakeup()
 
     @property
@@ -173,8 +209,7 @@ class Sender(SenderCore):
     def _expire(self, now: float) -> None:
         expired = self._accumulator.expire(now)
         if expired:
-            self._count_failed(expired)
-            log.warning("%d batch(es) expired; the first: %s", len(expired), expired[0].error)
+            log.info("%d batch(es) expired; the first: %s", len(expired), expired[0].error)
 
     def _settle_producer_state(self, now: float) -> float:
         """Before draining, where the producer's id or its sequences need it; seconds until that is due again."""
@@ -192,16 +227,18 @@ class Sender(SenderCore):
         transactions = self._transactions
         assert transactions is not None
         if transactions.must_drop_unsent and self._accumulator.active:
-            self._count_failed(self._accumulator.drop_unsent(transactions.reason_to_drop()))
+            self._accumulator.drop_unsent(transactions.reason_to_drop())
         elif transactions.state is State.FATAL_ERROR and self._accumulator.incomplete:
             self._fail_everything(transactions.failure())
         lowest, highest = VERSIONS_BY_MAGIC[2]
         self.produce_versions = (lowest, min(highest, transactions.newest_produce_version))
-        return transactions.run(now, has_incomplete=bool(self._accumulator.incomplete))
+        wait = transactions.run(now, has_incomplete=bool(self._accumulator.incomplete))
+        self._seen_state = transactions.state
+        return wait
 
     def _fail_everything(self, error: KafkaError) -> None:
         log.error("what is buffered fails: %s", error)
-        self._count_failed(self._accumulator.abort(error))
+        self._accumulator.abort(error)
 
     def _fail_unauthenticated(self, queues: list[PartitionQueue], error: AuthenticationError) -> None:
         """What waits for a node that will not have us, or that we will not have, would wait in vain."""
@@ -211,7 +248,7 @@ class Sender(SenderCore):
     def _fail_waiting(self, queue: PartitionQueue, error: KafkaError) -> None:
         for batch in list(queue.batches):
             if not batch.claimed:  # its claimant wakes the Sender, which is then asked again
-                self._count_failed(self._accumulator.give_up(batch.whole or batch, error))
+                self._accumulator.give_up(batch.whole or batch, error)
 
     def _ask_for_leaders(self, topics: set[str]) -> None:
         """Of topics whose records have nowhere to go."""
@@ -252,6 +289,7 @@ class Sender(SenderCore):
         """A request failed, or `answer` says that the batch did."""
         queue = self._accumulator.queue_of(batch)
         queue.proven = False
+        queue.last_error = error
         if batch.done:  # expired while in flight
             return
         if error.invalid_metadata:
@@ -302,23 +340,46 @@ class Sender(SenderCore):
             self.stats.splits.add(1, self._clock.monotonic())
         except Exception:
             log.exception("%r could not be split; its records fail", batch)
-            self._count_failed(self._accumulator.give_up(batch.whole or batch, error))
+            self._accumulator.give_up(batch.whole or batch, error)
+
+    def _go_again(self, batches: list[Batch], error: BaseException, sent: bool) -> None:
+        """Something raised that should not: what has neither an outcome nor a place in a queue goes again.
+
+        `sent`: a broker may have it, as after a lost connection.
+        """
+        for batch in batches:
+            queue = self._accumulator.queue_of(batch)
+            if batch.done or batch in queue.batches:
+                continue
+            try:
+                if sent:
+                    self._retry_or_fail(batch, NetworkError(f"what became of the request is not known: {error!r}"))
+                else:
+                    self._accumulator.requeue(batch, self._clock.monotonic())
+            except Exception as failure:
+                log.exception("%r cannot go again; its records fail", batch)
+                self._accumulator.fail(batch, KafkaError(f"an error within the producer: {failure!r}"))
 
     def _fail(
         self, batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None, *, refused: bool = False
     ) -> None:
         """`refused`: it is certain that the broker does not have what this attempt sent."""
         errors = () if answer is None or not answer.record_errors else _errors_of_records(error, answer.record_errors)
-        if batch.fail(error, *errors):
-            self._count_failed([batch], refused=refused)
+        self._accumulator.fail(batch, error, *errors, refused=refused)
 
-    def _count_failed(self, batches: list[Batch], *, refused: bool = False) -> None:
+    def _count_failed(self, batch: Batch, refused: bool) -> None:
+        """The accumulator's `on_failed`."""
+        if self._producer_state is not None:
+            queue = self._accumulator.queue_of(batch)
+            self._producer_state.handle_failed_batch(queue, batch, refused=refused)
         now = self._clock.monotonic()
-        for batch in batches:
-            self.stats.failed(batch, now)
-            if self._producer_state is not None:
-                queue = self._accumulator.queue_of(batch)
-                self._producer_state.handle_failed_batch(queue, batch, refused=refused)
+        self.stats.failed(batch, now)
+        # Of a transaction commit_transaction() tells, and who purges knows.
+        if self._transactions is None and not isinstance(batch.error, PurgedError) and self.failures.add(batch):
+            self.tell_at = min(self.tell_at, now + TELL_EVERY)
+
+    def _tell_failures(self) -> None:
+        self.failures.tell()
 
     def _on_leaders(self, leaders: dict[tuple[str, int], tuple[int, int]], answer: ProduceAnswer) -> None:
         """The broker leads no more and says who does: its batches go there at once (KIP-951)."""

@@ -204,6 +204,7 @@ class FakeClient:
     asked: list[Asked] = field(default_factory=list)  # requests other than Produce, ever
     pauses: list[tuple[int, int]] = field(default_factory=list)  # asked for by answers: node and milliseconds
     broken: list[tuple[int, KafkaError]] = field(default_factory=list)  # connections given up for their answers
+    errors: dict[int, KafkaError] = field(default_factory=dict)  # by node, why there is no connection
     on_poll: Callable[[], object] = lambda: None
     _completions: list[Completion] = field(default_factory=list)
     _held: set[int] = field(default_factory=set)  # nodes that start nothing before the Sender has seen an answer

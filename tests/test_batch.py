@@ -23,6 +23,14 @@ from tests.producer_support import PATIENCE, SLAB, TOPIC, Rig, assert_whole, col
 GONE = NetworkError("gone")
 
 
+@pytest.fixture
+def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What sys.unraisablehook is given."""
+    found: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", found.append)
+    return found
+
+
 # ---- the outcome -----------------------------------------------------------------------------------------------------
 
 
@@ -186,7 +194,9 @@ def test_failed_record_tells_its_callback_an_offset() -> None:
 
 
 @pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_raising_callback_keeps_others_from_running(raised: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_callback_keeps_others_from_running(
+    raised: BaseException, caplog: pytest.LogCaptureFixture, unraisable: list[Any]
+) -> None:
     rig = Rig()
     called: list[int] = []
 
@@ -200,13 +210,19 @@ def test_raising_callback_keeps_others_from_running(raised: BaseException, caplo
     with caplog.at_level(logging.ERROR):
         assert rig.drain_one().complete(0, -1)
     assert called == [1, 3]
-    assert "a callback raised for a record of orders-0" in caplog.text
+    (logged,) = caplog.records
+    assert "a callback raised for a record of orders-0" in logged.getMessage()
+    assert logged.exc_info is None, "the traceback is told twice"
+    assert [(one.exc_value, one.object) for one in unraisable] == [(raised, bad)]
+    assert unraisable[0].exc_traceback is not None
     assert waiting.result(PATIENCE).offset == 2
     assert not rig.accumulator.incomplete
     assert_whole(rig.pool)
 
 
-def test_late_callback_never_runs_or_its_error_hits_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+def test_late_callback_never_runs_or_its_error_hits_the_caller(
+    caplog: pytest.LogCaptureFixture, unraisable: list[Any]
+) -> None:
     rig = Rig()
     future = rig.send()
     rig.drain_one().complete(4, -1)
@@ -220,6 +236,7 @@ def test_late_callback_never_runs_or_its_error_hits_the_caller(caplog: pytest.Lo
     with caplog.at_level(logging.ERROR):
         future.add_done_callback(bad)  # as concurrent.futures: logged, not raised
     assert "a callback raised" in caplog.text
+    assert len(unraisable) == 1
 
 
 def test_done_callback_gets_another_future() -> None:
