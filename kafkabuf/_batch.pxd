@@ -67,7 +67,7 @@ cdef class Batch:
     cdef object others                      # `error`; this is what the records not named failed with
     cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
     cdef list sleepers                      # (lock, RecordFuture or None) of those who wait for the end, or None
-    cdef public object unseen_by            # of a failure: what is to be told, `seen(batch)`, once somebody looks; or None
+    cdef public object unseen_by            # of a failure: what is told, by seen(batch), once somebody looks; or None
 
     cdef bint owns_slab(self) noexcept
     cdef int close(self) except -1
@@ -101,9 +101,9 @@ cdef class RecordFuture:
     cdef object metadata(self)
 
 
-# A bulk append of this thread begins to claim batches; what it gets, it gives back at its end. Who is about to wait calls
-# `give_back_claims`: what this thread's own bulk appends hold, in frames below a signal handler or a serializer, must be
-# sendable then, or the wait would be for itself. They claim anew when they go on.
+# A bulk append of this thread begins to claim batches; what it gets, it gives back at its end. Who is about to wait
+# calls `give_back_claims`: what this thread's own bulk appends hold, in frames below a signal handler or a serializer,
+# must be sendable then, or the wait would be for itself. They claim anew when they go on.
 cdef object enter_bulk_append(object bulk_append)
 cdef int leave_bulk_append(object outer) except -1
 cpdef int give_back_claims() except -1

@@ -13,6 +13,7 @@ class Unseen(Protocol):
     def seen(self, batch: Batch) -> object: ...
 
 def give_back_claims() -> int: ...
+
 @final
 class Batch:
     topic: str

@@ -38,7 +38,7 @@ cdef class BufferPool:
     cdef unsigned char* base                # its first byte
     cdef object clock
     cdef public object on_wait, on_exhausted, on_failure    # set later at will: the Sender comes after the pool
-    cdef public object on_why               # callable(Batch or None): why nothing comes back, for errors' texts; or None
+    cdef public object on_why               # callable(Batch or None): why it does not come back, in words; or None
 
     # ---- guarded by `lock`
     cdef kb_spin lock                       # free while zero, as every object of Python begins

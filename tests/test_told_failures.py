@@ -325,7 +325,7 @@ def test_every_time_out_names_the_last_thing_that_went_wrong() -> None:
     assert "Connection refused" in str(future.exception(0))
     assert isinstance(future.exception(0), ClosedError)
     report = rig.producer.send_many(TOPIC, [b"v"])
-    with pytest.raises(TimeoutError, match="not all of 1 rows.*Connection refused"):
+    with pytest.raises(TimeoutError, match=r"not all of 1 rows.*Connection refused"):
         report.wait(0)
     rig.accumulator.abort()
 
@@ -372,7 +372,7 @@ def test_producer_names_the_error_of_a_port_where_nobody_listens() -> None:
     deadline = time.monotonic() + PATIENCE
     while producer._metadata._last_error is None and time.monotonic() < deadline:
         time.sleep(0.001)
-    with pytest.raises(TimeoutError, match="127.0.0.1:1.*Connection refused"):
+    with pytest.raises(TimeoutError, match=r"127\.0\.0\.1:1.*Connection refused"):
         producer.flush(0)
     producer.purge()
     producer.close(0)

@@ -46,6 +46,8 @@ LAYERS = (
     },
     {
         "accumulator",
+        "explanation",
+        "failures",
         "idempotence",
         "_sender",
         "sender",
