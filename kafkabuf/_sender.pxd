@@ -38,7 +38,7 @@ cdef class SenderCore:
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
     # ---- thread: Sender
     cdef public tuple produce_versions  # what batches of our magic may travel in
-    cdef public double tell_at               # when to say how many failures nobody has looked at; infinite: there are none
+    cdef public double tell_at          # when to tell of failures that nobody has looked at; infinite: there are none
     cdef public bint closing            # set by any thread, before it wakes us
     cdef set fresh_topics               # metadata has been told in this second that they are in use
     cdef double fresh_until

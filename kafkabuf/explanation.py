@@ -51,8 +51,8 @@ class Explanation:
         lost = self._connections.last_error(queue.leader)
         if lost is not None:
             return (
-                f"there is no connection to its leader: {lost}: see whether the broker is up, the address it advertises "
-                f"can be reached from here, and security.protocol is that of its listener{refused}"
+                f"there is no connection to its leader: {lost}: see whether the broker is up, the address that it "
+                f"advertises can be reached from here, and security.protocol is that of its listener{refused}"
             )
         if state is not None and state.producer_id < 0:
             return f"no broker has given a producer id, which enable.idempotence needs{self._metadata.circumstances()}"

@@ -364,8 +364,9 @@ class Sender(SenderCore):
         self, batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None, *, refused: bool = False
     ) -> None:
         """`refused`: it is certain that the broker does not have what this attempt sent."""
-        errors = () if answer is None or not answer.record_errors else _errors_of_records(error, answer.record_errors)
-        self._accumulator.fail(batch, error, *errors, refused=refused)
+        found = answer.record_errors if answer is not None else ()
+        own, others = _errors_of_records(error, found) if found else (None, None)
+        self._accumulator.fail(batch, error, own, others, refused)
 
     def _count_failed(self, batch: Batch, refused: bool) -> None:
         """The accumulator's `on_failed`."""

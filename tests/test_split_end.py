@@ -69,9 +69,7 @@ def test_expiry_forgets_a_part_or_frees_what_a_socket_reads(ending: str) -> None
     assert called == futures[4:]
     assert [offset_of(future) for future in futures[:4]] == [100, 101, 102, 103]
     for future in futures[4:]:
-        with pytest.raises(
-            TimeoutError, match=r"4 record\(s\).*timeout.ms \(1000 ms\).*the last attempt failed"
-        ):
+        with pytest.raises(TimeoutError, match=r"4 record\(s\).*timeout.ms \(1000 ms\).*the last attempt failed"):
             future.result(0)
     assert rig.sender.record_errors == 4 + young.done()
     assert (rig.bytes_in("in_flight"), sent.frame.to_bytes()) == (SLAB, before)

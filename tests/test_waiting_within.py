@@ -127,9 +127,13 @@ def test_interceptors_hear_of_a_record_whose_claim_was_given_back_meanwhile() ->
 
 def test_send_within_a_serializer_gets_the_memory_that_the_claims_hold() -> None:
     sent: list[Any] = []
-    rig = turning(
-        slabs=2, value_serializer=lambda value: (sent.append(rig.send(b"x", 0)), value)[1] if value == b"in" else value
-    )
+
+    def serialize(value: bytes) -> bytes:
+        if value == b"in":
+            sent.append(rig.send(b"x", 0))
+        return value
+
+    rig: Rig = turning(slabs=2, value_serializer=serialize)
     values = [b"a" * (SLAB - 300), b"b" * (SLAB - 300), b"in"]
     rig.producer.send_many(TOPIC, values, partitions=[0, 1, 1])
     rig.ack_all()
