@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import gc
 import logging
 import resource
 import socket
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -18,7 +19,8 @@ import pytest
 
 from kafkabuf.broker import EmbeddedCluster, apis
 from kafkabuf.broker.cluster import Cluster, ClusterConfig
-from kafkabuf.broker.dispatch import APIS, dispatch
+from kafkabuf.broker.dispatch import APIS, Later, dispatch
+from kafkabuf.broker.server import Connection
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import KafkaError
 from kafkabuf.protocol import messages
@@ -101,8 +103,8 @@ def test_damaged_request_raises_something_else_than_a_kafka_error(seed: int) -> 
                     _, answer = dispatch(cluster.nodes[1], damaged(frame, random))
                 except KafkaError:
                     continue
-                if inspect.iscoroutine(answer):
-                    answer.close()
+                if isinstance(answer, Later):
+                    answer.leave()
         await cluster.stop()
 
     def loop() -> asyncio.AbstractEventLoop:
@@ -220,3 +222,40 @@ def ask_again_and_again(client: RawClient, topics: list[dict[str, Any]]) -> None
             client.send(1, 12, max_wait=0, min_bytes=1, max_bytes=1 << 24, topics=topics)
     except OSError:
         pass
+
+
+def test_request_whose_connection_is_cut_before_it_waits_is_forgotten() -> None:
+    """Fetch parks; the connection is lost in the same turn of the loop, before anybody has come to await the answer."""
+
+    async def body() -> None:
+        cluster = Cluster(
+            ClusterConfig(1, True, 1, None, 1_000_000, "127.0.0.1", None, True),
+            SystemClock(),
+            asyncio.get_running_loop(),
+        )
+        await cluster.start()
+        cluster.create_topic("t")
+        node = cluster.nodes[1]
+        connection = Connection(node)
+        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+        topics = [{"topic": "t", "partitions": [asked]}]
+        entity = messages.build_request(messages.FETCH, 4, max_wait=60_000, min_bytes=1, max_bytes=1000, topics=topics)
+        frame = messages.encode_request(messages.FETCH, 4, 1, "c", entity)
+        data = struct.pack(">i", len(frame)) + frame
+        connection.get_buffer(len(data))[: len(data)] = data
+        connection.buffer_updated(len(data))
+        assert connection.parked
+        assert node.fetches.delayed == 1
+        connection.connection_lost(None)
+        del connection
+        await asyncio.sleep(0.01)
+        gc.collect()
+        assert node.fetches.delayed == 0
+        await cluster.stop()
+
+    apis.load()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        asyncio.run(body())
+        gc.collect()
+    assert [str(one.message) for one in said] == []

@@ -45,6 +45,46 @@ def test_forked_child_hangs_on_its_parents_producer() -> None:
         assert cluster.end_offset("forked", 0) == 3
 
 
+CLUSTER = """
+import os, sys, warnings
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.errors import ClosedError
+
+warnings.simplefilter("ignore", DeprecationWarning)
+
+def refusal(call):
+    try:
+        call()
+    except ClosedError as error:
+        return "the parent process" in str(error)
+
+def work_in_child(cluster):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as own:
+        own.send("forked", b"child").result(10)
+    return all(refusal(call) for call in (cluster.topics, cluster.start, lambda: cluster.create_topic("other")))
+
+child = None
+with EmbeddedCluster() as cluster:
+    child = os.fork()
+    if child:
+        status = os.waitpid(child, 0)[1]
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("forked", b"parent").result(10)
+        assert cluster.end_offsets("forked") == {0: 2}
+    else:
+        refused = work_in_child(cluster)
+if not child:
+    os._exit(0 if refused else 1)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_forked_child_leaves_the_cluster_to_its_parent() -> None:
+    done = subprocess.run([sys.executable, "-c", CLUSTER], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 LOCKED = """
 import os, signal, sys, threading, warnings
 from kafkabuf import KafkaProducer

@@ -1,15 +1,15 @@
 """From a frame to the handler of its API key, and from the handler's answer to the frame that goes back.
 
 Each file under apis/ registers one API: key, versions, handler. A handler gets the node that was asked, the request's
-header and its decoded body, and returns the answer or an awaitable of it. It runs in the event loop and must not keep
+header and its decoded body, and returns the answer or a future of it. It runs in the event loop and must not keep
 the frame: what it wants to keep it copies before it returns or first awaits.
 """
 
 from __future__ import annotations
 
-import inspect
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from asyncio import Future, isfuture
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kafkabuf.broker.request_log import LoggedRequest
 
 Frame = Sequence[Buffer]
-# A frame, None for no answer, or an awaitable of either.
-Answer = Frame | Awaitable[Frame | None] | None
 Handler = Callable[["Node", RequestHeader, Any], Any]
 
 _KEY = struct.Struct(">h")
@@ -94,6 +92,27 @@ class Request:
         return None if answer is None else self.api.encode(self.header, answer, throttle_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The answer of a request that waits for something. To be awaited, or left: it may be cut off before anybody has
+    come to wait for it, of which a coroutine would complain, and what it asked for would wait on."""
+
+    request: Request
+    answer: Future[Any]
+    throttle_ms: int
+
+    def __await__(self) -> Generator[Any, None, Frame | None]:
+        return self.request.encode((yield from self.answer), self.throttle_ms)
+
+    def leave(self, _: object = None) -> None:
+        """Nobody waits any more. Does nothing where the answer has come."""
+        self.answer.cancel()
+
+
+# A frame, None for no answer, or what will be either.
+Answer = Frame | Later | None
+
+
 def api_key(frame: Buffer) -> int:
     """-1 if the frame is too short to have one."""
     return int(_KEY.unpack_from(frame)[0]) if len(frame) >= _KEY.size else -1
@@ -131,13 +150,9 @@ def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0) -> tuple[int, Answ
     answer = request.api.handler(node, request.header, request.body)
     if not own_errors and (code := faults.take_error(key, after=True)):
         answer = {"error_code": code}
-    if inspect.isawaitable(answer):
-        return key, _later(request, answer, throttle_ms)
+    if isfuture(answer):
+        return key, Later(request, answer, throttle_ms)
     return key, request.encode(answer, throttle_ms)
-
-
-async def _later(request: Request, answer: Awaitable[Any], throttle_ms: int) -> Frame | None:
-    return request.encode(await answer, throttle_ms)
 
 
 def refuse_api_versions(frame: Buffer) -> Frame | None:

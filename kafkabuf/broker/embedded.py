@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from os import PathLike
@@ -101,6 +102,7 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._cluster: Cluster | None = None
+        self._pid = os.getpid()
 
     # ---- lifecycle
 
@@ -108,7 +110,11 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         """Returns when every node listens. OSError if a port is taken, ConfigError if files of TLS will not do,
         KafkaStorageError if the disk refuses."""
         if self._thread is not None:
-            raise ClosedError("the cluster is running; stop it before starting it again")
+            raise ClosedError(
+                "the cluster is the parent process's: make another in a forked child"
+                if self._is_parents()
+                else "the cluster is running; stop it before starting it again"
+            )
         apis.load()
         loop = asyncio.new_event_loop()
         try:
@@ -117,7 +123,7 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
             loop.close()
             raise
         thread = threading.Thread(target=self._run, args=(loop,), name="kafkabuf-broker", daemon=True)
-        self._loop, self._thread = loop, thread
+        self._loop, self._thread, self._pid = loop, thread, os.getpid()
         thread.start()
         try:
             self._await(self._cluster.start())
@@ -139,8 +145,8 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
 
     def stop(self) -> None:
         """Cuts all connections and ends the thread. Stopping twice is fine; `start` begins anew, with nothing kept but
-        what is in the data_dir."""
-        if self._thread is None or self._loop is None or self._cluster is None:
+        what is in the data_dir. In a forked child it does nothing: the cluster is the parent's, and goes on."""
+        if self._thread is None or self._loop is None or self._cluster is None or self._is_parents():
             return
         self._await(self._cluster.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -221,6 +227,13 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
 
         return self._await(call())
 
+    def _is_parents(self) -> bool:
+        """In a forked child: the cluster's thread is not here, and what it was doing at the fork is half done."""
+        return self._pid != os.getpid()
+
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
+        if self._is_parents():
+            work.close()
+            raise ClosedError("the cluster was started before a fork and belongs to the parent process: ask it there")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -8,13 +8,12 @@ no more is read than the next request; other connections go on.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabuf.broker.authenticator import Authenticator
-from kafkabuf.broker.dispatch import Answer, Frame, api_key, dispatch
+from kafkabuf.broker.dispatch import Answer, Frame, Later, api_key, dispatch
 from kafkabuf.broker.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
 from kafkabuf.errors import InvalidRequestError, KafkaError
 from kafkabuf.protocol.messages import PRODUCE
@@ -194,14 +193,17 @@ class Connection(asyncio.BufferedProtocol):
         end = "the answer is dropped, as asked for" if cluster.faults.take_drop(key) else None
         sequel = _Sequel(end is not None, end or (reply and reply.refusal), throttle_ms)
         delay = cluster.faults.take_delay(key, self._node.node_id)
-        if inspect.isawaitable(answer) or delay:
+        if isinstance(answer, Later) or delay:
             self._waiting = asyncio.get_running_loop().create_task(self._answer_later(answer, delay, sequel))
+            if isinstance(answer, Later):
+                # A task that is cancelled before its first step never comes to what it was to await.
+                self._waiting.add_done_callback(answer.leave)
         else:
             self._send(answer, sequel)
 
     async def _answer_later(self, answer: Answer, delay: float, sequel: _Sequel) -> None:
         try:
-            frame = await answer if inspect.isawaitable(answer) else answer
+            frame = await answer if isinstance(answer, Later) else answer
             if delay:
                 await self._node.cluster.timer.sleep(delay)
             self._send(frame, sequel)
