@@ -9,7 +9,7 @@ import threading
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.object cimport PyTypeObject
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
@@ -17,10 +17,12 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
+from kafkabuf._sealed cimport seal
 
 from kafkabuf.clock import SystemClock
 from kafkabuf.compression import DoesNotFit
-from kafkabuf.errors import TimeoutError
+from kafkabuf.ending import ends_here
+from kafkabuf.errors import KafkaError, TimeoutError
 from kafkabuf.record_metadata import RecordMetadata
 
 cdef extern from "Python.h":
@@ -65,7 +67,10 @@ cpdef int give_back_claims() except -1:
 cdef class Batch:
     """Records of one partition in one run of slabs (Kafka's ProducerBatch). Made by the accumulator only."""
 
-    def __cinit__(self, str topic, int partition, double created, BufferPool pool, Py_ssize_t slab,
+    def __init__(self, *_):
+        raise TypeError("a Batch comes from a RecordAccumulator")
+
+    def __cinit__(self, str topic, int partition, double created, BufferPool pool not None, Py_ssize_t slab,
                   Py_ssize_t n_slabs, Py_ssize_t write_limit, int magic, incomplete):
         self.topic = topic
         self.partition = partition
@@ -277,7 +282,10 @@ cdef class Batch:
 
     cdef int call_back(self, callback, RecordFuture future) except -1:
         try:
-            callback(future.metadata(), self.error_of(future))
+            if type(callback) is DoneCallback:
+                (<DoneCallback>callback).fn(future)
+            else:
+                callback(future.metadata(), self.error_of(future))
         except BaseException as error:  # even SystemExit: other callbacks and waiting threads must have their turn
             logger.error("a callback raised for a record of %s-%d: %r", self.topic, self.partition, error)
             report_unraisable(error, callback)
@@ -286,11 +294,15 @@ cdef class Batch:
     def wait(self, timeout=None, clock=system_clock, RecordFuture future=None):
         """Wait until the outcome is decided and the callbacks have run; False when `timeout` seconds pass first.
 
-        With a `future` of the batch, the outcome of its record: a batch that was split has several.
+        With a `future` of the batch, the outcome of its record: a batch that was split has several. Raises KafkaError
+        in a callback, whose thread would have to bring what it waits for.
         """
         cdef Batch part = self if future is None else future.part()
         if part.settled:
             return True
+        if (timeout is None or timeout > 0) and ends_here(self.incomplete):
+            raise KafkaError("to wait for a record in a callback would be to wait for itself: the thread that runs it "
+                             "is the one that brings the outcome. Use add_done_callback(), or wait in another thread")
         give_back_claims()
         lock = threading.Lock()
         lock.acquire()
@@ -345,6 +357,64 @@ cdef int report_unraisable(object error, object culprit) except -1:
     PyErr_SetObject(type(error), error)
     PyErr_WriteUnraisable(culprit)
     return 0
+
+
+seal(Batch)
+
+
+@cython.final
+cdef class DoneCallback:
+    """Among a batch's callbacks, one that takes the future itself."""
+    cdef object fn
+
+    def __cinit__(self, fn):
+        self.fn = fn
+
+
+# ---- what the garbage collector is told ------------------------------------------------------------------------------
+
+# A RecordFuture costs the collector nothing, which therefore does not see that it leads to its batch. Where a record
+# waits for ever, as one of a MockProducer does that nobody completes, a callback that leads back to the producer would
+# thus keep both. So the batch answers for its future where it has callbacks of one only, and these alone hold it. Those
+# of a batch with more records need no such thing: a Sender will end it.
+cdef extern from *:
+    """
+    static traverseproc kb_traverse_fields;
+    static PyObject *(*kb_thunks_of)(PyObject *batch);
+
+    static int kb_owns_its_future(PyObject *thunks) {
+        Py_ssize_t i, n;
+        PyObject *future;
+        if (!PyList_CheckExact(thunks) || Py_REFCNT(thunks) != 1) return 0;
+        n = PyList_GET_SIZE(thunks);
+        if (n < 2 || n % 2) return 0;
+        future = PyList_GET_ITEM(thunks, 1);
+        for (i = 3; i < n; i += 2) {
+            if (PyList_GET_ITEM(thunks, i) != future) return 0;
+        }
+        return Py_REFCNT(future) == n / 2;
+    }
+
+    static int kb_traverse(PyObject *batch, visitproc visit, void *arg) {
+        int answer = kb_traverse_fields(batch, visit, arg);
+        if (answer == 0 && kb_owns_its_future(kb_thunks_of(batch))) answer = visit(batch, arg);
+        return answer;
+    }
+
+    static void kb_answer_for_futures(PyObject *type, PyObject *(*thunks_of)(PyObject *)) {
+        kb_thunks_of = thunks_of;
+        kb_traverse_fields = ((PyTypeObject *)type)->tp_traverse;
+        ((PyTypeObject *)type)->tp_traverse = kb_traverse;
+    }
+    """
+    void answer_for_futures "kb_answer_for_futures"(object type, PyObject* (*thunks_of)(PyObject*) noexcept)
+
+
+cdef PyObject* thunks_of(PyObject* batch) noexcept:
+    return <PyObject*>(<Batch>batch).thunks
+
+
+answer_for_futures(Batch, thunks_of)
 
 
 cdef object new_metadata(object topic, object partition, object offset, object timestamp, object key_size,
@@ -414,7 +484,7 @@ cdef class RecordFuture:
 
     def add_done_callback(self, fn):
         """Call `fn(future)` in the Sender's thread at the end, or here and now where the end has come."""
-        self.batch.add_callback(lambda metadata, error: fn(self), self)
+        self.batch.add_callback(DoneCallback.__new__(DoneCallback, fn), self)
 
     def _await(self, timeout):
         if self.part().outcome == PENDING and not self.batch.wait(timeout, future=self):
@@ -435,3 +505,6 @@ cdef class RecordFuture:
         cdef Batch part = self.part()
         state = "pending" if part.outcome == PENDING else "done" if part.error is None else "failed"
         return f"RecordFuture({self.batch.topic}-{self.batch.partition}, {state})"
+
+
+seal(RecordFuture)

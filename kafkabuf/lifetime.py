@@ -17,6 +17,7 @@ import weakref
 from typing import Protocol
 
 from kafkabuf.accumulator import RecordAccumulator
+from kafkabuf.ending import ending
 from kafkabuf.sender import Sender
 
 log = logging.getLogger("kafkabuf.producer")
@@ -60,7 +61,8 @@ class Running:
     def _run(self) -> None:
         self.accumulator.impatient[threading.get_ident()] = self.accumulator.refuse_callback
         try:
-            self.sender.run()
+            with ending(self.accumulator.incomplete):
+                self.sender.run()
         finally:
             _running.discard(self)
             self._ended.set()

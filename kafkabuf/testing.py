@@ -15,6 +15,7 @@ from kafkabuf.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.cluster import PartitionInfo, TopicInfo
 from kafkabuf.config import ProducerConfig
+from kafkabuf.ending import ending
 from kafkabuf.errors import (
     IllegalStateError,
     KafkaError,
@@ -107,7 +108,7 @@ class MockProducer(ProducerCore):
         future = super().send(topic, value, key, headers, partition, timestamp_ms, callback)
         record = MockRecord(topic, value, key, headers, future.batch.partition, timestamp_ms)
         (self._uncommitted if self.transaction_in_flight else self._history).append(record)
-        self._pending.append(future)
+        self._pending.append(future.batch)
         if self._auto_complete:
             self.complete_next()
         return future
@@ -189,11 +190,15 @@ class MockProducer(ProducerCore):
         batch = self._take_next()
         where = (batch.topic, batch.partition)
         self._next_offset[where] += 1
-        return batch.complete(self._next_offset[where] - 1, -1)
+        with ending(self._queues.incomplete):
+            return batch.complete(self._next_offset[where] - 1, -1)
 
     def error_next(self, error: KafkaError) -> bool:
         """Fail the oldest record without an outcome; False: there is none."""
-        return bool(self._pending) and self._take_next().fail(error)
+        if not self._pending:
+            return False
+        with ending(self._queues.incomplete):
+            return self._take_next().fail(error)
 
     def history(self) -> list[MockRecord]:
         """Records sent, in order; those of a transaction from its commit on."""
@@ -230,8 +235,9 @@ class MockProducer(ProducerCore):
     def clear(self) -> None:
         """Forget history, pending records and uncommitted ones."""
         if hasattr(self, "_pending"):
-            self._queues.abort()
-        self._pending: deque[RecordFuture] = deque()
+            with ending(self._queues.incomplete):
+                self._queues.abort()
+        self._pending: deque[Batch] = deque()
         self._history: list[MockRecord] = []
         self._uncommitted: list[MockRecord] = []
         self._uncommitted_offsets: dict[str, dict[Any, Any]] = {}
@@ -260,7 +266,7 @@ class MockProducer(ProducerCore):
         self.transaction_in_flight = False
 
     def _take_next(self) -> Batch:
-        batch = self._pending.popleft().batch
+        batch = self._pending.popleft()
         self._queues.discard(batch)
         return batch
 

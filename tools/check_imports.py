@@ -21,11 +21,13 @@ from pathlib import Path
 LAYERS = (
     {
         "_buffers",
+        "_sealed",
         "_wire",
         "compression",
         "errors",
         "clock",
         "config",
+        "ending",
         "offset_range",
         "record_metadata",
         "version",

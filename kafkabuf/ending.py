@@ -1,0 +1,37 @@
+"""Which thread gives records their outcome, so that it can be told not to wait for one: it would wait for itself.
+
+A producer's Sender does so for as long as it lives, a test's thread while it completes records of a MockProducer. Asked
+only where a thread is about to wait.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import get_ident
+
+# (ident of a thread, id of the `incomplete` batches that it ends, which whoever entered it keeps alive)
+_ending: set[tuple[int, int]] = set()
+
+
+@contextmanager
+def ending(incomplete: object) -> Iterator[None]:
+    """In this block the calling thread gives these batches their outcomes."""
+    entry = (get_ident(), id(incomplete))
+    outermost = entry not in _ending
+    _ending.add(entry)
+    try:
+        yield
+    finally:
+        if outermost:
+            _ending.discard(entry)
+
+
+def ends_here(incomplete: object) -> bool:
+    """Whether the calling thread is the one that gives these batches their outcomes."""
+    return (get_ident(), id(incomplete)) in _ending
+
+
+# Idents and ids will be given anew.
+os.register_at_fork(after_in_child=_ending.clear)
