@@ -37,6 +37,14 @@ if __name__ == "__main__":
     # anew in a temporary folder.
     in_place = os.environ.get("KAFKABUF_BUILT_IN_PLACE") == "1"
     setup(
-        ext_modules=[] if in_place else cythonize(extensions(), nthreads=jobs, language_level=3),
+        ext_modules=[]
+        if in_place
+        else cythonize(
+            # Nothing of ours is pickled by its fields: __setstate__ would put in place what methods do not check.
+            extensions(),
+            nthreads=jobs,
+            language_level=3,
+            compiler_directives={"auto_pickle": False},
+        ),
         options={"build_ext": {"parallel": jobs}},
     )

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
 """Opening, sealing and compressing of batches, and their places in the queues."""
 
 cimport cython
@@ -10,7 +10,7 @@ from threading import get_ident
 
 from kafkabuf._batch cimport PENDING, Batch, give_back_claims
 from kafkabuf._pool cimport SCRATCH, BufferPool
-from kafkabuf._records cimport Record, has_room, size_upper_bound
+from kafkabuf._records cimport LARGEST_BATCH, Record, has_room, size_upper_bound
 
 from kafkabuf.compression import scratch_size
 from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
@@ -20,7 +20,7 @@ from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
 cdef class PartitionQueue:
     """Batches of one partition, oldest first."""
 
-    def __cinit__(self, str topic, int partition):
+    def __cinit__(self, str topic not None, int partition):
         self.topic = topic
         self.partition = partition
         self.batches = deque()
@@ -83,8 +83,10 @@ cdef bint comes_before(Batch one, Batch other) noexcept:
 cdef class TopicQueues:
     """The partitions of one topic, and which of them is sticky now (KIP-480, KIP-794)."""
 
-    def __cinit__(self, str name, int partitions, uint64_t seed=0x9E3779B97F4A7C15, int64_t batch_size=16384,
+    def __cinit__(self, str name not None, int partitions, uint64_t seed=0x9E3779B97F4A7C15, int64_t batch_size=16384,
                   bint adaptive=True, set slow_nodes=None):
+        if partitions < 1:
+            raise ValueError(f"a topic has at least one partition, found {partitions}")
         self.name = name
         self.queues = []
         self.random = seed | 1
@@ -186,14 +188,14 @@ cdef class TopicQueues:
 cdef class AccumulatorCore:
     """State and the steps taken with every batch. `RecordAccumulator` adds the Sender's questions."""
 
-    def __init__(self, BufferPool pool, clock, *, magic=2, batch_size=16384, wakeup=lambda: None,
+    def __init__(self, BufferPool pool not None, clock, *, magic=2, batch_size=16384, wakeup=lambda: None,
                  availability_timeout=0.0):
         self.pool = pool
         pool.on_exhausted = wakeup
         self.clock = clock
         self.wakeup = wakeup
         self.magic = magic
-        self.batch_size = batch_size
+        self.batch_size = min(<Py_ssize_t>batch_size, <Py_ssize_t>LARGEST_BATCH)
         self.availability_timeout = availability_timeout
         self.topics = {}
         self.impatient = {}
@@ -301,7 +303,7 @@ cdef class AccumulatorCore:
             self.scratch_slabs = 0
             self.codec = None
 
-    def put_back(self, PartitionQueue queue, Batch batch):
+    def put_back(self, PartitionQueue queue not None, Batch batch not None):
         """Queue a batch again, before all that were opened after it and the parts behind it (Thread: Sender)."""
         cdef Py_ssize_t place = 0
         while place < len(queue.batches) and (comes_before(<Batch>queue.batches[place], batch)
@@ -359,7 +361,7 @@ cdef class AccumulatorCore:
         # to its first answer no object is made. Called from Python, iter() and next() would be two steps.
         return next(iter(self.incomplete), None)
 
-    def discard(self, Batch batch):
+    def discard(self, Batch batch not None):
         """Forget a batch that waits here, because its outcome has been decided otherwise."""
         self.remove(self.topics[batch.topic].queues[batch.partition], batch)
 

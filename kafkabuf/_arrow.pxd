@@ -174,16 +174,13 @@ cdef inline Field bytes_at(const Column* c, int64_t row) noexcept nogil:
     return field
 
 
-cdef inline int64_t floor_div(int64_t a, int64_t b) noexcept nogil:
-    return a // b if a >= 0 else -((b - 1 - a) // b)
-
-
 # Negative where the time is before 1970, or more ms than 63 bits hold.
 cdef inline int64_t millis_at(const Column* c, int64_t row) noexcept nogil:
     cdef int64_t value = (<const int64_t*>c.data)[row + c.start]
-    if c.unit_multiplier > 1 and (value > INT64_MAX // c.unit_multiplier or value < 0):
+    # Before it is reckoned with: NumPy's NaT is the smallest of all numbers.
+    if value < 0 or (c.unit_multiplier > 1 and value > INT64_MAX // c.unit_multiplier):
         return -1
-    return floor_div(value * c.unit_multiplier, c.unit_divisor)
+    return value * c.unit_multiplier // c.unit_divisor
 
 
 cdef inline int32_t int32_at(const Column* c, int64_t row) noexcept nogil:

@@ -68,8 +68,11 @@ cdef class Walker:
     cdef object too_large           # the error of the row that was left out last
     # ---- the current topic
     cdef TopicQueues topic
+    # The topic gains and loses partitions meanwhile. All three counts are of when use_topic looked, and no row is bound
+    # for a partition that has no cursor; make_room looks again.
     cdef Cursor* cursors            # by partition
-    cdef int32_t partitions
+    cdef int32_t room               # how many there are: the sticky partition may be one that the topic is just gaining
+    cdef int32_t partitions         # among which keys choose
     cdef int32_t sticky             # partition for rows without key and partition
     # ---- claims
     cdef list segments              # the report's
@@ -84,6 +87,8 @@ cdef class Walker:
     # All rows of a chunk. What became of those before an error is in the report, and nothing stays claimed.
     cdef int append_rows(self, int64_t rows, bint timestamps) except -1
     cdef int use_topic(self, TopicQueues topic) except -1
+    cdef bint has_changed(self) noexcept
+    cdef int follow_topic(self) except -1
     cdef int give_back_all(self) except -1
 
     cdef int serve(self, Stop stop) except -1

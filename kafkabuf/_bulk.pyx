@@ -11,6 +11,7 @@ from kafkabuf._accumulator cimport PartitionQueue, TopicQueues
 from kafkabuf._batch cimport Batch, enter_bulk_append, leave_bulk_append
 from kafkabuf._producer cimport ProducerCore
 from kafkabuf._records cimport has_room, size_upper_bound
+from kafkabuf._sealed cimport seal
 
 from kafkabuf.errors import (
     InvalidPartitionsError, InvalidTimestampError, NullHeaderKeyError, RecordTooLargeError, SerializationError,
@@ -23,11 +24,16 @@ cdef Py_ssize_t FOLD_AT = 256
 cdef class Segment:
     """Neighbouring records of one batch that one call put there."""
 
+seal(Segment)
+
 
 cdef class Walker:
     """The way of one bulk append through its rows."""
 
-    def __cinit__(self, ProducerCore producer, report):
+    def __init__(self, *_):
+        raise TypeError("a Walker is made by KafkaProducer.send_arrow() and send_many()")
+
+    def __cinit__(self, ProducerCore producer not None, report):
         self.producer = producer
         self.accumulator = producer.accumulator
         self.report = report
@@ -134,31 +140,43 @@ cdef class Walker:
     # ---- claims ------------------------------------------------------------------------------------------------------
 
     cdef int use_topic(self, TopicQueues topic) except -1:
-        cdef Cursor* cursors = <Cursor*>calloc(max(topic.partitions, 1), sizeof(Cursor))
+        """With nothing claimed. No Python runs here, so that the counts and the sticky partition belong together."""
+        cdef int32_t room = max(topic.partitions, topic.sticky.partition + 1)
+        cdef Cursor* cursors = <Cursor*>calloc(room, sizeof(Cursor))
         if cursors == NULL:
             raise MemoryError()
         free(self.cursors)
         self.cursors = cursors
+        self.room = room
         self.topic = topic
         self.partitions = topic.partitions
         self.sticky = topic.sticky.partition
         return 0
 
+    cdef bint has_changed(self) noexcept:
+        """Whether the topic has gained or lost partitions since use_topic: other threads run wherever Python may."""
+        return self.topic.partitions != self.partitions or self.topic.sticky.partition >= self.room
+
     cdef int make_room(self) except -1:
         """Claim a batch with room for the record, in the partition it is bound for."""
-        cdef PartitionQueue queue = self.topic.queues[self.partition]
         # Made first: an allocation may run another thread, and none may come between finding a batch and claiming it.
-        cdef Segment segment = Segment()
+        cdef Segment segment = Segment.__new__(Segment)
+        cdef PartitionQueue queue
         cdef Py_ssize_t n_slabs, slab
         if len(self.segments) >= self.fold_at and not self.row_aligned:
             self.report.fold()
             self.fold_at = FOLD_AT + 2 * len(self.segments)
+        if self.has_changed():
+            return self.follow_topic()
+        queue = self.topic.queues[self.partition]
         if self.cursors[self.partition].builder != NULL:
             self.give_back(self.claimed.pop(self.partition))
             queue.seal()
             self.accumulator.wakeup()
         if self.partition == self.sticky and queue.open is None:
             self.topic.leave(queue, size_upper_bound(self.magic, &self.record))
+            if self.has_changed():
+                return self.follow_topic()
             if queue is not self.topic.sticky:
                 # Read the row again: one without key now goes elsewhere.
                 self.sticky = self.topic.sticky.partition
@@ -175,6 +193,11 @@ cdef class Walker:
                 self.accumulator.open_batch(queue, &self.record, self.producer.deadline(self.waited))
         self.waited = 0
         return self.claim(queue, segment)
+
+    cdef int follow_topic(self) except -1:
+        """The topic has another number of partitions now. The row is read again: its key may lead elsewhere."""
+        self.give_back_all()
+        return self.use_topic(self.topic)
 
     cdef int claim(self, PartitionQueue queue, Segment segment) except -1:
         segment.queue = queue
@@ -212,15 +235,20 @@ cdef class Walker:
         return 0
 
 
-def places_of(const int32_t[::1] segment, int32_t[::1] following):
+seal(Walker)
+
+
+def places_of(const int32_t[::1] segment not None, int32_t[::1] following not None):
     """By row, its place in the batch of its segment (anything, where that is -1: none).
 
     `following` is each segment's first place, and moves.
     """
-    cdef Py_ssize_t row
+    cdef Py_ssize_t row, segments = following.shape[0]
     cdef int32_t[::1] places
     result = places = np.zeros(len(segment), np.int32)
     for row in range(len(segment)):
+        if segment[row] >= segments:
+            raise IndexError(f"row {row} is of segment {segment[row]}, and there are {segments}")
         if segment[row] >= 0:
             places[row] = following[segment[row]]
             following[segment[row]] += 1

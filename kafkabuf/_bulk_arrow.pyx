@@ -15,8 +15,10 @@ from kafkabuf._bulk cimport (
     BAD_HEADERS, BAD_PARTITION, BAD_TIMESTAMP, END, NEW_TOPIC, NO_MEMORY, RAISED, Stop, Walker, append_record,
     choose_partition,
 )
+from kafkabuf._held cimport MOST_HEADERS
 from kafkabuf._producer cimport ProducerCore
 from kafkabuf._records cimport Record, attach_none
+from kafkabuf._sealed cimport seal
 from kafkabuf._wire cimport Field, field_size
 
 from kafkabuf.errors import InvalidTopicError, KafkaError, SerializationError
@@ -103,6 +105,8 @@ cdef class ArrowWalker(Walker):
         cdef int64_t item, size = 0, place = c.headers.start + self.row
         cdef int64_t begin = offset_at(&c.headers, place), end = offset_at(&c.headers, place + 1)
         cdef Field* fields = self.header_fields
+        if end - begin > MOST_HEADERS:
+            return -1
         if end - begin > self.header_room:
             fields = <Field*>realloc(fields, <size_t>(4 * (end - begin)) * sizeof(Field))
             if fields == NULL:
@@ -145,13 +149,16 @@ cdef class ArrowWalker(Walker):
         return self.append_rows(columns.rows, columns.timestamp.layout != ABSENT)
 
 
-def append_arrow(ProducerCore producer, report, data, topic):
+seal(ArrowWalker)
+
+
+def append_arrow(ProducerCore producer not None, report, data, topic):
     """See KafkaProducer.send_arrow. What became of the rows, before an error too, is in `report`."""
     cdef ArrowWalker walker
     try:
         producer.check_open()
         producer.check_takes_columns()
-        walker = ArrowWalker(producer, report)
+        walker = ArrowWalker.__new__(ArrowWalker, producer, report)
         if topic is not None:
             walker.use_topic(producer.topic_of(topic, &walker.waited))
         if hasattr(data, "__arrow_c_array__"):

@@ -7,10 +7,11 @@ from libc.stdint cimport int32_t, int64_t
 from collections.abc import Mapping, Set
 
 from kafkabuf._batch cimport Batch, new_future
-from kafkabuf._bulk cimport END, RAISED, Segment, Stop, Walker, append_record, choose_partition
+from kafkabuf._bulk cimport BAD_PARTITION, END, RAISED, Segment, Stop, Walker, append_record, choose_partition
 from kafkabuf._held cimport Held, hold_nothing, release_held
-from kafkabuf._producer cimport ProducerCore, checked_timestamp, whole_number
+from kafkabuf._producer cimport ProducerCore, checked_timestamp, partition_number
 from kafkabuf._records cimport Record, hold_record
+from kafkabuf._sealed cimport seal
 
 from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, KafkaError, SerializationError
 from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
@@ -91,29 +92,39 @@ cdef class SequenceWalker(Walker):
             stop = append_record(self)
             if stop != END:
                 self.serve(stop)
+                while self.row == row and wanted >= self.partitions:  # the topic has lost some: ask, or refuse
+                    self.partition = wanted
+                    self.serve(BAD_PARTITION)
         # At once: what lets go of the record may run Python, and that may give the claim back.
         if stop == END and self.acknowledgement is not None:
             self.add_callback(self.acknowledgement)
         return stop == END
 
     cdef int32_t wanted_partition(self, object given) except -2:
-        cdef int64_t number = -1
-        try:
-            number = whole_number(given)
-        except (TypeError, OverflowError):
-            pass
+        cdef int64_t number = partition_number(given)
         if number < 0 or number >= self.partitions:
             # It may be new: ask once, with nothing claimed, since asking waits. Raises where it is not.
             self.give_back_all()
-            self.producer.queue_of_partition(self.topic, given, &self.waited)
+            self.producer.queue_of_partition(self.topic, number, &self.waited)
             self.use_topic(self.topic)
         return <int32_t>number
+
+
+seal(SequenceWalker)
+
+
+cdef bint is_no_sequence(given) except -1:
+    # One after the other: of a tuple of types Cython's isinstance() loses the error that `__class__` may raise.
+    for kind in (str, bytes, bytearray, memoryview, Mapping, Set):
+        if isinstance(given, kind):
+            return True
+    return False
 
 
 cdef tuple column_of(str name, given, Py_ssize_t count):
     """The caller may change his list meanwhile: ours stays."""
     cdef tuple column
-    if isinstance(given, (str, bytes, bytearray, memoryview, Mapping, Set)) or not hasattr(given, "__len__"):
+    if is_no_sequence(given) or not hasattr(given, "__len__"):
         raise TypeError(f"{name} is a list, or another sequence, of one element for each record, found "
                         f"{type(given).__name__}")
     column = tuple(given)
@@ -122,7 +133,7 @@ cdef tuple column_of(str name, given, Py_ssize_t count):
     return column
 
 
-def append_many(ProducerCore producer, report, topic, values, keys, headers, partitions, timestamps_ms):
+def append_many(ProducerCore producer not None, report, topic, values, keys, headers, partitions, timestamps_ms):
     """See KafkaProducer.send_many. What became of the records, before an error too, is in `report`."""
     cdef SequenceWalker walker
     cdef tuple taken = column_of("values", values, -1)
@@ -133,7 +144,7 @@ def append_many(ProducerCore producer, report, topic, values, keys, headers, par
     ]
     try:
         producer.check_open()
-        walker = SequenceWalker(producer, report)
+        walker = SequenceWalker.__new__(SequenceWalker, producer, report)
         walker.topic_name = topic
         walker.interceptors = producer.interceptors
         if walker.interceptors is None:

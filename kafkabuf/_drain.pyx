@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
 """Which batches are ready, and taking them: at most one of a partition into each request."""
 
 cimport cython
@@ -6,7 +6,7 @@ from libc.math cimport INFINITY
 
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf._batch cimport Batch
-from kafkabuf._records cimport finish
+from kafkabuf._records cimport LARGEST_BATCH, PARTITION_OVERHEAD, finish
 from kafkabuf._sequences cimport SequenceCore
 
 # Seconds. While a partition rests its topic may be deleted and made again, long before metadata tells; its leader then
@@ -81,7 +81,7 @@ cdef class DrainCore(AccumulatorCore):
         cdef list batches = []
         cdef PartitionQueue queue
         cdef Batch batch
-        cdef int64_t size = 0
+        cdef int64_t size = 0, most
         cdef bint exhausted = self.pool.exhausted()
         try:
             for queue in queues:
@@ -89,7 +89,8 @@ cdef class DrainCore(AccumulatorCore):
                     continue
                 if full and not (<Batch>queue.batches[0]).closed:
                     continue
-                if batches and size + <int64_t>(<Batch>queue.batches[0]).builder.position > self.max_request_size:
+                most = min(self.max_request_size, <int64_t>LARGEST_BATCH - PARTITION_OVERHEAD * <int64_t>len(batches))
+                if batches and size + <int64_t>(<Batch>queue.batches[0]).builder.position > most:
                     break
                 batch = self.drain_one(queue)
                 if batch is None:  # claimed since it was asked after

@@ -15,6 +15,7 @@ from kafkabuf._wire cimport Field
 
 cdef enum:
     HEADERS_AT_HAND = 8         # so many headers need no memory of the heap
+    MOST_HEADERS = 0x3FFFFFFF   # of a record: each takes two bytes at least, and all of it less than 2^31
 
 
 cdef struct Headers:

@@ -81,8 +81,12 @@ cdef object pairs_of(object headers):
 
 
 cdef int take_memory(Headers* held, Py_ssize_t n) except -1:
-    cdef Field* fields = <Field*>malloc(2 * n * sizeof(Field))
-    cdef PyObject** owners = <PyObject**>malloc(2 * n * sizeof(PyObject*))
+    cdef Field* fields
+    cdef PyObject** owners
+    if n > MOST_HEADERS:
+        raise SerializationError(f"a record of {n} headers is past the format's limit of 2^31 - 1 bytes")
+    fields = <Field*>malloc(2 * n * sizeof(Field))
+    owners = <PyObject**>malloc(2 * n * sizeof(PyObject*))
     if fields == NULL or owners == NULL:
         free(fields)
         free(owners)

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
 """Counting what metrics.py tells: sums and maxima over windows of time, in C, once for each batch or request."""
 
 from libc.stdlib cimport calloc, free
@@ -8,6 +8,8 @@ from kafkabuf._batch cimport Batch
 
 cdef class Stat:
     def __cinit__(self, int kept, double window):
+        if kept < 1:
+            raise ValueError(f"metrics.num.samples is {kept}: at least 1 is needed")
         self.kept = kept
         self.window = max(window, 0.001)
         self.samples = <Sample*> calloc(kept, sizeof(Sample))
@@ -72,7 +74,7 @@ cdef class Stat:
 
 
 cdef class TopicStats:
-    def __cinit__(self, ProducerStats stats):
+    def __cinit__(self, ProducerStats stats not None):
         self.records = stats.new()
         self.bytes = stats.new()
         self.compression = stats.new()
@@ -81,7 +83,7 @@ cdef class TopicStats:
 
 
 cdef class NodeStats:
-    def __cinit__(self, ProducerStats stats):
+    def __cinit__(self, ProducerStats stats not None):
         self.requests = stats.new()
         self.responses = stats.new()
         self.latency = stats.new()
@@ -141,11 +143,11 @@ cdef class ProducerStats:
         self.node(node_id).latency.record(latency * 1000.0, now)
         return 0
 
-    def retried(self, Batch batch, double now):
+    def retried(self, Batch batch not None, double now):
         self.retries.record(batch.builder.count, now)
         self.topic(batch.topic).retries.record(batch.builder.count, now)
 
-    def failed(self, Batch batch, double now):
+    def failed(self, Batch batch not None, double now):
         self.errors.record(batch.builder.count, now)
         self.topic(batch.topic).errors.record(batch.builder.count, now)
 

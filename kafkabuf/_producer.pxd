@@ -10,6 +10,9 @@ from kafkabuf._records cimport Record
 
 # A bool is none, nor is a float. Raises TypeError, OverflowError.
 cdef int64_t whole_number(object number) except? -1
+# The caller's object is asked once, here: the number that is checked is the one that is used. Raises
+# InvalidPartitionsError.
+cdef int64_t partition_number(object partition) except? -1
 # Raises InvalidTimestampError.
 cdef int64_t checked_timestamp(object timestamp_ms) except -1
 
@@ -30,7 +33,7 @@ cdef class ProducerCore:
     cdef bint closing
     cdef readonly bint detour           # send() has more to ask than the short way does: what is above, or `closing`
     cdef str closed_because             # what a call after that is told
-    cdef object last_name               # the topic of the send() before, by identity
+    cdef object last_name               # the topic of the send() before, by identity; before the first nobody's object
     cdef TopicQueues last_topic
     cdef readonly int64_t records_sent  # records accepted
 
@@ -45,7 +48,7 @@ cdef class ProducerCore:
     # Both may wait for metadata, and add the seconds that took to `waited`: these and the wait for memory together are
     # what max.block.ms bounds.
     cdef TopicQueues topic_of(self, object name, double* waited)
-    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition, double* waited)
+    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited)
     # Until when a record that has waited so long may wait for memory.
     cdef object deadline(self, double waited)
     cdef int64_t now_ms(self) except -1

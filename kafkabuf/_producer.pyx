@@ -9,7 +9,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from kafkabuf._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf._batch cimport Batch, RecordFuture, new_future
 from kafkabuf._held cimport Held, hold_nothing, release_held
-from kafkabuf._records cimport Record, append, has_room, hold_record, measure, size_upper_bound
+from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, hold_record, measure, size_upper_bound
 from kafkabuf._wire cimport partition_of_key
 
 from kafkabuf.clock import SystemClock
@@ -20,6 +20,10 @@ from kafkabuf.errors import (
 from kafkabuf.interceptors import Acknowledgement, Interceptors, ProducerRecord, pairs_of
 from kafkabuf.partitioner import partitioner_of
 from kafkabuf.serialization import serialize_with
+
+
+# No topic's name, and nobody else's object: what no send() was given before.
+cdef object NO_NAME = object()
 
 
 cdef object serialized(object serializer, bint by_topic, str topic, object headers, object data, str what):
@@ -34,8 +38,11 @@ cdef class ProducerCore:
 
     def __cinit__(self, *args, **kwargs):
         self.closing = self.detour = True  # until _open: a subclass that forgot __init__ has no accumulator
+        self.last_name = NO_NAME
 
-    def _open(self, AccumulatorCore accumulator, config, clock):
+    def _open(self, AccumulatorCore accumulator not None, config, clock):
+        self.last_name = NO_NAME
+        self.last_topic = None
         self.accumulator = accumulator
         self.clock = clock
         self.system_clock = type(clock) is SystemClock
@@ -43,7 +50,7 @@ cdef class ProducerCore:
         self.value_serializer, self.value_by_topic = serialize_with(config.value_serializer, "value")
         self.partitioner = partitioner_of(config.partitioner_class)
         self.interceptors = Interceptors(config) if config.interceptor_classes else None
-        self.max_request_size = config.max_request_size
+        self.max_request_size = min(<int64_t>config.max_request_size, <int64_t>LARGEST_BATCH)
         self.max_block = config.max_block_ms / 1000
         self.ignore_keys = config.partitioner_ignore_keys
         self.detour = not (self.key_serializer is None and self.value_serializer is None and self.partitioner is None
@@ -112,7 +119,7 @@ cdef class ProducerCore:
         if size_upper_bound(self.accumulator.magic, r) > self.max_request_size or r.header_count:
             self.check_size(r)
         if partition is not None:
-            queue = self.queue_of_partition(topic, partition, &waited)
+            queue = self.queue_of_partition(topic, partition_number(partition), &waited)
         elif r.key.size >= 0 and not self.ignore_keys:
             queue = <PartitionQueue>topic.queues[partition_of_key(r.key.data, <size_t>r.key.size, topic.partitions)]
         else:
@@ -141,6 +148,7 @@ cdef class ProducerCore:
     def prepare(self, topic, key, value, headers, partition):
         """What send() would queue of these: (key, value, headers, partition), for who makes its other steps himself."""
         cdef double waited = 0
+        self.check_open()
         return self.prepared(self.topic_of(topic, &waited), key, value, headers, partition)
 
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition):
@@ -155,6 +163,7 @@ cdef class ProducerCore:
         return key, value, headers, partition
 
     cdef object partition_by(self, TopicQueues topic, object key, object value):
+        cdef int64_t number
         try:
             answer = self.partitioner(topic.name, key, value, topic.partitions)
         except Exception as error:
@@ -162,8 +171,9 @@ cdef class ProducerCore:
         if answer is None:
             return None
         try:
-            if 0 <= whole_number(answer) < topic.partitions:
-                return answer
+            number = whole_number(answer)
+            if 0 <= number < topic.partitions:
+                return number
         except (TypeError, OverflowError):
             pass
         raise InvalidPartitionsError(f"the partitioner answered {answer!r} for topic {topic.name!r}: a partition of "
@@ -206,13 +216,8 @@ cdef class ProducerCore:
         self.last_topic = topic
         return topic
 
-    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, object partition, double* waited):
-        cdef int64_t number
+    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited):
         cdef double started
-        try:
-            number = whole_number(partition)
-        except (TypeError, OverflowError):
-            raise InvalidPartitionsError(f"a partition is a whole number, found {partition!r}") from None
         if number >= topic.partitions:
             started = self.clock.monotonic()
             self._await_partition(topic.name, number, max(self.max_block - waited[0], 0.0))
@@ -245,9 +250,16 @@ cdef class ProducerCore:
 
 cdef int64_t whole_number(object number) except? -1:
     # The conversion by itself takes a bool for 0 or 1 and cuts a float short.
-    if isinstance(number, bool):
+    if type(number) is bool:
         raise TypeError
     return PyNumber_Index(number)
+
+
+cdef int64_t partition_number(object partition) except? -1:
+    try:
+        return whole_number(partition)
+    except (TypeError, OverflowError):
+        raise InvalidPartitionsError(f"a partition is a whole number, found {partition!r}") from None
 
 
 cdef int64_t checked_timestamp(object timestamp_ms) except -1:

@@ -53,6 +53,10 @@ cdef enum:
     MESSAGE_CRC = 12
     MESSAGE_MAGIC = 16
     MESSAGE_OVERHEAD = 34
+    # Sizes are int32 on the wire, that of the whole request too: so many bytes are left for one batch, the rest is for
+    # what stands before it; and in a request of several each takes more, for the name of its topic.
+    LARGEST_BATCH = 0x7FFFFFFF - 0x20000
+    PARTITION_OVERHEAD = 512
     # Most that a magic 2 record adds to key, value and headers: three 5-byte varints before the key size's own,
     # a 10-byte varlong, the attributes, and the two counts behind.
     RECORD_MAX_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5

@@ -254,26 +254,26 @@ def estimate_size_upper_bound(int magic, const uint8_t[::1] key, const uint8_t[:
     return size_upper_bound(magic, &r)
 
 
-def crc32c(const uint8_t[::1] data, uint32_t crc=0):
+def crc32c(const uint8_t[::1] data not None, uint32_t crc=0):
     """CRC-32C (Castagnoli) of bytes, continuing from `crc`."""
     return kb_crc32c(crc, &data[0], data.shape[0]) if data.shape[0] else crc
 
 
-def crc32c_portable(const uint8_t[::1] data, uint32_t crc=0):
+def crc32c_portable(const uint8_t[::1] data not None, uint32_t crc=0):
     """The same by table, as CPUs without the instruction compute it."""
     return kb_crc32c_portable(crc, &data[0], data.shape[0]) if data.shape[0] else crc
 
 
-def crc32(const uint8_t[::1] data, uint32_t crc=0):
+def crc32(const uint8_t[::1] data not None, uint32_t crc=0):
     """CRC-32 (IEEE) of bytes, continuing from `crc`."""
     return kb_crc32(crc, &data[0], data.shape[0]) if data.shape[0] else crc
 
 
-def crc32_portable(const uint8_t[::1] data, uint32_t crc=0):
+def crc32_portable(const uint8_t[::1] data not None, uint32_t crc=0):
     """The same by table, as CPUs without carry-less multiplication or a CRC-32 instruction compute it."""
     return kb_crc32_portable(crc, &data[0], data.shape[0]) if data.shape[0] else crc
 
 
-def murmur2_hash(const uint8_t[::1] data):
+def murmur2_hash(const uint8_t[::1] data not None):
     """Java's `Utils.murmur2` of the bytes, as an unsigned 32-bit number."""
     return murmur2(&data[0], data.shape[0]) if data.shape[0] else murmur2(NULL, 0)

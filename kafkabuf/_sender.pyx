@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
 """Drain what is ready into Produce requests, poll, act on the answers. Thread: Sender."""
 
 cimport cython
@@ -47,7 +47,7 @@ cdef class ProduceRequest:
 cdef class SenderCore:
     """Base of Sender: one turn when all goes well."""
 
-    def __init__(self, config, DrainCore accumulator, metadata, client, clock):
+    def __init__(self, config, DrainCore accumulator not None, metadata, client, clock):
         self._accumulator = accumulator
         self._metadata = metadata
         self._client = client

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
 """What the broker finds too large goes again in two halves, down to single records (KIP-126). Thread: Sender.
 
 Splitting takes no memory, so that it cannot wait for any: the halves are Batches over the slab that the records lie in.
@@ -37,7 +37,7 @@ cdef enum:
     MESSAGE_TIMESTAMP = 18
 
 
-def split(AccumulatorCore accumulator, Batch refused not None):
+def split(AccumulatorCore accumulator not None, Batch refused not None):
     """Put a drained batch of several records back into its queue as two halves.
 
     Parts of the same batch that wait and are no smaller than what was just refused are halved as well.

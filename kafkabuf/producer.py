@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,6 +52,9 @@ class KafkaProducer(ProducerCore):
     Pickles as its configuration: the copy is a producer of its own.
     """
 
+    _opened = False  # until __init__ has come to its end
+    _disowned = False
+
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,
@@ -59,7 +63,6 @@ class KafkaProducer(ProducerCore):
         **settings: Any,
     ) -> None:
         self.config = config_of(config, settings)
-        self._disowned = False
         c = self.config
         self._users = (*c.interceptor_classes, c.key_serializer, c.value_serializer, c.partitioner_class)
         self._clock = clock = clock or SystemClock()
@@ -74,7 +77,12 @@ class KafkaProducer(ProducerCore):
         self._thread = self._running.thread
         self._finalizer = weakref.finalize(self, self._running.abandon)
         self._finalizer.atexit = False  # then all producers end together
-        self._running.start(self)
+        try:
+            self._running.start(self)
+        except BaseException:
+            self._begin_close("the producer is not open: its thread could not be started")
+            raise
+        self._opened = True
 
     def _connect(self, clock: Clock) -> NetworkClient:
         return NetworkClient(self.config, clock, self._metadata)
@@ -96,6 +104,7 @@ class KafkaProducer(ProducerCore):
 
     def partitions_for(self, topic: str) -> TopicInfo:
         """The topic's partitions and their leaders, asked for if need be, within `max.block.ms`."""
+        self.check_open()
         return self._topic_info(topic, self.config.max_block_ms / 1000)
 
     def _topic_info(self, topic: str, timeout: float) -> TopicInfo:
@@ -104,7 +113,7 @@ class KafkaProducer(ProducerCore):
             raise InvalidTopicError(f"{topic!r} is no topic's name: {TOPIC_RULE}")
         if self._in_sender_thread():
             return self._known_topic(topic)
-        with self._metrics.timed("metadata-wait"):
+        with self._timed("metadata-wait"):
             return self._metadata.await_topic(topic, timeout)
 
     def _known_topic(self, name: str) -> TopicInfo:
@@ -116,6 +125,16 @@ class KafkaProducer(ProducerCore):
                 f"topic {name!r} is not known yet, and a callback cannot wait for metadata: it has been asked for; "
                 "call partitions_for() before, or send from another thread"
             ) from None
+
+    def _timed(self, what: str) -> AbstractContextManager[None]:
+        """Counts how long a call takes."""
+        self._check_opened()
+        return self._metrics.timed(what)
+
+    def _check_opened(self) -> None:
+        """Raises ClosedError where __init__ failed, or was never called; what has been closed passes."""
+        if not self._opened:
+            self.check_open()
 
     def _in_sender_thread(self) -> bool:
         """Whether this is a callback: what it waited for in vain would never come."""
@@ -139,7 +158,7 @@ class KafkaProducer(ProducerCore):
                 f"partition {partition} of topic {name!r} is not known, and a callback cannot wait for metadata: it "
                 "has been asked for"
             )
-        with self._metrics.timed("metadata-wait"):
+        with self._timed("metadata-wait"):
             self._metadata.await_update(timeout)  # and the Sender has made the queues before this thread wakes
 
     @property
@@ -222,12 +241,12 @@ class KafkaProducer(ProducerCore):
             FatalTransactionError: nothing can be done with this producer but close() (also TransactionalId-
                 AuthorizationError, ProducerFencedError).
         """
-        with self._metrics.timed("txn-init"):
+        with self._timed("txn-init"):
             self._transaction_manager().init()
 
     def begin_transaction(self) -> None:
         """What is sent from here on belongs to one transaction, until it is committed or aborted."""
-        with self._metrics.timed("txn-begin"):
+        with self._timed("txn-begin"):
             self._transaction_manager().begin()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata | str | Any) -> None:
@@ -239,7 +258,7 @@ class KafkaProducer(ProducerCore):
             group_metadata: a GroupMetadata; an object with its attributes, as kafka-python's `group_metadata()`
                 returns; a tuple of them; or a group id, which alone does not fence a consumer that has been replaced.
         """
-        with self._metrics.timed("txn-send-offsets"):
+        with self._timed("txn-send-offsets"):
             self._transaction_manager().send_offsets(offsets_of(offsets), group_of(group_metadata))
 
     def commit_transaction(self) -> None:
@@ -248,12 +267,12 @@ class KafkaProducer(ProducerCore):
 
         Raises AbortableTransactionError where a record could not be delivered: call abort_transaction() then.
         """
-        with self._metrics.timed("txn-commit"):
+        with self._timed("txn-commit"):
             self._transaction_manager().commit()
 
     def abort_transaction(self) -> None:
         """Drop what is buffered, and the transaction with all it wrote. Waits as commit_transaction()."""
-        with self._metrics.timed("txn-abort"):
+        with self._timed("txn-abort"):
             self._transaction_manager().abort()
 
     def _transaction_manager(self) -> TransactionManager:
@@ -276,9 +295,10 @@ class KafkaProducer(ProducerCore):
         _check_timeout(timeout)
         if self._disowned:
             raise ClosedError(_DISOWNED)
+        self._check_opened()
         if self._in_sender_thread():
             raise KafkaError("flush() in a callback would wait for itself: call it in another thread")
-        with self._metrics.timed("flush"):
+        with self._timed("flush"):
             self._accumulator.flush(timeout)
 
     def purge(self, *, in_flight: bool = True) -> None:
@@ -298,7 +318,7 @@ class KafkaProducer(ProducerCore):
         send_arrow() what these have queued so far is sent; when they go on they raise ClosedError, with `rows_queued`.
         """
         _check_timeout(timeout)
-        if self._disowned:
+        if self._disowned or not self._opened:
             return
         self._begin_close()
         self._finalizer.detach()
@@ -321,6 +341,7 @@ class KafkaProducer(ProducerCore):
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """{group: {name: value}} under Java's names, as of now: see metrics.py. Costs nothing until it is asked."""
+        self._check_opened()
         return self._metrics.snapshot()
 
 

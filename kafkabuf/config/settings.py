@@ -81,7 +81,7 @@ class ProducerSettings(SecuritySettings):
         5, description="Requests sent and not answered, for each broker."
     )
 
-    transactional_id: Annotated[str, Field(min_length=1)] | None = Field(
+    transactional_id: Annotated[str, Field(min_length=1, max_length=8191)] | None = Field(
         None, description="Makes the producer transactional, under this name."
     )
     transaction_timeout_ms: Int32 = Field(60_000, description="After so long the coordinator aborts a transaction.")

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
 """Sending a request, matching its answer, telling whoever waits. Thread: the Sender's."""
 
 cimport cython
@@ -53,7 +53,7 @@ cdef class Request:
 cdef class Completion:
     """The end of a request. From here on no socket reads the spans of its frame."""
 
-    def __init__(self, Request request, int node_id, response, error, double latency, bint never_left=False):
+    def __init__(self, Request request not None, int node_id, response, error, double latency, bint never_left=False):
         self.request = request
         self.node_id = node_id
         self.response = response
@@ -78,7 +78,7 @@ cdef class InFlight:
 cdef class ClientCore:
     """Base of NetworkClient: what is done for every request."""
 
-    def __init__(self, config, clock, metadata, Poller poller):
+    def __init__(self, config, clock, metadata, Poller poller not None):
         self._clock = clock
         self._metadata = metadata
         self._poller = poller
@@ -109,7 +109,7 @@ cdef class ClientCore:
             return False
         return len(node.in_flight) < self.max_in_flight + self.most_ahead
 
-    def send(self, int node_id, Request request):
+    def send(self, int node_id, Request request not None):
         """Queue a request for a node that is `ready` or `takes_ahead`; `poll` writes it when it may be started.
 
         Raises NetworkError if not connected.
@@ -147,7 +147,7 @@ cdef class ClientCore:
     cdef bint throttled(self, object node) except -1:
         return node.throttled_until and self._clock.monotonic() < node.throttled_until
 
-    def throttle(self, int node_id, Request request, int throttle_ms):
+    def throttle(self, int node_id, Request request not None, int throttle_ms):
         """The pause that an answer asks for: the node is not `ready` for so long, nor is a request to it late for that.
 
         To be called for every answer that tells one, be it 0.
@@ -175,7 +175,7 @@ cdef class ClientCore:
             raise NetworkError(f"{node or f'broker {node_id}'} is not connected")
         return node
 
-    def _send(self, node, Request request, deliver=None):
+    def _send(self, node, Request request not None, deliver=None):
         """As `send`; `deliver`, if given, takes the Completion in `poll`, which then does not return it."""
         cdef InFlight entry = InFlight.__new__(InFlight)
         cdef Connection connection = node.connection

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
 """A request on its way out: bytes of ours and, between them, records where they lie. Nothing is copied."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -42,6 +42,8 @@ cdef class Frame:
         return 0
 
     cpdef int add_bytes(self, bytes data) except -1:
+        if data is None:
+            raise TypeError("a frame takes bytes, found None")
         self.owners.append(data)
         return self.add(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
 """The client's half of Produce, written for speed: request around the slabs, answer without schema classes.
 
 Request, versions 2 to 8::
@@ -336,6 +336,8 @@ cpdef ProduceAnswer parse_response(int version, bytes frame):
     """The ProduceAnswer in a frame whose size is cut off. Raises CorruptMessageError."""
     cdef Reader r = Reader.__new__(Reader)
     cdef ProduceAnswer answer = ProduceAnswer.__new__(ProduceAnswer)
+    if frame is None:
+        raise TypeError("an answer is bytes, found None")
     answer.partitions = {}
     answer.nodes = {}
     r.frame = frame
