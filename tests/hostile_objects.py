@@ -1,5 +1,5 @@
-"""Every extension type of kafkabuf, made without `__init__` or with nothing but None, every method and function there is,
-and odd arguments for all of them.
+"""Every extension type of kafkabuf, made without `__init__` or with nothing but None, every method and function there
+is, and odd arguments for all of them.
 
 `python -m tests.hostile_objects` prints a line for each that ends the process; none is good.
 """
@@ -99,8 +99,17 @@ def try_out(kind: type, arguments: list[tuple[Any, ...]], tell: Tell) -> None:
                 attempt(lambda: method(*some))  # type: ignore[misc]  # noqa: B023
         tell(f"{kind.__module__}.{type(thing).__name__} ({kind.__name__}): its end")
         for use in (repr, len, iter, memoryview, hash, gc.get_referents):
-            attempt(lambda: use(thing))  # type: ignore[operator]  # noqa: B023
+            attempt(lambda: use(thing))  # noqa: B023
         gc.collect()
+
+
+def try_functions(module: ModuleType, arguments: list[tuple[Any, ...]], tell: Tell) -> None:
+    attempt = Alarm().attempt
+    for name, function in vars(module).items():
+        if type(function).__name__ in ("cython_function_or_method", "builtin_function_or_method"):
+            tell(f"{module.__name__}.{name}")
+            for some in arguments:
+                attempt(lambda: function(*some))  # noqa: B023
 
 
 def in_a_child(what: Callable[[Tell], None]) -> str | None:
@@ -111,7 +120,11 @@ def in_a_child(what: Callable[[Tell], None]) -> str | None:
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        what(lambda text: os.write(writing, text.encode() + b"\n") and None)
+
+        def tell(text: str) -> None:
+            os.write(writing, text.encode() + b"\n")
+
+        what(tell)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as told:
@@ -120,32 +133,28 @@ def in_a_child(what: Callable[[Tell], None]) -> str | None:
     return None if status == 0 else f"{last}: status {status}"
 
 
-def try_all(types: list[type]) -> list[str]:
-    def one(kind: type) -> Callable[[Tell], None]:
-        return lambda tell: try_out(kind, odd_arguments(types, tell), tell)
+def deaths_of(modules: list[ModuleType], types: list[type]) -> list[str]:
+    """All in one child; if it dies, each in one of its own."""
+    subjects: list[type | ModuleType] = [*types, *modules]
 
-    return [death for kind in types if (death := in_a_child(one(kind))) is not None]
-
-
-def try_functions(modules: list[ModuleType], types: list[type]) -> list[str]:
-    def all_of(module: ModuleType) -> Callable[[Tell], None]:
+    def trying(some: list[type | ModuleType]) -> Callable[[Tell], None]:
         def what(tell: Tell) -> None:
-            attempt, arguments = Alarm().attempt, odd_arguments(types, tell)
-            for name, function in vars(module).items():
-                if type(function).__name__ in ("cython_function_or_method", "builtin_function_or_method"):
-                    tell(f"{module.__name__}.{name}")
-                    for some in arguments:
-                        attempt(lambda: function(*some))  # noqa: B023
+            arguments = odd_arguments(types, tell)
+            for one in some:
+                try_out(one, arguments, tell) if isinstance(one, type) else try_functions(one, arguments, tell)
 
         return what
 
-    return [death for module in modules if (death := in_a_child(all_of(module))) is not None]
+    if in_a_child(trying(subjects)) is None:
+        return []
+    return [death for one in subjects if (death := in_a_child(trying([one]))) is not None] or ["all of them together"]
 
 
 def main() -> int:
     modules = extensions()
     types = types_of(modules)
-    deaths = try_all(types) + try_functions(modules, types)
+    gc.freeze()  # what is collected in the children is theirs
+    deaths = deaths_of(modules, types)
     print("\n".join(deaths) or f"{len(types)} types in {len(modules)} modules, and nothing of them ends the process.")
     return len(deaths) > 0
 

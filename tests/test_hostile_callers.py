@@ -53,7 +53,8 @@ class Unstable:
 
 def test_none_as_the_first_topic_is_refused() -> None:
     rig = Rig()
-    for call in (lambda: rig.producer.send(None, b"v"), lambda: rig.producer.send_many(None, [b"v"])):
+    none: Any = None
+    for call in (lambda: rig.producer.send(none, b"v"), lambda: rig.producer.send_many(none, [b"v"])):
         with pytest.raises(InvalidTopicError, match="a topic's name is a str, found NoneType"):
             call()
     with pytest.raises(InvalidTopicError, match="no topic"):
@@ -146,13 +147,12 @@ def test_partitioners_answer_is_asked_for_its_number_once() -> None:
 
 
 def test_error_of_a_sequence_asked_for_its_class_is_the_callers() -> None:
-    class Broken:
-        @property
-        def __class__(self) -> Any:  # type: ignore[override]
-            raise RuntimeError("of the caller's")
+    def refuse(_: object) -> object:
+        raise RuntimeError("of the caller's")
 
+    broken = type("Broken", (), {"__class__": property(refuse)})
     with pytest.raises(RuntimeError, match="of the caller's"):
-        Rig().producer.send_many(TOPIC, Broken())
+        Rig().producer.send_many(TOPIC, broken())
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -375,7 +375,7 @@ def test_mock_with_pending_callbacks_that_lead_back_to_it_is_collected(how: str)
 
     service = Service()
     service.go()
-    watched = [weakref.ref(service), weakref.ref(service.producer)]
+    watched: list[weakref.ref[Any]] = [weakref.ref(service), weakref.ref(service.producer)]
     gc.collect()
     assert len(service.producer._pending) == 3
     del service

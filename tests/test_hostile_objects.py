@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_objects_made_without_init_and_arguments_that_are_none_raise() -> None:
 
 
 @pytest.mark.parametrize("kind", [Batch, RecordFuture, Segment])
-def test_what_only_we_make_is_made_by_nobody_else(kind: type) -> None:
+def test_what_only_we_make_is_made_by_nobody_else(kind: Any) -> None:
     for make in (lambda: kind.__new__(kind), lambda: object.__new__(kind), lambda: copy.copy(Rig().send())):
         with pytest.raises(TypeError):
             make()
