@@ -46,25 +46,12 @@ class Failures:
         if not found:
             return
         first = next(iter(found))
-        _warn(
-            f"{sum(found.values()) + beyond} records were not delivered, and nobody has asked why. "
-            f"The first, of {first.topic}-{first.partition}: {type(first.error).__name__}: {first.error}. "
-            "Ask the future or the report that send() returned, or give it a callback"
+        log.warning(
+            "%d records were not delivered, and nobody has asked why. The first, of %s-%d: %s: %s. Ask the future or the "
+            "report that send() returned, or give it a callback",
+            sum(found.values()) + beyond,
+            first.topic,
+            first.partition,
+            type(first.error).__name__,
+            first.error,
         )
-
-
-def _warn(text: str) -> None:
-    """Where nobody has set up logging, as Python does by default: this must not go unheard."""
-    log.warning("%s", text)
-    if not _is_heard() and logging.lastResort is not None:
-        logging.lastResort.handle(log.makeRecord(log.name, logging.WARNING, __file__, 0, text, (), None))
-
-
-def _is_heard() -> bool:
-    """Whether somebody has set up logging; the NullHandler of the package hears nothing."""
-    at: logging.Logger | None = log
-    while at is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in at.handlers):
-            return True
-        at = at.parent if at.propagate else None
-    return False
