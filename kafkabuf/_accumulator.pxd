@@ -33,7 +33,8 @@ cdef class PartitionQueue:
     cdef readonly int32_t last_acked    # number of the last record that the broker is known to have; -1: none
     cdef readonly int64_t last_acked_offset  # the highest offset the broker has given; -1: none yet
     cdef readonly list in_sequence      # batches with numbers and without an outcome, by number
-    cdef Batch asked                    # goes before the first of these, to learn whether the broker has it
+    cdef Batch asked                    # stands before the first of these until it is drained, so that the broker says
+    #                                     whether it has it; None: nobody is asked for
     cdef readonly bint unresolved       # numbers were lost: nothing new goes before it is known whether they were taken
 
     cdef int seal(self) except -1

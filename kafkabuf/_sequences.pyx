@@ -42,6 +42,8 @@ cdef class SequenceCore:
         """The batch is drained: the next numbers are its, unless it has some already."""
         if batch.base_sequence >= 0:
             batch.unseen = False
+            if batch is queue.asked:  # should it come back, then to its place
+                queue.asked = None
             return 0
         if not self.is_current(queue):
             self.start_sequences_at_beginning(queue)
@@ -78,6 +80,8 @@ cdef class SequenceCore:
             last = sequence_after(batch.base_sequence, batch.builder.count - 1)
             if is_later(last, queue.last_acked):
                 queue.last_acked = last
+            else:  # what was acknowledged behind it may be in another log, so that the leader may not take what comes next
+                queue.proven = False
         return 0
 
     # ---- now and then ------------------------------------------------------------------------------------------------

@@ -265,8 +265,8 @@ class Sender(SenderCore):
         for queue in topic.queues[topic.partitions :]:
             if queue.batches:
                 error = UnknownTopicOrPartitionError(
-                    f"partition {queue.partition} of topic {topic.name!r} is gone: the topic was deleted and made again "
-                    f"with {topic.partitions} partition(s)"
+                    f"partition {queue.partition} of topic {topic.name!r} is gone: the topic was deleted and made "
+                    f"again with {topic.partitions} partition(s)"
                 )
                 self._fail_waiting(queue, error)
 

@@ -331,8 +331,11 @@ def test_record_that_was_overtaken_where_the_broker_knows_nobody_fails() -> None
     accept(rig, rig.client.under_way[0])
     refuse(rig, rig.client.under_way[0], NOT_ENOUGH_REPLICAS)
     accept(rig, rig.client.under_way[0])
+    rig.clock.advance(1)
+    rig.turn()
     refuse(rig, rig.client.under_way[0], UNKNOWN_PRODUCER, log_start_offset=-1)
     assert not futures[1].done(), "the partition may be moving"
+    rig.clock.advance(1)
     refuse(rig, one_sent(rig), UNKNOWN_PRODUCER, log_start_offset=5)
     assert futures[1].exception(0) is not None
     futures.append(rig.send())
