@@ -80,7 +80,7 @@ cdef class SequenceCore:
             last = sequence_after(batch.base_sequence, batch.builder.count - 1)
             if is_later(last, queue.last_acked):
                 queue.last_acked = last
-            else:  # what was acknowledged behind it may be in another log, so that the leader may not take what comes next
+            else:  # what came behind it may be in another log, so that the leader may not take what is next
                 queue.proven = False
         return 0
 
