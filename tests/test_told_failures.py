@@ -198,7 +198,7 @@ def test_producer_that_nobody_closes_tells_of_its_failures(collected: bool) -> N
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stderr.count("1 records were not delivered") == 1
-    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
 
 
 # ---- nothing is wrong ------------------------------------------------------------------------------------------------
