@@ -91,6 +91,8 @@ cdef class AccumulatorCore:
     # ---- thread: Sender
     cdef public object on_failed        # callable(batch, refused): told of every failure before anybody else; or None
 
+    # What may be called before __init__ asks.
+    cdef int require_pool(self) except -1
     cdef int require_open(self) except -1
     # The batch that has room for `r`: the open one, or a new one. Raises BufferExhaustedError at `deadline`. The caller
     # appends before anything that could let another thread run, then wakes the Sender.

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Opening, sealing and compressing of batches, and their places in the queues."""
 
 cimport cython
@@ -230,9 +230,15 @@ cdef class AccumulatorCore:
 
     def refuse_callback(self, n_slabs):
         """The Sender's entry among the `impatient`."""
+        self.require_pool()
         raise self.pool.no_memory(
             f"buffer.memory ({self.pool.total} bytes) is full, and a callback's send() cannot wait: memory is freed by "
             f"the thread that runs the callbacks. Send from another thread, or raise buffer.memory{self.pool.why()}")
+
+    cdef int require_pool(self) except -1:
+        if self.pool is None:
+            raise TypeError(f"{type(self).__name__}.__init__ was not called")
+        return 0
 
     cdef int require_open(self) except -1:
         if self.closed:
@@ -286,7 +292,9 @@ cdef class AccumulatorCore:
 
     def use_codec(self, codec):
         """Compress batches from now on, with work space out of the pool. Raises ConfigError where it has none."""
-        cdef Py_ssize_t needed = self.pool.slabs_for(scratch_size(self.batch_size))
+        cdef Py_ssize_t needed
+        self.require_pool()
+        needed = self.pool.slabs_for(scratch_size(self.batch_size))
         self.scratch = self.pool.try_allocate(needed) if needed < self.pool.slab_count else -1
         if self.scratch < 0:
             raise ConfigError(

@@ -67,9 +67,6 @@ cpdef int give_back_claims() except -1:
 cdef class Batch:
     """Records of one partition in one run of slabs (Kafka's ProducerBatch). Made by the accumulator only."""
 
-    def __init__(self, *_):
-        raise TypeError("a Batch comes from a RecordAccumulator")
-
     def __cinit__(self, str topic, int partition, double created, BufferPool pool not None, Py_ssize_t slab,
                   Py_ssize_t n_slabs, Py_ssize_t write_limit, int magic, incomplete):
         self.topic = topic

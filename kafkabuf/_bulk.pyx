@@ -30,9 +30,6 @@ seal(Segment)
 cdef class Walker:
     """The way of one bulk append through its rows."""
 
-    def __init__(self, *_):
-        raise TypeError("a Walker is made by KafkaProducer.send_arrow() and send_many()")
-
     def __cinit__(self, ProducerCore producer not None, report):
         self.producer = producer
         self.accumulator = producer.accumulator

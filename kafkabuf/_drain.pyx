@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Which batches are ready, and taking them: at most one of a partition into each request."""
 
 cimport cython
@@ -42,8 +42,10 @@ cdef class DrainCore(AccumulatorCore):
         """The queues with a batch that may go now, by their leader's node id."""
         cdef Ready answer = Ready.__new__(Ready)
         cdef PartitionQueue queue
-        cdef bint exhausted = self.pool.exhausted()
+        cdef bint exhausted
         cdef double wait
+        self.require_pool()
+        exhausted = self.pool.exhausted()
         for queue in list(self.active):  # a copy: send() adds to it while this loop runs
             if queue.leader < 0:
                 answer.leaderless_topics.add(queue.topic)
@@ -82,9 +84,13 @@ cdef class DrainCore(AccumulatorCore):
         cdef PartitionQueue queue
         cdef Batch batch
         cdef int64_t size = 0, most
-        cdef bint exhausted = self.pool.exhausted()
+        cdef bint exhausted
+        self.require_pool()
+        exhausted = self.pool.exhausted()
         try:
             for queue in queues:
+                if queue is None:
+                    raise TypeError("drain() takes PartitionQueues, found None")
                 if self.time_until_sendable(queue, now, exhausted) > 0:
                     continue
                 if full and not (<Batch>queue.batches[0]).closed:
@@ -109,6 +115,8 @@ cdef class DrainCore(AccumulatorCore):
     cpdef Batch drain_one(self, PartitionQueue queue):
         """Take the oldest batch, closed and numbered; None where there is none or a bulk append writes to it."""
         cdef Batch batch
+        if queue is None:
+            raise TypeError("drain_one() takes a PartitionQueue, found None")
         if not queue.batches or queue.claimed:
             return None
         batch = queue.batches.popleft()
@@ -155,7 +163,10 @@ cdef class DrainCore(AccumulatorCore):
 
     cpdef PartitionQueue queue_of(self, Batch batch):
         """The queue that the batch came from."""
-        cdef TopicQueues topic = self.topics[batch.topic]
+        cdef TopicQueues topic
+        if batch is None:
+            raise TypeError("queue_of() takes a Batch, found None")
+        topic = self.topics[batch.topic]
         return <PartitionQueue>topic.queues[batch.partition]
 
     cpdef double time_to_expiry(self, double now):

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Counting what metrics.py tells: sums and maxima over windows of time, in C, once for each batch or request."""
 
 from libc.stdlib cimport calloc, free

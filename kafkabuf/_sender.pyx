@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Drain what is ready into Produce requests, poll, act on the answers. Thread: Sender."""
 
 cimport cython
@@ -12,6 +12,7 @@ from kafkabuf._accumulator cimport PartitionQueue
 from kafkabuf._batch cimport PENDING, Batch
 from kafkabuf._drain cimport DrainCore, Ready
 from kafkabuf._metrics cimport ProducerStats
+from kafkabuf._sealed cimport seal
 from kafkabuf.network._frame cimport Frame
 from kafkabuf.protocol._produce cimport PartitionAnswer, ProduceAnswer, build_request, parse_response
 
@@ -42,6 +43,9 @@ cdef class ProduceRequest:
                                          self.batches, s.transactional_id)
         self.built = True
         return frame
+
+
+seal(ProduceRequest)
 
 
 cdef class SenderCore:

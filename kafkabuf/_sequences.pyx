@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Numbering of batches, and which may go as far as their numbers are concerned. The rules are in _sequences.pxd."""
 
 from libc.stdint cimport int32_t, int64_t

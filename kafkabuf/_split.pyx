@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """What the broker finds too large goes again in two halves, down to single records (KIP-126). Thread: Sender.
 
 Splitting takes no memory, so that it cannot wait for any: the halves are Batches over the slab that the records lie in.

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The client's half of Produce, written for speed: request around the slabs, answer without schema classes.
 
 Request, versions 2 to 8::
@@ -78,6 +78,8 @@ cpdef Frame build_request(int version, int correlation_id, bytes client_id, int 
     # Never more than 24 bytes a partition or topic besides the name, and 64 for what stands before.
     cdef Py_ssize_t room = 64 + len(client_id) + (0 if transactional_id is None else len(transactional_id))
     for batch in batches:
+        if batch is None:
+            raise TypeError("a request is made of Batches, found None")
         group = topics.get(batch.topic)
         if group is None:
             group = topics[batch.topic] = []
