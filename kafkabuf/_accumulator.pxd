@@ -101,7 +101,7 @@ cdef class AccumulatorCore:
     cdef int compress(self, Batch batch) except -1
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1
-    cpdef Batch oldest(self)
+    cdef Batch first_incomplete(self)
     # A bulk append writes to the open batch alone, until unclaim: others find no open batch and start a new one.
     # Neither runs Python code; the claimant wakes the Sender after unclaim.
     cdef int claim(self, PartitionQueue queue) except -1

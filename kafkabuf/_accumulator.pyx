@@ -363,8 +363,11 @@ cdef class AccumulatorCore:
             batch.settle()
         return True
 
-    cpdef Batch oldest(self):
+    def oldest(self):
         """The oldest batch without an outcome, or None."""
+        return self.first_incomplete()
+
+    cdef Batch first_incomplete(self):
         # Other threads add batches. The iterator is made first, which may let them run, and only then looks; from there
         # to its first answer no object is made. Called from Python, iter() and next() would be two steps.
         return next(iter(self.incomplete), None)

@@ -32,7 +32,8 @@ cdef class DrainCore(AccumulatorCore):
     cpdef Ready ready(self, double now)
     cpdef Batch drain_one(self, PartitionQueue queue)
     cpdef list drain(self, list queues, double now, bint full=*)
-    # What is done with a batch that was taken, numbering included.
+    # Out of its queue; then what is done with a batch that was taken, numbering included.
+    cdef Batch take(self, PartitionQueue queue)
     cdef int make_ready(self, PartitionQueue queue, Batch batch) except -1
     cpdef double time_to_expiry(self, double now)
     cpdef PartitionQueue queue_of(self, Batch batch)

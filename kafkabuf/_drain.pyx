@@ -98,14 +98,15 @@ cdef class DrainCore(AccumulatorCore):
                 most = min(self.max_request_size, <int64_t>LARGEST_BATCH - PARTITION_OVERHEAD * <int64_t>len(batches))
                 if batches and size + <int64_t>(<Batch>queue.batches[0]).builder.position > most:
                     break
-                batch = self.drain_one(queue)
-                if batch is None:  # claimed since it was asked after
+                if queue.claimed:  # since it was asked after
                     continue
                 if queue.in_flight == 0 and now - queue.drained_at > PROOF_LASTS:
                     queue.proven = False
                 queue.drained_at = now
-                size += <int64_t>batch.builder.position
+                batch = self.take(queue)
                 batches.append(batch)
+                self.make_ready(queue, batch)
+                size += <int64_t>batch.builder.position
         except BaseException:
             for batch in batches:
                 self.put_back(self.queue_of(batch), batch)
@@ -119,18 +120,18 @@ cdef class DrainCore(AccumulatorCore):
             raise TypeError("drain_one() takes a PartitionQueue, found None")
         if not queue.batches or queue.claimed:
             return None
-        batch = queue.batches.popleft()
+        batch = self.take(queue)
+        self.make_ready(queue, batch)
+        return batch
+
+    cdef Batch take(self, PartitionQueue queue):
+        cdef Batch batch = queue.batches.popleft()
         if batch is queue.open:
             queue.seal()
         if queue.batches:
             self.active.move_to_end(queue)
         else:
             del self.active[queue]
-        try:
-            self.make_ready(queue, batch)
-        except BaseException:
-            self.put_back(queue, batch)
-            raise
         return batch
 
     cdef int make_ready(self, PartitionQueue queue, Batch batch) except -1:
@@ -171,5 +172,5 @@ cdef class DrainCore(AccumulatorCore):
 
     cpdef double time_to_expiry(self, double now):
         """Seconds until the oldest batch's delivery.timeout.ms is over."""
-        cdef Batch oldest = self.oldest()
+        cdef Batch oldest = self.first_incomplete()
         return INFINITY if oldest is None else oldest.created + self.delivery_timeout - now

@@ -18,6 +18,7 @@ cdef class ProduceRequest:
     cdef readonly list batches
     cdef SenderCore sender
     cdef bint built                     # its batches have a reader, and may be on their way
+    cdef bint in_flight                 # it counts as one in flight for each partition
 
     cpdef Frame build(self, int correlation_id)
 
@@ -50,7 +51,9 @@ cdef class SenderCore:
     cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1
     cdef int keep_fresh(self, list batches, double now) except -1
     cdef int count_in_flight(self, Batch batch, int change) except -1
+    cdef int count_request(self, ProduceRequest request, int change) except -1
     cdef int on_completions(self, list completions) except -1
+    cdef int clean_up(self, object completion, object error) except -1
     cpdef int on_completion(self, object completion) except -1
     cdef bint settle(self, ProduceRequest request, object completion) except -1
     cdef bint on_answer(self, ProduceRequest request, object completion) except -1

@@ -102,16 +102,15 @@ cdef class SenderCore:
     cdef double send_to_all(self, dict queues_by_node, double now) except? -1:
         """send_to each node; one that raises must not keep the others, nor the answers that have come, waiting."""
         cdef double wait = INFINITY
-        cdef list nodes = list(queues_by_node)
-        cdef Py_ssize_t place = 0
-        while place < len(nodes):
-            try:
-                while place < len(nodes):
-                    place += 1
-                    wait = min(wait, self.send_to(nodes[place - 1], queues_by_node[nodes[place - 1]], now))
-            except Exception:
-                logger.exception("nothing could be sent to broker %s; it is tried again", nodes[place - 1])
-                wait = min(wait, self.retry_backoff)
+        node_id = None
+        try:
+            for node_id, queues in queues_by_node.items():
+                wait = min(wait, self.send_to(node_id, queues, now))
+        except Exception:
+            logger.exception("nothing could be sent to broker %s; it is tried again", node_id)
+            nodes = list(queues_by_node)
+            others = {other: queues_by_node[other] for other in nodes[nodes.index(node_id) + 1:]}
+            wait = min(wait, self.retry_backoff, self.send_to_all(others, now))
         return wait
 
     cdef double send_to(self, object node_id, list queues, double now) except? -1:
@@ -161,11 +160,9 @@ cdef class SenderCore:
 
     cdef int send(self, object node_id, list batches) except -1:
         cdef ProduceRequest request = ProduceRequest.__new__(ProduceRequest)
-        cdef Batch batch
         request.sender = self
         request.batches = batches
-        for batch in batches:
-            self.count_in_flight(batch, 1)
+        self.count_request(request, 1)
         try:
             request.version = self._client.api_version(node_id, PRODUCE, self.produce_versions)
             self._client.send(node_id, Request(PRODUCE, request.version, request.build, request, self.acks != 0))
@@ -176,8 +173,7 @@ cdef class SenderCore:
     cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1:
         """The request was not handed over: its batches go back, or fail."""
         cdef Batch batch
-        for batch in request.batches:
-            self.count_in_flight(batch, -1)
+        self.count_request(request, -1)
         if isinstance(error, UnsupportedVersionError):
             self._fail_unsupported(request.batches, error)
             return 0
@@ -188,6 +184,13 @@ cdef class SenderCore:
             for batch in request.batches:
                 batch.end_read()
         self._go_again(request.batches, error, request.built)
+        return 0
+
+    cdef int count_request(self, ProduceRequest request, int change) except -1:
+        cdef Batch batch
+        request.in_flight = change > 0
+        for batch in request.batches:
+            self.count_in_flight(batch, change)
         return 0
 
     cdef int count_in_flight(self, Batch batch, int change) except -1:
@@ -212,8 +215,24 @@ cdef class SenderCore:
                 while place < len(completions):
                     place += 1
                     self.on_completion(completions[place - 1])
-            except Exception:
-                logger.exception("the end of a request could not be dealt with")
+            except Exception as error:
+                logger.error("the end of a request could not be dealt with", exc_info=error)
+                self.clean_up(completions[place - 1], error)
+        return 0
+
+    def end_requests(self, list completions not None):
+        """The same for what is left at the Sender's end."""
+        self.on_completions(completions)
+
+    cdef int clean_up(self, object completion, object error) except -1:
+        """What a request's end has left undone."""
+        cdef ProduceRequest request
+        context = completion.request.context
+        if type(context) is ProduceRequest:
+            request = <ProduceRequest>context
+            if request.in_flight:
+                self.count_request(request, -1)
+            self._go_again(request.batches, error, True)
         return 0
 
     cpdef int on_completion(self, object completion) except -1:
@@ -228,17 +247,11 @@ cdef class SenderCore:
             context(completion)
             return 0
         request = <ProduceRequest>context
-        try:
-            for batch in request.batches:
-                batch.end_read()
-            if not self.settle(request, completion):
-                self.take_back(completion.node_id)
-        except Exception as error:
-            logger.error("the answer to a Produce request could not be dealt with", exc_info=error)
-            self._go_again(request.batches, error, True)
-        finally:
-            for batch in request.batches:
-                self.count_in_flight(batch, -1)
+        for batch in request.batches:
+            batch.end_read()
+        if not self.settle(request, completion):
+            self.take_back(completion.node_id)
+        self.count_request(request, -1)
         return 0
 
     cdef int take_back(self, object node_id) except -1:
@@ -254,8 +267,7 @@ cdef class SenderCore:
         for batch in request.batches:
             batch.end_read()
         self.put_back(request)
-        for batch in request.batches:
-            self.count_in_flight(batch, -1)
+        self.count_request(request, -1)
         return 0
 
     cdef int put_back(self, ProduceRequest request) except -1:

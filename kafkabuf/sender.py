@@ -158,7 +158,7 @@ class Sender(SenderCore):
             self._metadata.close,
             self._end_transactions,  # before the answers that will not come: these are no news
             self._accumulator.abort,
-            self._end_requests,
+            lambda: self.end_requests(self._client.close()),
             self._accumulator.release_scratch,
         ]
         for step in steps:
@@ -174,10 +174,6 @@ class Sender(SenderCore):
             if self._transactions.has_ongoing_transaction and not self._forced:
                 self._transactions.say_what_is_left()
             self._transactions.close(ClosedError("the producer was closed"))
-
-    def _end_requests(self) -> None:
-        for completion in self._client.close():
-            self.on_completion(completion)
 
     def close(self, *, force: bool = False, told: bool = False) -> None:
         """Finish what is queued, or with `force` fail it; `run` returns after that.
