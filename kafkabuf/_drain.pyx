@@ -93,23 +93,23 @@ cdef class DrainCore(AccumulatorCore):
                     raise TypeError("drain() takes PartitionQueues, found None")
                 if self.time_until_sendable(queue, now, exhausted) > 0:
                     continue
-                if full and not (<Batch>queue.batches[0]).closed:
+                # Making a list may have let a bulk append claim the batch since it was asked after.
+                batch = <Batch>queue.batches[0]
+                if batch.claimed or (full and not batch.closed):
                     continue
                 most = min(self.max_request_size, <int64_t>LARGEST_BATCH - PARTITION_OVERHEAD * <int64_t>len(batches))
-                if batches and size + <int64_t>(<Batch>queue.batches[0]).builder.position > most:
+                if batches and size + <int64_t>batch.builder.position > most:
                     break
-                if queue.claimed:  # since it was asked after
-                    continue
                 if queue.in_flight == 0 and now - queue.drained_at > PROOF_LASTS:
                     queue.proven = False
                 queue.drained_at = now
-                batch = self.take(queue)
+                self.take(queue)
                 batches.append(batch)
                 self.make_ready(queue, batch)
                 size += <int64_t>batch.builder.position
         except BaseException:
             for batch in batches:
-                self.put_back(self.queue_of(batch), batch)
+                self.put_back(self.queue_for(batch), batch)
             raise
         return batches
 
@@ -162,15 +162,22 @@ cdef class DrainCore(AccumulatorCore):
             self.slow_nodes.discard(node_id)
         return 0
 
-    cpdef PartitionQueue queue_of(self, Batch batch):
+    def holds(self, Batch batch not None):
+        """Whether the batch waits in its queue."""
+        return batch in self.queue_for(batch).batches
+
+    def queue_of(self, Batch batch not None):
         """The queue that the batch came from."""
-        cdef TopicQueues topic
-        if batch is None:
-            raise TypeError("queue_of() takes a Batch, found None")
-        topic = self.topics[batch.topic]
+        return self.queue_for(batch)
+
+    cdef PartitionQueue queue_for(self, Batch batch):
+        cdef TopicQueues topic = self.topics[batch.topic]
         return <PartitionQueue>topic.queues[batch.partition]
 
-    cpdef double time_to_expiry(self, double now):
+    def time_to_expiry(self, double now):
         """Seconds until the oldest batch's delivery.timeout.ms is over."""
+        return self.until_expiry(now)
+
+    cdef double until_expiry(self, double now) except? -1:
         cdef Batch oldest = self.first_incomplete()
         return INFINITY if oldest is None else oldest.created + self.delivery_timeout - now

@@ -77,7 +77,7 @@ cdef class SenderCore:
         cdef double now = self._clock.monotonic()
         cdef double wait
         cdef Ready ready
-        if self._accumulator.time_to_expiry(now) <= 0:
+        if self._accumulator.until_expiry(now) <= 0:
             self._expire(now)
         if now >= self.tell_at:
             self.tell_at = INFINITY
@@ -91,7 +91,7 @@ cdef class SenderCore:
             max_wait = min(max_wait, self._run_transactions(now))
         if self._accumulator.waits_since:
             self._accumulator.forget_idle(ready.queues_by_node)
-        wait = min(max_wait, ready.next_check, self._accumulator.time_to_expiry(now), self.tell_at - now)
+        wait = min(max_wait, ready.next_check, self._accumulator.until_expiry(now), self.tell_at - now)
         if ready.queues_by_node:
             wait = min(wait, self.send_to_all(ready.queues_by_node, now))
         if self.closing:
@@ -200,7 +200,7 @@ cdef class SenderCore:
         them; with several in flight their records would change places. Where batches are numbered the broker sees to
         that, and which may go is _sequences.pyx's to say.
         """
-        cdef PartitionQueue queue = self._accumulator.queue_of(batch)
+        cdef PartitionQueue queue = self._accumulator.queue_for(batch)
         queue.in_flight += change
         queue.muted = queue.in_flight > 0 and (self.ordered or not (queue.proven or self._producer_state is not None))
         return 0
@@ -225,14 +225,28 @@ cdef class SenderCore:
         self.on_completions(completions)
 
     cdef int clean_up(self, object completion, object error) except -1:
-        """What a request's end has left undone."""
+        """What a request's end has left undone: what the answer says of a batch holds, though not for another."""
         cdef ProduceRequest request
+        cdef ProduceAnswer answers = None
+        cdef Batch batch
         context = completion.request.context
-        if type(context) is ProduceRequest:
-            request = <ProduceRequest>context
-            if request.in_flight:
-                self.count_request(request, -1)
-            self._go_again(request.batches, error, True)
+        if type(context) is not ProduceRequest:
+            return 0
+        request = <ProduceRequest>context
+        if request.in_flight:
+            self.count_request(request, -1)
+        try:
+            if completion.error is None and completion.response is not None:
+                answers = parse_response(request.version, completion.response)
+        except CorruptMessageError:
+            pass
+        for batch in request.batches:
+            try:
+                if answers is not None and batch.outcome == PENDING and not self._accumulator.holds(batch):
+                    self.on_partition(batch, answers)
+            except Exception:
+                logger.exception("the answer for %r could not be dealt with", batch)
+        self._go_again(request.batches, error, True)
         return 0
 
     cpdef int on_completion(self, object completion) except -1:
@@ -276,7 +290,7 @@ cdef class SenderCore:
         cdef Batch batch
         for batch in request.batches:
             if batch.outcome == PENDING:
-                queue = self._accumulator.queue_of(batch)
+                queue = self._accumulator.queue_for(batch)
                 if self._producer_state is not None:
                     self._producer_state.unnumber(queue, batch)
                 self._accumulator.put_back(queue, batch)
@@ -293,7 +307,7 @@ cdef class SenderCore:
             return False
         if completion.response is None:  # acks=0: written is all that will be known
             for batch in request.batches:
-                self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
+                self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
             return True
         return self.on_answer(request, completion)
 
@@ -317,18 +331,10 @@ cdef class SenderCore:
         return has_all and answers.throttle_ms == 0  # a pause is for what waits behind full in-flight tables too
 
     cdef bint on_partitions(self, list batches, ProduceAnswer answers) except -1:
-        """What the answer says of each batch; where one raises, it goes again and the others have their turn."""
-        cdef Py_ssize_t place = 0
+        cdef Batch batch
         cdef bint has_all = True
-        while place < len(batches):
-            try:
-                while place < len(batches):
-                    place += 1
-                    if not self.on_partition(<Batch>batches[place - 1], answers):
-                        has_all = False
-            except Exception as error:
-                logger.error("the answer for %r could not be dealt with", batches[place - 1], exc_info=error)
-                self._go_again([batches[place - 1]], error, True)
+        for batch in batches:
+            if not self.on_partition(batch, answers):
                 has_all = False
         return has_all
 
@@ -340,10 +346,10 @@ cdef class SenderCore:
             self._retry_or_fail(batch, CorruptMessageError(text))
             return False
         if answer.error_code == 0:
-            self.complete(self._accumulator.queue_of(batch), batch, answer.base_offset, answer.log_append_time)
+            self.complete(self._accumulator.queue_for(batch), batch, answer.base_offset, answer.log_append_time)
         elif answer.error_code == DUPLICATE_SEQUENCE_NUMBER:
             # The broker has had it for so long that it has forgotten the offset.
-            self.complete(self._accumulator.queue_of(batch), batch, -1, -1)
+            self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
         else:
             self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message), answer)
             return False

@@ -344,8 +344,7 @@ class Sender(SenderCore):
         `sent`: a broker may have it, as after a lost connection.
         """
         for batch in batches:
-            queue = self._accumulator.queue_of(batch)
-            if batch.done or batch in queue.batches:
+            if batch.done or self._accumulator.holds(batch):
                 continue
             try:
                 if sent:
