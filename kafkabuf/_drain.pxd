@@ -29,15 +29,15 @@ cdef class DrainCore(AccumulatorCore):
     cdef readonly set flushes               # one token for each flush under way
 
     # ---- thread: Sender
-    cpdef Ready ready(self, double now)
-    cpdef Batch drain_one(self, PartitionQueue queue)
-    cpdef list drain(self, list queues, double now, bint full=*)
+    # `ready`, `drain`, `queue_of` and `time_to_expiry` for Cython: a cpdef method would look in each call whether Python
+    # replaces it.
+    cdef Ready find_ready(self, double now)
+    cdef list drain_from(self, list queues, double now, bint full)
+    cdef PartitionQueue queue_for(self, Batch batch)
+    cdef double until_expiry(self, double now) except? -1
     # Out of its queue; then what is done with a batch that was taken, numbering included.
     cdef Batch take(self, PartitionQueue queue)
     cdef int make_ready(self, PartitionQueue queue, Batch batch) except -1
-    # `queue_of` and `time_to_expiry` for Cython: a cpdef method would look in each call whether Python replaces it.
-    cdef PartitionQueue queue_for(self, Batch batch)
-    cdef double until_expiry(self, double now) except? -1
     # Of partitioner.availability.timeout.ms, and only where that is set: whether a node that batches are ready for has
     # taken any in this turn; and that those not named have none to take.
     cdef int note_taken(self, object node_id, bint taken, double now) except -1

@@ -38,14 +38,16 @@ cdef class DrainCore(AccumulatorCore):
         self.producer_state = producer_state
         self.flushes = set()
 
-    cpdef Ready ready(self, double now):
+    def ready(self, double now):
         """The queues with a batch that may go now, by their leader's node id."""
+        self.require_pool()
+        return self.find_ready(now)
+
+    cdef Ready find_ready(self, double now):
         cdef Ready answer = Ready.__new__(Ready)
         cdef PartitionQueue queue
-        cdef bint exhausted
+        cdef bint exhausted = self.pool.exhausted()
         cdef double wait
-        self.require_pool()
-        exhausted = self.pool.exhausted()
         for queue in list(self.active):  # a copy: send() adds to it while this loop runs
             if queue.leader < 0:
                 answer.leaderless_topics.add(queue.topic)
@@ -75,22 +77,25 @@ cdef class DrainCore(AccumulatorCore):
             return 0.0
         return max(head.created + self.linger - now, 0.0)
 
-    cpdef list drain(self, list queues, double now, bint full=False):
+    def drain(self, list queues not None, double now, bint full=False):
         """At most one batch of each queue, together at most max.request.size, unless the first alone is larger.
 
         `full`: only batches that take no further record.
         """
+        self.require_pool()
+        for queue in queues:
+            if type(queue) is not PartitionQueue:
+                raise TypeError(f"drain() takes PartitionQueues, found {type(queue).__name__}")
+        return self.drain_from(queues, now, full)
+
+    cdef list drain_from(self, list queues, double now, bint full):
         cdef list batches = []
         cdef PartitionQueue queue
         cdef Batch batch
         cdef int64_t size = 0, most
-        cdef bint exhausted
-        self.require_pool()
-        exhausted = self.pool.exhausted()
+        cdef bint exhausted = self.pool.exhausted()
         try:
             for queue in queues:
-                if queue is None:
-                    raise TypeError("drain() takes PartitionQueues, found None")
                 if self.time_until_sendable(queue, now, exhausted) > 0:
                     continue
                 # Making a list may have let a bulk append claim the batch since it was asked after.
@@ -113,11 +118,9 @@ cdef class DrainCore(AccumulatorCore):
             raise
         return batches
 
-    cpdef Batch drain_one(self, PartitionQueue queue):
+    def drain_one(self, PartitionQueue queue not None):
         """Take the oldest batch, closed and numbered; None where there is none or a bulk append writes to it."""
         cdef Batch batch
-        if queue is None:
-            raise TypeError("drain_one() takes a PartitionQueue, found None")
         if not queue.batches or queue.claimed:
             return None
         batch = self.take(queue)

@@ -54,7 +54,7 @@ cdef class SenderCore:
     cdef int count_request(self, ProduceRequest request, int change) except -1
     cdef int on_completions(self, list completions) except -1
     cdef int clean_up(self, object completion, object error) except -1
-    cpdef int on_completion(self, object completion) except -1
+    cdef int end_request(self, object completion) except -1
     cdef bint settle(self, ProduceRequest request, object completion) except -1
     cdef bint on_answer(self, ProduceRequest request, object completion) except -1
     cdef bint on_partitions(self, list batches, ProduceAnswer answers) except -1

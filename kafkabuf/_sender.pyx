@@ -52,6 +52,7 @@ cdef class SenderCore:
     """Base of Sender: one turn when all goes well."""
 
     def __init__(self, config, DrainCore accumulator not None, metadata, client, clock):
+        accumulator.require_pool()
         self._accumulator = accumulator
         self._metadata = metadata
         self._client = client
@@ -84,7 +85,7 @@ cdef class SenderCore:
             self._tell_failures()
         if self._producer_state is not None and not self._producer_state.settled:
             max_wait = min(max_wait, self._settle_producer_state(now))
-        ready = self._accumulator.ready(now)
+        ready = self._accumulator.find_ready(now)
         if ready.leaderless_topics:
             self._ask_for_leaders(ready.leaderless_topics)
         if self._transactions is not None:
@@ -121,9 +122,9 @@ cdef class SenderCore:
         while True:
             if self._client.ready(node_id):
                 taken = True
-                batches = self._accumulator.drain(queues, now)
+                batches = self._accumulator.drain_from(queues, now, False)
             elif self.goes_ahead and self._client.takes_ahead(node_id):
-                batches = self._accumulator.drain(queues, now, full=True)
+                batches = self._accumulator.drain_from(queues, now, True)
             else:
                 wait = self.delay(node_id, queues)
                 break
@@ -214,7 +215,7 @@ cdef class SenderCore:
             try:
                 while place < len(completions):
                     place += 1
-                    self.on_completion(completions[place - 1])
+                    self.end_request(completions[place - 1])
             except Exception as error:
                 logger.error("the end of a request could not be dealt with", exc_info=error)
                 self.clean_up(completions[place - 1], error)
@@ -249,7 +250,11 @@ cdef class SenderCore:
         self._go_again(request.batches, error, True)
         return 0
 
-    cpdef int on_completion(self, object completion) except -1:
+    def on_completion(self, completion):
+        """As the turn does with each that a poll returns."""
+        self.end_request(completion)
+
+    cdef int end_request(self, object completion) except -1:
         """The end of a request: each of its batches gets its outcome, or goes back into its queue.
 
         The context of a request that is no ProduceRequest takes the Completion itself.
