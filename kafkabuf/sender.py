@@ -266,9 +266,9 @@ class Sender(SenderCore):
                 )
                 self._fail_waiting(queue, error)
 
-    def _topics_in_use(self) -> set[str]:
-        """Those with records that wait or are in flight, for metadata to keep up to date."""
-        return {batch.topic for batch in list(self._accumulator.incomplete)}
+    def _topics_in_use(self) -> list[str]:
+        """Those with records that wait or are in flight, for metadata to keep up to date; the oldest first."""
+        return list(dict.fromkeys(batch.topic for batch in list(self._accumulator.incomplete)))
 
     def _fail_unsupported(self, batches: list[Batch], error: UnsupportedVersionError) -> None:
         magic = self._accumulator.magic
