@@ -460,7 +460,7 @@ class TransactionManager:
         if self.state is State.IN_TRANSACTION:
             self.queue.push(commit)
         elif commit.result is not None:
-            commit.result.end(offsets_aborted())
+            commit.result.end(self.failure() if self.state in _FAILED else offsets_aborted())
 
     def ended(self, request: EndTxn) -> None:
         assert request.result is not None

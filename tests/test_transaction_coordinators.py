@@ -26,8 +26,8 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kafkabuf.transaction_requests import OffsetAndMetadata, group_of, offsets_of
-from kafkabuf.transaction_state import State
+from kafkabuf.transaction_requests import OffsetAndMetadata, TxnOffsetCommit, group_of, offsets_of
+from kafkabuf.transaction_state import Result, State
 from kafkabuf.transactions import TransactionManager
 from tests.transaction_rig import COORDINATOR, GROUP, LOST, TransactionalRig
 
@@ -86,6 +86,15 @@ def test_coordinator_whose_connection_failed_while_nothing_waited_for_it_is_look
     rig.manager.commit()
     assert rig.cluster.asked[-1].node_id == OTHER
     assert rig.clock.monotonic() - started < 0.5
+
+
+def test_offsets_whose_transaction_failed_meanwhile_ask_for_an_abort() -> None:
+    rig = TransactionalRig(v2=False).begun()
+    result = Result("send_offsets_to_transaction")
+    commit = TxnOffsetCommit(rig.manager, result, OFFSETS, GROUP)
+    rig.manager.abort_with(LOST)  # of a record, while the coordinator is told of the group
+    rig.manager.offsets_added(commit)
+    assert isinstance(result.error, AbortableTransactionError)
 
 
 @every_call
