@@ -198,7 +198,14 @@ class AIOKafkaProducer:
         if self._stopped:
             raise ClosedError("the producer is closed")
         context = copy_context()
-        return await get_running_loop().run_in_executor(self._threads, lambda: context.run(call, *args, **kwargs))
+
+        def run() -> T:
+            try:
+                return context.run(call, *args, **kwargs)
+            except StopIteration as error:  # whoever awaits it would take it for a result, or wait for ever
+                raise RuntimeError(f"{call.__name__}() raised StopIteration") from error
+
+        return await get_running_loop().run_in_executor(self._threads, run)
 
     # ---- records -----------------------------------------------------------------------------------------------------
 

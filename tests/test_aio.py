@@ -316,3 +316,18 @@ def test_abort_that_fails_hides_what_went_wrong(aio_cluster: EmbeddedCluster) ->
 
     producer = small(aio_cluster, transactional_id="aio-failing")
     run(test())
+
+
+def test_stop_iteration_in_a_thread_ends_the_call(aio_cluster: EmbeddedCluster) -> None:
+    """A future of asyncio takes none: whoever awaited the call would wait for ever."""
+
+    class Exhausted:
+        def __arrow_c_array__(self, requested_schema: object = None) -> object:
+            raise StopIteration
+
+    async def test() -> None:
+        async with small(aio_cluster) as producer:
+            with pytest.raises(RuntimeError, match=r"send_arrow\(\) raised StopIteration"):
+                await producer.send_arrow(Exhausted())
+
+    run(test())
