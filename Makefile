@@ -8,6 +8,7 @@ KAFKA_VERSION ?= 4.1.2
 BUILD_CFLAGS ?=
 ARGS ?=
 FUZZ_SECONDS ?= 60
+SANITIZE_SECONDS ?= 60
 
 # Spark starts its Python workers with this one.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -17,7 +18,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka test test-spark-kills test-spark-versions test-spark-wheels
-.PHONY: fuzz lint format bench bench-gate bench-accept lock clean
+.PHONY: fuzz fuzz-api sanitize sanitize-core lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -70,6 +71,15 @@ test-spark-wheels: java build  ## Try what docs/spark.md says of executors witho
 
 fuzz: build  ## Give the broker requests that are none, for FUZZ_SECONDS (60); what fails is left in build/fuzz
 	@$(BIN)/python -m tests.fuzz_requests --seconds $(FUZZ_SECONDS)
+
+fuzz-api: build  ## Give the Python API odd objects, signals, threads, for FUZZ_SECONDS (60); what fails is left in build/fuzz
+	@$(BIN)/python -m tests.fuzz_api --seconds $(FUZZ_SECONDS) $(ARGS)
+
+sanitize: build  ## Under ASAN and UBSAN: both fuzzers, SANITIZE_SECONDS (60) each, and all tests that start no JVM (ARGS go to pytest)
+	@$(BIN)/python -m tools.sanitize --seconds $(SANITIZE_SECONDS) $(ARGS)
+
+sanitize-core: build  ## The share of it for CI: the fuzzer of the Python API, and the tests of the Cython core
+	@$(BIN)/python -m tools.sanitize --core --seconds $(SANITIZE_SECONDS) $(ARGS)
 
 lint: build  ## Style, types, Cython's own lint and hints, and the direction of imports
 	@$(BIN)/ruff check
