@@ -37,6 +37,30 @@ class Disownable(Protocol):
     def _disown(self) -> None: ...
 
 
+class _End:
+    """An Event that holds no lock of its own while Python runs: a signal's handler that calls close() in the middle of
+    close() would wait for its own thread, and an exception thrown into a thread would leave the lock locked for ever.
+    """
+
+    def __init__(self) -> None:
+        self._over = False
+        self._waiters: list[threading.Lock] = []  # locked, until it is over
+
+    def set(self) -> None:
+        self._over = True
+        for waiter in self._waiters:
+            waiter.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        waiter = threading.Lock()
+        waiter.acquire()
+        # Before the look: whoever comes too late for set() finds that it is over.
+        self._waiters.append(waiter)
+        if not self._over:
+            waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+        return self._over
+
+
 class Running:
     """A Sender and its thread. Any thread may call any method."""
 
@@ -46,7 +70,7 @@ class Running:
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.producer: weakref.ref[Disownable] | None = None
         # Not Thread.join: before Python 3.13 an interrupted join takes a thread that goes on for one that has ended.
-        self._ended = threading.Event()
+        self._ended = _End()
 
     def start(self, producer: Disownable) -> None:
         self.producer = weakref.ref(producer)

@@ -47,7 +47,8 @@ class Metadata:
         # The Sender's: topics that have records without an outcome. Whoever sends asks for nothing while that lasts.
         self.topics_in_use: Callable[[], Iterable[str]] = tuple
         self._cluster = Cluster()  # replaced by the Sender only
-        self._lock = threading.Lock()  # guards everything below
+        # Guards everything below. Reentrant, for a signal's handler may send from within.
+        self._lock = threading.RLock()
         self._topics: dict[str, float] = {}  # interest: when each was last asked for
         self._waiters: list[threading.Lock] = []  # held locks, released on any news
         self.changes = 0  # of what time_to_update answers from

@@ -74,7 +74,7 @@ class Result:
         self.arguments = arguments
         self.error: KafkaError | None = None
         self.done = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may wait for the same end
         self._waiters: list[threading.Lock] = []
 
     def end(self, error: KafkaError | None = None) -> None:
