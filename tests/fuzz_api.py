@@ -46,7 +46,7 @@ def run_round(seed: int, deadline: float, journal: Path, step_seconds: float) ->
     with EmbeddedCluster(auto_create_topics=False) as cluster, journal.open("w", buffering=1) as notes:
         given = {"cluster": cluster, "notes": notes, "deadline": deadline, "patience": step_seconds}
         machine = type("Api", (Machine,), given)
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             seeded(seed)(machine),
             settings=settings(
                 max_examples=_EXAMPLES,

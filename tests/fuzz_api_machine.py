@@ -9,12 +9,12 @@ import importlib
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TextIO
 
+import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -92,7 +92,7 @@ def _send_many(draw: st.DrawFn) -> Call:
 _short = st.builds(
     lambda name, many: _call("send_many", name, [b"x" * 40] * many), topics, st.sampled_from([1, 10, 60])
 ) | st.builds(
-    lambda name, rows: _call("send_arrow", fuzz_api_arrow.pa.table({"value": [b"x" * 40] * rows}), name),
+    lambda name, rows: _call("send_arrow", pa.table({"value": [b"x" * 40] * rows}), name),
     topics, st.sampled_from([1, 10, 60]),
 )  # fmt: skip
 _deed = st.sampled_from(sorted(DEEDS)).map(lambda name: Call(f"deed {name}", DEEDS[name]))
@@ -135,9 +135,9 @@ class Machine(RuleBasedStateMachine):
         self._note(f"==== {self.examples}")
         enter(self.world)
         fuzz_api_arrow.TOPICS[:] = [*self.world.topics, None, "\0"]
-        sys.unraisablehook = lambda hooked: self.world.judge(hooked.exc_value, f"unraisable in {hooked.object!r}")
-        threading.excepthook = lambda hooked: self.world.problems.append(
-            f"{hooked.thread} ended:\n{''.join(traceback.format_exception(hooked.exc_value))}"
+        sys.unraisablehook = lambda hooked: self.world.judge(hooked.exc_value or SystemError("none"), "unraisable")
+        threading.excepthook = lambda hooked: self.world.judge(
+            hooked.exc_value or SystemError("none"), f"{hooked.thread} ended"
         )
 
     def _note(self, text: str) -> None:
@@ -202,28 +202,34 @@ class Machine(RuleBasedStateMachine):
 
     def _together(self, programs: list[list[Call]], main: Call, thrown: str | None) -> None:
         over = threading.Event()
-        threads = [threading.Thread(target=self._all_of, args=(program, over), daemon=True) for program in programs]
+        begun: list[threading.Thread] = []  # not sooner, for then an exception would strike what Python does to begin
+        threads = [
+            threading.Thread(target=self._all_of, args=(program, begun, over), daemon=True) for program in programs
+        ]
         for thread in threads:
             thread.start()
         for _ in range(3):
             with self.world.judged(main.text):
                 self._run(main)
             if thrown is not None:
-                for thread in threads:
+                for thread in begun:
                     _throw(thread, RAISED[thrown])
         over.set()
         for thread in threads:
             thread.join()
 
-    def _all_of(self, program: list[Call], over: threading.Event) -> None:
+    def _all_of(self, program: list[Call], begun: list[threading.Thread], over: threading.Event) -> None:
         with self.world.judged("between calls"):
+            begun.append(threading.current_thread())
             for _ in range(4):
                 for call in program:
                     with self.world.judged(call.text):
                         self._run(call)
-        while not over.is_set():  # what is thrown into a thread that has ended may strike another with its number
+        # What is thrown into a thread that has ended may strike another with its number. Asleep: what is thrown into an
+        # Event breaks its lock.
+        while not over.is_set():
             with self.world.judged("after the calls"):
-                over.wait()
+                time.sleep(0.001)
 
     @rule(
         call=_short, deed=st.sampled_from(["grow", "grow", "shrink", "purge", "flush", "cut", "refuse", "refuse size"])
@@ -361,8 +367,8 @@ class Machine(RuleBasedStateMachine):
             def send(self, *arguments: Any, **named: Any) -> None:
                 ended.append(original.send(producer, *arguments[:6]))
 
-            def _keep(self, what: Any, *arguments: Any, **named: Any) -> None:
-                ended.append(what(*arguments, **named))
+            def _keep(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+                ended.append(call(*arguments, **named))
 
         try:
             made = call.run(Catches())
@@ -417,7 +423,7 @@ _WAITING = ("poll", "wait")
 _EXTENSION_TYPES = _extension_types()
 
 
-def _use_bare(world: World, kind: type, arguments: list[Any]) -> None:
+def _use_bare(world: World, kind: Any, arguments: list[Any]) -> None:
     """Made by __new__ alone, and every attribute asked for and called. Only a SystemError is refused; and a crash."""
     try:
         made = kind.__new__(kind, *arguments)

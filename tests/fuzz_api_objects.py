@@ -79,7 +79,7 @@ class OddNumber(float):
         self.deed()
         return True
 
-    __le__ = __gt__ = __lt__ = __ge__  # type: ignore[assignment]
+    __le__ = __gt__ = __lt__ = __ge__
 
     def __float__(self) -> float:
         self.deed()

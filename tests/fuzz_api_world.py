@@ -98,8 +98,10 @@ class World:
         while one is not None and one not in chain:
             chain.append(one)
             one = one.__cause__ or one.__context__  # type: ignore[assignment]
-        if isinstance(error, RuntimeError) and isinstance(error.__cause__, Mischief):  # of a generator's StopIteration
-            return
+        if type(error) is RuntimeError and any(isinstance(one, Mischief) for one in chain[1:]):
+            return  # Python's own: of a generator that raised StopIteration, of a lock that was interrupted
+        if isinstance(error, AttributeError) and type(error.obj).__name__.startswith("Odd"):
+            return  # of what says that it is a str, and is none
         if isinstance(error, ALLOWED) and not any(
             isinstance(one, _NEVER) and not isinstance(one, Mischief) for one in chain
         ):

@@ -113,10 +113,12 @@ def run(*arguments: str) -> int:
 
 def check() -> None:
     """The sanitizers are there, in every extension, and end a process: SanitizeError where they do not."""
-    for library in sorted((COPY / "kafkabuf").rglob("*.so")):
-        held = library.read_bytes()
+    for extension in sorted((COPY / "kafkabuf").rglob("*.so")):
+        held = extension.read_bytes()
         if b"__asan_report" not in held or b"__ubsan_handle" not in held:
-            raise SanitizeError(f"{library.relative_to(COPY)} was built without sanitizers: remove {COPY}, start again")
+            raise SanitizeError(
+                f"{extension.relative_to(COPY)} was built without sanitizers: remove {COPY}, start again"
+            )
     library = _compiled("add", "int add(int a, int b) { return a + b; }")
     for said, bad, good in (
         ("heap-buffer-overflow", _LIES.format(size=2), _LIES.format(size=3)),
@@ -159,7 +161,9 @@ def main() -> int:
     except SanitizeError as error:
         print(error, file=sys.stderr)
         return 1
-    tests = ["pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.sanitized", *(["--core"] if arguments.core else [])]
+    # Descriptor 2 is not pytest's, for a process that ends early says why there.
+    tests = ["pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "-p", "tests.sanitized"]
+    tests += ["--core"] if arguments.core else []
     steps = [["tests.fuzz_api", "--seconds", str(arguments.seconds)], [*tests, *others]]
     if not arguments.core:  # atheris brings sanitizers of its own, which do not go with these
         steps.insert(1, ["tests.fuzz_requests", "--own", "--seconds", str(arguments.seconds)])
