@@ -29,8 +29,8 @@ cdef class DrainCore(AccumulatorCore):
     cdef readonly set flushes               # one token for each flush under way
 
     # ---- thread: Sender
-    # `ready`, `drain`, `queue_of` and `time_to_expiry` for Cython: a cpdef method would look in each call whether Python
-    # replaces it.
+    # `ready`, `drain`, `queue_of` and `time_to_expiry` for Cython: a cpdef method would look in each call whether
+    # Python replaces it.
     cdef Ready find_ready(self, double now)
     cdef list drain_from(self, list queues, double now, bint full)
     cdef PartitionQueue queue_for(self, Batch batch)

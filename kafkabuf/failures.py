@@ -47,8 +47,8 @@ class Failures:
             return
         first = next(iter(found))
         log.warning(
-            "%d records were not delivered, and nobody has asked why. The first, of %s-%d: %s: %s. Ask the future or the "
-            "report that send() returned, or give it a callback",
+            "%d records were not delivered, and nobody has asked why. The first, of %s-%d: %s: %s. Ask the future or "
+            "the report that send() returned, or give it a callback",
             sum(found.values()) + beyond,
             first.topic,
             first.partition,

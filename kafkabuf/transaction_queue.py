@@ -50,9 +50,9 @@ class Place:
     That is stale once another broker has taken over, or the one it names is gone. Who says so: its own answer
     (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE); a request to it that gets no answer; a partition's leader that got
     none either (`TransactionManager.doubt_coordinator`); and the connection that ended or could not be made, be it
-    while a request waits for it or before (`RequestQueue._unreachable`). Each time another broker is asked, which may not have
-    heard of it and name the same node again. So that is repeated, the retry back-off between, until the node that is
-    named takes a request.
+    while a request waits for it or before (`RequestQueue._unreachable`). Each time another broker is asked, which may
+    not have heard of it and name the same node again. So that is repeated, the retry back-off between, until the node
+    that is named takes a request.
     """
 
     node_id: int | None = None

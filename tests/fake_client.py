@@ -190,7 +190,7 @@ class FakeClient:
     unready: set[int] = field(default_factory=set)
     delay: float = NEVER
     errors: dict[int, KafkaError] = field(default_factory=dict)  # by node, why it cannot be connected to
-    failed: dict[int, KafkaError] = field(default_factory=dict)  # by node that is being connected to, what failed before
+    failed: dict[int, KafkaError] = field(default_factory=dict)  # by node, what an attempt before failed with
     id_node: int | None = 1  # who is asked for a producer id
     id_versions: tuple[int, int] = (0, 5)
     connects: int = 0  # how often somebody wanted any broker to be connected to
@@ -204,7 +204,6 @@ class FakeClient:
     asked: list[Asked] = field(default_factory=list)  # requests other than Produce, ever
     pauses: list[tuple[int, int]] = field(default_factory=list)  # asked for by answers: node and milliseconds
     broken: list[tuple[int, KafkaError]] = field(default_factory=list)  # connections given up for their answers
-    errors: dict[int, KafkaError] = field(default_factory=dict)  # by node, why there is no connection
     on_poll: Callable[[], object] = lambda: None
     _completions: list[Completion] = field(default_factory=list)
     _held: set[int] = field(default_factory=set)  # nodes that start nothing before the Sender has seen an answer

@@ -77,8 +77,8 @@ class VirtualRunning(Running):
     def locked(self) -> bool:
         """Whether this thread holds a lock, for which another one would wait."""
         transactions = self.sender._transactions
-        mine = transactions is not None and transactions._lock._is_owned()  # type: ignore[attr-defined]
-        return mine or self.sender._metadata._lock.locked()
+        locks: list[Any] = [self.sender._metadata._lock, *([] if transactions is None else [transactions._lock])]
+        return any(lock._is_owned() for lock in locks)
 
     def wait(self, timeout: float | None) -> bool:
         until = NEVER if timeout is None else self._world.now() + timeout
