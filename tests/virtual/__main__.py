@@ -1,4 +1,4 @@
-"""`python -m tests.virtual --seed 17` replays one seed; `--first 0 --seeds 1000` runs many, on all processors."""
+"""`python -m tests.virtual --seed 17` replays one seed, or several; `--first 0 --seeds 1000` runs many, on all processors."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ def _run(first: int) -> tuple[int, Counter[str], list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.virtual", description=__doc__)
-    parser.add_argument("--seed", type=int, help="this one alone, with the client's log")
+    parser.add_argument("--seed", type=int, nargs="+", help="these alone, with the client's log")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--keep-going", action="store_true", help="count the failures instead of ending at the first")
     given = parser.parse_args()
     if given.seed is not None:
-        print(dict(simulate(given.seed)))
+        for seed in given.seed:
+            print(dict(simulate(seed)))
         return 0
     started, done, seeds, failures = time.monotonic(), Counter[str](), 0, 0
     with multiprocessing.Pool(given.jobs, maxtasksperchild=40) as pool:

@@ -21,6 +21,8 @@ _FILES = {
     one.__file__
     for one in (accumulator, idempotence, metadata, producer, report, sender, transaction_queue, transactions)
 }
+# Called where something is logged, which depends on who listens.
+_WORDS = ("__repr__", "__str__")
 # How often in a seed somebody gets in.
 _MOST = 100
 
@@ -57,7 +59,7 @@ class Threads:
             sys.settrace(None if self._other is None else self._trace)
 
     def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename not in _FILES:
+        if frame.f_code.co_filename not in _FILES or frame.f_code.co_name in _WORDS:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._step
