@@ -12,7 +12,7 @@ import pytest
 
 from tests.virtual.scenario import simulate
 
-_SEEDS, _STRETCH = 300, 25
+_SEEDS, _STRETCH = 300, 75
 _TROUBLE = ("kill", "stop", "pause", "isolate", "move", "delete", "grow", "fail", "doubt", "lose", "slow", "throttle",
             "cut", "block", "double", "drop")  # fmt: skip
 _REPLAYED = tuple(range(16))

@@ -1,4 +1,4 @@
-"""`python -m tests.virtual --seed 17` replays one seed, or several; `--first 0 --seeds 1000` runs many, on all processors."""
+"""`python -m tests.virtual --seed 17` replays a seed, or several; `--first 0 --seeds 1000` runs many, on all cores."""
 
 from __future__ import annotations
 
