@@ -17,6 +17,7 @@ class Connections(Protocol):
     """What is needed of the NetworkClient."""
 
     def last_error(self, node_id: int) -> KafkaError | None: ...
+    def waits_for(self, node_id: int) -> str | None: ...
 
 
 class Explanation:
@@ -54,6 +55,9 @@ class Explanation:
                 f"there is no connection to its leader: {lost}: see whether the broker is up, the address that it "
                 f"advertises can be reached from here, and security.protocol is that of its listener{refused}"
             )
+        waits = self._connections.waits_for(queue.leader)
+        if waits is not None:
+            return f"{waits}{refused}"
         if state is not None and state.producer_id < 0:
             return f"no broker has given a producer id, which enable.idempotence needs{self._metadata.circumstances()}"
         if refused:

@@ -23,6 +23,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import (
     ClosedError,
     ClusterAuthorizationError,
+    CorruptMessageError,
     InvalidProducerEpochError,
     KafkaError,
     OutOfOrderSequenceNumberError,
@@ -258,12 +259,15 @@ class ProducerIdSource:
             code = int(response.error_code)
             if code:
                 raise error_for_code(code)
+            producer_id, epoch = int(response.producer_id), int(response.producer_epoch)
+            if producer_id < 0 or epoch < 0:
+                raise CorruptMessageError(f"a broker gave the producer id {producer_id} with epoch {epoch}")
         except KafkaError as error:
             self._refused(error)
             return
         self._failures = 0
         self._asked = None
-        self._state.set_producer_id_and_epoch(int(response.producer_id), int(response.producer_epoch))
+        self._state.set_producer_id_and_epoch(producer_id, epoch)
         log.debug("the broker gave %r", self._state)
 
     def _refused(self, error: KafkaError) -> None:
@@ -276,8 +280,12 @@ class ProducerIdSource:
         elif isinstance(error, ClusterAuthorizationError):
             # What is sent later finds the right given by then, perhaps.
             self._give_up(ClusterAuthorizationError(f"no right to send idempotently (IdempotentWrite): {error}"))
-        else:
+        elif isinstance(error, UnsupportedVersionError):
             self._fail(error)
+        else:
+            # Another broker may do better, or this one later: one answer must not end the producer for good.
+            text = f"no producer id, which enable.idempotence needs: InitProducerId was refused: {error}"
+            self._give_up(type(error)(text))
 
     def _fail(self, error: KafkaError) -> None:
         self._state.fail(error)

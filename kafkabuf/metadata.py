@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from kafkabuf.clock import Clock
-from kafkabuf.cluster import NO_LEADER, Cluster, Node, PartitionInfo, TopicInfo, topic_info
+from kafkabuf.cluster import Cluster, Node, PartitionInfo, TopicInfo, topic_info
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
 from kafkabuf.network.backoff import ExponentialBackoff, uniform
 
@@ -176,11 +176,10 @@ class Metadata:
         info = self._cluster.topics.get(name)
         error = info.error if info is not None else None
         text = f"topic {name!r} not present in metadata after {round(timeout * 1000)} ms{self.circumstances(error)}"
-        return (
-            UnknownTopicOrPartitionError(text)
-            if isinstance(error, UnknownTopicOrPartitionError)
-            else TimeoutError(text)
-        )
+        if not isinstance(error, UnknownTopicOrPartitionError):
+            return TimeoutError(text)
+        advice = "check the name, create the topic, or have the brokers do so (auto.create.topics.enable)"
+        return UnknownTopicOrPartitionError(f"{text}; {advice}")
 
     def circumstances(self, error: KafkaError | None = None) -> str:
         """The end of an error's text: who was asked, and what came of it last."""
@@ -222,8 +221,11 @@ class Metadata:
             return
         answers = [topic_info(topic, self._cluster.topics.get(topic.name)) for topic in response.topics]
         incomplete = any(info.error is not None and info.error.retriable for info in answers)
-        incomplete = incomplete or any(p.leader == NO_LEADER for info in answers for p in info.partitions)
         incomplete = incomplete or any(info.doubted for info in answers)
+        brokers = {b.node_id for b in response.brokers}
+        incomplete = incomplete or any(p.leader not in brokers for info in answers for p in info.partitions)
+        # A topic that was asked for and has no answer at all is asked for again too.
+        incomplete = incomplete or not self._asked.issubset(info.name for info in answers)
         with self._lock:
             # A topic that was added while the request was under way has no answer in it: what was known stays.
             kept = {n: i for n, i in self._cluster.topics.items() if n in self._topics and n not in self._asked}

@@ -77,6 +77,7 @@ class Sender(SenderCore):
         self._config = config
         self._forced = False
         self._told = False
+        self._said = ""  # the error that all which was buffered failed with last
         self.failures = Failures()
         accumulator.on_failed = self._count_failed
         self._patient_until = float("inf")
@@ -233,7 +234,10 @@ class Sender(SenderCore):
         return wait
 
     def _fail_everything(self, error: KafkaError) -> None:
-        log.error("what is buffered fails: %s", error)
+        # Once: what is sent after it fails of the same.
+        level = logging.DEBUG if str(error) == self._said else logging.ERROR
+        self._said = str(error)
+        log.log(level, "what is buffered fails: %s", error)
         self._accumulator.abort(error)
 
     def _fail_unauthenticated(self, queues: list[PartitionQueue], error: AuthenticationError) -> None:

@@ -220,6 +220,9 @@ class FakeClient:
     def last_error(self, node_id: int) -> KafkaError | None:
         return self.failed.get(node_id) or self.errors.get(node_id)
 
+    def waits_for(self, node_id: int) -> str | None:
+        return None
+
     def unreachable(self, node_id: int) -> KafkaError | None:
         return self.errors.get(node_id)
 

@@ -136,3 +136,14 @@ def test_fields_of_other_versions_break_the_build() -> None:
     old = messages.build_response(3, 0, throttle_time=5, cluster_id="c", brokers=[{"node_id": 1, "rack": "r"}])
     assert [broker.node_id for broker in old.brokers] == [1]
     assert not hasattr(old, "cluster_id")
+
+
+@pytest.mark.parametrize("milliseconds", [2**63 - 1, -(2**63)])
+def test_duration_longer_than_python_knows_is_a_long_one(milliseconds: int) -> None:
+    """As the lifetime of a session that never ends."""
+    values = {"error_code": 0, "error_message": None, "auth_bytes": b"", "session_lifetime": 0}
+    entity = messages.build_response(messages.SASL_AUTHENTICATE, 1, **values)
+    frame = bytearray(messages.encode_response(messages.SASL_AUTHENTICATE, 1, 5, entity))
+    frame[-8:] = milliseconds.to_bytes(8, "big", signed=True)
+    _, found = messages.decode_response(messages.SASL_AUTHENTICATE, 1, bytes(frame))
+    assert abs(found.session_lifetime.days) > 300_000

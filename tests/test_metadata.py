@@ -463,6 +463,23 @@ def test_time_out_does_not_say_what_was_asked_where(rig: Rig) -> None:
     assert rig.metadata._waiters == [], "the one that timed out gives back its place"
 
 
+def test_topic_that_an_answer_leaves_out_is_asked_for_again(rig: Rig) -> None:
+    rig.metadata.add_topic("t")
+    rig.update(topic_of("another", [1]))
+    rig.clock.advance(1)
+    assert rig.metadata.update_due(rig.clock.monotonic())
+
+
+def test_leader_that_is_no_broker_is_asked_about_with_a_growing_pause(rig: Rig) -> None:
+    rig.metadata.add_topic("t")
+    pauses = []
+    for _ in range(4):
+        rig.update(topic_of("t", [99]))
+        pauses.append(rig.metadata.time_to_update(rig.clock.monotonic()))
+        rig.clock.advance(pauses[-1])
+    assert pauses[-1] > 3 * pauses[0] > 0
+
+
 def test_unknown_topic_looks_like_a_dead_cluster(rig: Rig) -> None:
     with waiting(rig, lambda: rig.metadata.await_topic("t", 1.5)) as outcome:
         rig.update(topic_of("t", [], error=UNKNOWN_TOPIC))

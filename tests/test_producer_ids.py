@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkabuf.errors import ConfigError, NetworkError, TimeoutError, UnsupportedVersionError
+from kafkabuf.errors import ConfigError, NetworkError, TimeoutError, UnknownServerError, UnsupportedVersionError
 from tests.fake_client import Sent
 from tests.idempotence_support import IdempotentRig, idempotent, numbers
 from tests.producer_support import Rig, assert_whole, eager, one_sent
@@ -84,6 +84,32 @@ def test_broker_that_gives_no_ids_is_asked_for_ever(old: bool) -> None:
     assert len(rig.client.asked) == (not old)
     assert not rig.client.sent
     assert_whole(rig.pool)
+
+
+def test_refusal_that_may_pass_ends_no_producer_and_is_asked_about_again() -> None:
+    rig = fresh()
+    future = rig.send()
+    rig.turn()
+    rig.client.give_id(error_code=-1)
+    rig.turn()
+    with pytest.raises(UnknownServerError, match="InitProducerId was refused"):
+        future.result(0)
+    rig.clock.advance(2)
+    later = rig.send()
+    rig.client.gives_ids = True
+    rig.ack_all()
+    assert later.exception(0) is None
+    assert_whole(rig.pool)
+
+
+def test_id_or_epoch_below_zero_is_not_believed() -> None:
+    rig = fresh()
+    rig.send()
+    rig.turn()
+    rig.client.give_id(producer_id=7, producer_epoch=-253)
+    rig.turn()
+    assert not rig.sender._producer_state.has_producer_id
+    assert not rig.client.sent
 
 
 def test_idle_producer_opens_a_connection_for_an_id() -> None:

@@ -192,6 +192,18 @@ class NetworkClient(ClientCore):
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
 
+    def waits_for(self, node_id: int) -> str | None:
+        """Any thread: what keeps the node from taking requests now, in words; None: nothing that we know of."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            brokers = self._metadata.snapshot.brokers
+            unknown = bool(brokers) and node_id not in brokers
+            return f"metadata does not say where broker {node_id} is, which leads it" if unknown else None
+        if node.state is not State.READY:
+            return f"the connection to {node}, which leads it, is not ready yet ({node.state.value})"
+        pause = node.throttled_until - self._clock.monotonic()
+        return None if pause <= 0 else f"{node}, which leads it, asked for a pause (throttling), {pause:.1f} s more"
+
     def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None:
         """The ready node with the fewest requests under way, for a request that any broker can answer.
 

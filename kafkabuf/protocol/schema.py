@@ -66,11 +66,13 @@ _FIXED = {
     "uuid": "16s",
 }
 _LONGEST_TEXT = 1000
+_LONGEST_MS = 86_400_000 * 365_000  # a thousand years
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _milliseconds(value: int) -> timedelta:
-    return timedelta(milliseconds=value)
+    # A broker that means "for ever" may say it by the largest number, which is beyond what Python calls a duration.
+    return timedelta(milliseconds=min(max(value, -_LONGEST_MS), _LONGEST_MS))
 
 
 def _time(value: int) -> datetime | None:
