@@ -32,7 +32,7 @@ _STEPS = 12
 
 
 def run_round(seed: int, deadline: float, journal: Path, step_seconds: float) -> None:
-    """Examples of one seed; those that would begin after `deadline` do nothing."""
+    """Examples of one seed; those that would begin after `deadline` do nothing, but for the first."""
     from hypothesis import HealthCheck, Phase, settings
     from hypothesis import seed as seeded
     from hypothesis.stateful import run_state_machine_as_test

@@ -27,8 +27,6 @@ from kafkabuf.producer import KafkaProducer
 from kafkabuf.testing import MockProducer
 from tests.producer_support import assert_whole
 
-# Seconds that close() may take: more than delivery.timeout.ms, and room for a busy machine.
-PATIENCE = 20.0
 MOST_PARTITIONS = 48
 _DEPTH = 2
 
@@ -75,9 +73,10 @@ class World:
 
     names = itertools.count()
 
-    def __init__(self, cluster: EmbeddedCluster, note: Callable[[str], object]) -> None:
+    def __init__(self, cluster: EmbeddedCluster, note: Callable[[str], object], patience: float) -> None:
         self.cluster = cluster
         self.note = note
+        self.patience = patience  # seconds for an end: more than delivery.timeout.ms, and room for a busy machine
         self.topics = [f"t{next(self.names)}" for _ in range(2)]
         self.producers: list[KafkaProducer] = []
         self.mocks: list[MockProducer] = []
@@ -125,9 +124,9 @@ class World:
             began = time.monotonic()
             with self.judged("the last close()"):
                 producer.close()
-            if (took := time.monotonic() - began) > PATIENCE:
+            if (took := time.monotonic() - began) > self.patience:
                 self.problems.append(f"the last close() took {took:.1f} s")
-            self._require_whole(producer)
+            self.require_whole(producer)
         for one in (*self.futures, *self.reports):
             if not one.done():
                 self.problems.append(f"no outcome after close(): {one!r}")
@@ -139,8 +138,8 @@ class World:
             with self.judged("the topics' end"):
                 self.cluster._call(lambda c: c.delete_topic(topic))  # noqa: B023 (it waits)
 
-    def _require_whole(self, producer: KafkaProducer) -> None:
-        producer._thread.join(PATIENCE)
+    def require_whole(self, producer: KafkaProducer) -> None:
+        producer._thread.join(self.patience)
         if producer._thread.is_alive():
             self.problems.append("the Sender's thread goes on after close()")
             return

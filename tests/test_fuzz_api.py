@@ -64,14 +64,14 @@ def goes_on_after_close() -> None:
     ("fault", "reason"),
     [
         (crashes, "Fatal Python error: Segmentation fault"),
-        (hangs, "Timeout (0:00:03)!"),
+        (hangs, "Timeout (0:00:09)!"),
         (raises_what_nobody_may, "FuzzError: "),
         (keeps_memory, "FuzzError: memory is missing"),
         (goes_on_after_close, "FuzzError: the Sender's thread goes on"),
     ],
 )
 def test_planted_fault_is_found(fault: Callable[[], None], reason: str, folder: Path) -> None:
-    options = ("--plant", f"{__name__}:{fault.__name__}", "--step-seconds", "3")
+    options = ("--plant", f"{__name__}:{fault.__name__}", "--step-seconds", "9")
     _, found = fuzz_api.fuzz(60, seed=0, options=options)
     assert [one.reason.startswith(reason) for one in found] == [True], found
     told = found[0].path.read_text()
