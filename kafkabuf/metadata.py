@@ -81,11 +81,12 @@ class Metadata:
         now = self._clock.monotonic()
         with self._lock:
             new = name not in self._topics
-            self._topics[name] = now
             if new:
                 self._requested += 1
                 self._not_before = now
                 self.changes += 1
+            # Last: a signal's handler may raise before, and then the name is new to the next call as well.
+            self._topics[name] = now
             wake = new and not self._asking
         if wake:
             self.on_update_requested()
@@ -112,6 +113,9 @@ class Metadata:
             self.add_topic(name)
             cluster = self._cluster
             info = cluster.topics.get(name)
+            if info is None and not self._asking:
+                # An earlier call may have been interrupted between asking and waking the Sender.
+                self.on_update_requested()
             if info is None or info.partitions:
                 return info
             # A refusal from before this call may have been lifted: only a newer one counts.
@@ -134,6 +138,10 @@ class Metadata:
         if cluster is None:
             raise TimeoutError(f"no fresh metadata after {round((timeout or 0.0) * 1000)} ms{self.circumstances()}")
         return cluster
+
+    def is_held_here(self) -> bool:
+        """Whether this thread is in the middle of a change here, which a signal's handler has interrupted."""
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """Wake every waiter with ClosedError; whoever would wait later gets it at once."""

@@ -298,8 +298,17 @@ class KafkaProducer(ProducerCore):
         self._check_opened()
         if self._in_sender_thread():
             raise KafkaError("flush() in a callback would wait for itself: call it in another thread")
+        if self._interrupts_itself():
+            raise KafkaError(
+                "flush() in this signal handler would wait for the call that it interrupts: try again later"
+            )
         with self._timed("flush"):
             self._accumulator.flush(timeout)
+
+    def _interrupts_itself(self) -> bool:
+        """Whether this is a signal's handler whose own thread holds a lock that the Sender needs to go on."""
+        transactions = self._sender._transactions
+        return self._metadata.is_held_here() or (transactions is not None and transactions.is_held_here())
 
     def purge(self, *, in_flight: bool = True) -> None:
         """Give up what is buffered: its records fail with PurgedError, and the producer goes on (librdkafka's purge).
@@ -316,13 +325,14 @@ class KafkaProducer(ProducerCore):
         Then interceptors, serializers and the partitioner are closed. Called again it waits again. In a callback it
         returns at once, and the Sender ends when it is done. In a signal handler that interrupts send_many() or
         send_arrow() what these have queued so far is sent; when they go on they raise ClosedError, with `rows_queued`.
+        In one that interrupts a call which the Sender waits for it returns at once too.
         """
         _check_timeout(timeout)
         if self._disowned or not self._opened:
             return
         self._begin_close()
         self._finalizer.detach()
-        if self._in_sender_thread():
+        if self._in_sender_thread() or self._interrupts_itself():
             self._running.finish(force=timeout == 0)
         else:
             give_back_claims()

@@ -85,6 +85,10 @@ class Result:
                 for waiter in self._waiters:
                     waiter.release()
 
+    def is_held_here(self) -> bool:
+        """Whether this thread is in the middle of a change here, which a signal's handler has interrupted."""
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
+
     def wait(self, timeout: float, clock: Clock) -> bool:
         """False when `timeout` seconds pass first."""
         waiter = threading.Lock()

@@ -191,9 +191,7 @@ class TransactionManager:
             result = self._waited_for
             if result is None:
                 self._refuse_if_failed((State.FATAL_ERROR,))
-                result = Result(operation, arguments)
-                start(result)
-                self._waited_for = result
+                result = self._start(Result(operation, arguments), start)
         self._client.wakeup()
         max_block_ms = self._config.max_block_ms
         if not result.wait(max_block_ms / 1000, self._clock):
@@ -206,6 +204,35 @@ class TransactionManager:
                 self._waited_for = None
         if result.error is not None:
             raise result.error
+
+    def _start(self, result: Result, start: Callable[[Result], None]) -> Result:
+        """Under the lock. What interrupts the beginning, as Ctrl-C may, leaves an operation that goes on, or none."""
+        before = self.state
+        self._waited_for = result
+        try:
+            start(result)
+        except BaseException as error:
+            if all(request.result is not result for request in self.queue):
+                self._waited_for = None
+                self._take_back(before, error)
+            raise
+        return result
+
+    def _take_back(self, before: State, error: BaseException) -> None:
+        """Under the lock. An operation was interrupted before there was a request for it."""
+        if self.state is before or self.state is State.FATAL_ERROR:
+            return
+        self._accumulator.flushes.discard(self)
+        if self.state is State.ABORTING:  # some of the transaction may be gone already
+            self._error = self._error or KafkaError(f"abort_transaction() was interrupted by {error!r}")
+            before = State.ABORTABLE_ERROR
+        self._become(before)
+
+    def is_held_here(self) -> bool:
+        """Whether this thread is in the middle of a change here, which a signal's handler has interrupted."""
+        result = self._waited_for
+        mine = bool(self._lock._is_owned())  # type: ignore[attr-defined]
+        return mine or (result is not None and result.is_held_here())
 
     def _refuse_while_another_is_waited_for(self, operation: str, arguments: object = None) -> None:
         earlier = self._waited_for

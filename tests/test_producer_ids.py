@@ -108,7 +108,7 @@ def test_id_or_epoch_below_zero_is_not_believed() -> None:
     rig.turn()
     rig.client.give_id(producer_id=7, producer_epoch=-253)
     rig.turn()
-    assert not rig.sender._producer_state.has_producer_id
+    assert not rig.state.has_producer_id
     assert not rig.client.sent
 
 

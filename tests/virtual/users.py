@@ -97,14 +97,14 @@ class User:
     def act(self) -> None:
         world = self.world
         roll = world.random.random()
-        if roll < 0.80:
+        if roll < 0.76:
             self.send_some(world.random.choice((1, 1, 2, 5, 20)))
-        elif roll < 0.88:
+        elif roll < 0.84:
             self.flush()
-        elif roll < 0.91:
+        elif roll < 0.87:
             self.note("purge")
             self.producer.purge(in_flight=world.random.random() < 0.5)
-        elif roll < 0.96:
+        elif roll < 0.92:
             self.send_many(world.random.choice((1, 3, 30)))
         else:
             self.reopen()
@@ -160,7 +160,7 @@ class User:
     def reopen(self) -> None:
         """Close in time or by force, and begin anew."""
         self.note("close")
-        self.close(self.world.random.choice((0.0, 1.0, None)))
+        self.close(self.world.random.choice((0.0, 1.0, None, None)))
         self.producer = self.open()
 
     def close(self, timeout: float | None) -> None:
