@@ -73,10 +73,10 @@ class Metadata:
 
     # ---- interest ------------------------------------------------------------------------------------------------
 
-    def add_topic(self, name: str) -> None:
+    def add_topic(self, name: str) -> bool:
         """Keep `name` up to date until nobody asks for it for `metadata.max.idle.ms`; a new name is fetched at once.
 
-        Nor is it forgotten while it is among `topics_in_use`.
+        Nor is it forgotten while it is among `topics_in_use`. Whether it is new.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -90,6 +90,7 @@ class Metadata:
             wake = new and not self._asking
         if wake:
             self.on_update_requested()
+        return new
 
     def request_update(self) -> None:
         """What is known proved stale: fetch anew as soon as the back-off allows."""
@@ -110,10 +111,10 @@ class Metadata:
         known_before = self._cluster.version
 
         def found() -> TopicInfo | None:
-            self.add_topic(name)
+            new = self.add_topic(name)
             cluster = self._cluster
             info = cluster.topics.get(name)
-            if info is None and not self._asking:
+            if info is None and not new and not self._asking:
                 # An earlier call may have been interrupted between asking and waking the Sender.
                 self.on_update_requested()
             if info is None or info.partitions:
