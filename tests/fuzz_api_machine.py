@@ -178,6 +178,12 @@ class Machine(RuleBasedStateMachine):
         if len(self.world.producers) < 3:
             self.step(f"open({given})", lambda: self._open(given))
 
+    @rule()
+    def copy(self) -> None:
+        """No deed, for what is thrown into a thread that starts another breaks Python's own books."""
+        if self.world.producers:
+            self.step("copy()", self.world.copy)
+
     # ---- calls
 
     @rule(call=_calls, times=st.sampled_from([1, 1, 1, 5]))

@@ -293,7 +293,6 @@ DEEDS: dict[str, Callable[[World], object]] = {
     "purge": lambda w: w.producer.purge(),
     "grow": World.grow,
     "shrink": World.shrink,
-    "copy": World.copy,
     "transact": World.transact,
     "abort": lambda w: w.producer.abort_transaction(),
     "cut": lambda w: w.at_cluster(lambda c: c.cut_connections(None)),
