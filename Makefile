@@ -8,6 +8,7 @@ KAFKA_VERSION ?= 4.1.2
 BUILD_CFLAGS ?=
 ARGS ?=
 FUZZ_SECONDS ?= 60
+SEEDS ?= 1000
 SANITIZE_SECONDS ?= 60
 
 # Spark starts its Python workers with this one.
@@ -18,7 +19,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka test test-spark-kills test-spark-versions test-spark-wheels
-.PHONY: fuzz fuzz-api sanitize sanitize-core lint format bench bench-gate bench-accept lock clean
+.PHONY: simulate fuzz fuzz-api sanitize sanitize-core lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -68,6 +69,9 @@ test-spark-versions: java build  ## Run Spark's tests under the oldest PySpark w
 
 test-spark-wheels: java build  ## Try what docs/spark.md says of executors without kafkabuf (ARGS go to pytest)
 	@$(BIN)/python -m pytest tests/spark_wheels.py $(ARGS)
+
+simulate: build  ## Producers against the embedded nodes in virtual time, under random trouble: SEEDS (1000); ARGS: --help
+	@$(BIN)/python -m tests.virtual --seeds $(SEEDS) $(ARGS)
 
 fuzz: build  ## Give the broker requests that are none, for FUZZ_SECONDS (60); what fails is left in build/fuzz
 	@$(BIN)/python -m tests.fuzz_requests --seconds $(FUZZ_SECONDS)
