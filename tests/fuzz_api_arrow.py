@@ -90,16 +90,17 @@ class Lie:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._told: list[Lying] = []
 
     def __arrow_c_array__(self, requested_schema: object = None) -> Any:
         make, lie, _ = LIES[self._name]
-        self._told = Lying(make(), lie)
-        self._told.__enter__()
-        return self._told.__arrow_c_array__()
+        told = Lying(make(), lie)
+        self._told.append(told)
+        return told.__enter__().__arrow_c_array__()
 
     def __del__(self) -> None:
-        if hasattr(self, "_told"):
-            self._told.__exit__()
+        for told in self._told:  # for pyarrow, which releases them
+            told.__exit__()
 
 
 # ---- what only looks like it -----------------------------------------------------------------------------------------
