@@ -217,7 +217,8 @@ class Metadata:
         with self._lock:
             idle_since = now - self._config.metadata_max_idle_ms / 1000
             self._topics |= in_use
-            self._topics = {name: used for name, used in self._topics.items() if used > idle_since}
+            # A copy: the lock is reentrant, and a finalizer that runs here may send to a new topic.
+            self._topics = {name: used for name, used in self._topics.copy().items() if used > idle_since}
             self._asking = self._requested
             self.changes += 1
             self._asked = frozenset(self._topics)
