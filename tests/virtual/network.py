@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from kafkabuf.broker.node import Node
 from kafkabuf.broker.server import Connection
 from kafkabuf.network._io import Poller
+from kafkabuf.network.resolve import Address
 
 # Larger than whatever a seed has under way: the simulation's end of a socket is never full.
 _ROOM = 1 << 22
@@ -199,6 +200,10 @@ class Link(asyncio.Transport):
     def dispose(self) -> None:
         """The world ends."""
         self._far.close()
+
+
+def resolve(host: str, port: int) -> list[Address]:
+    return [Address(int(socket.AF_INET), (host, port))]
 
 
 def black_hole() -> tuple[socket.socket, socket.socket]:

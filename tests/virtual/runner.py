@@ -12,7 +12,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.lifetime import Running
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.sender import Sender
-from tests.virtual.network import VirtualPoller
+from tests.virtual.network import VirtualPoller, resolve
 
 if TYPE_CHECKING:
     from tests.virtual.world import World
@@ -94,8 +94,6 @@ class VirtualProducer(KafkaProducer):
         super().__init__({"bootstrap_servers": world.bootstrap(), **settings}, clock=world.clock)
 
     def _connect(self, clock: Clock) -> NetworkClient:
-        from tests.virtual.world import resolve
-
         connector = self._world.connector(self._poller)
         return NetworkClient(self.config, clock, self._metadata, self._poller, connector=connector, resolver=resolve)
 

@@ -23,11 +23,10 @@ from kafkabuf.clock import Lockable, ManualClock
 from kafkabuf.network import backoff
 from kafkabuf.network.resolve import Address
 from tests.virtual.network import Link, VirtualPoller, black_hole
-from tests.virtual.runner import VirtualRunning
+from tests.virtual.runner import NEVER, VirtualRunning
 from tests.virtual.threads import Threads
 from tests.virtual_loop import VirtualLoop
 
-NEVER = float("inf")
 PORT = 9092
 # Rounds at one moment after which nobody believes any more that they will end.
 _ENDLESS = 20_000
@@ -230,10 +229,6 @@ class World:
 
     def bootstrap(self) -> str:
         return ",".join(f"{_host(node.node_id)}:{PORT}" for node in self.nodes)
-
-
-def resolve(host: str, port: int) -> list[Address]:
-    return [Address(int(socket.AF_INET), (host, port))]
 
 
 def _host(node_id: int) -> str:
