@@ -28,8 +28,6 @@ REASONS = {
     "test_demo.py::test_demo_interrupted_leaves_nothing_behind": "starts a JVM, by a command of ours",
     "test_lifetime.py::test_collecting_a_producer_waits_for_its_broker": "times a collection, which is slower here",
     "test_pool.py::test_memory_that_is_not_needed_is_touched": "counts pages, and the sanitizers touch one more",
-    "test_pool_waiting.py::test_interrupted_waiter_stays_in_the_queue_or_keeps_memory": "hung once in seven "
-    "runs there, never without sanitizers: to be understood",
     "test_fuzz.py": "bounds the memory and the time of a request; `make sanitize` runs its fuzzer beside the tests",
     "test_fuzz_api.py": "is about the fuzzer, which `make sanitize` runs beside the tests",
 }

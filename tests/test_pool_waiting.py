@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -109,30 +109,42 @@ def test_memory_handed_over_at_the_last_moment_is_lost() -> None:
 
 
 @pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A shell starts background jobs with SIGINT ignored; Python then raises no KeyboardInterrupt by itself."""
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Raises one KeyboardInterrupt in the main thread, as Ctrl-C does, for another thread to call."""
+    main, handled = threading.main_thread().ident, threading.Event()
+    assert main is not None
+
+    def handle(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        handled.set()
+        raise KeyboardInterrupt
+
+    def interrupt() -> None:
+        # Again and again: a signal that comes just before a thread blocks does not wake it.
+        while not handled.is_set():
+            signal.pthread_kill(main, signal.SIGINT)
+            handled.wait(0.05)
+
+    usual = signal.signal(signal.SIGINT, handle)
+    yield interrupt
     signal.signal(signal.SIGINT, usual)
 
 
 # Kafka: testCleanupMemoryAvailabilityWaiterOnInterruption
-def test_interrupted_waiter_stays_in_the_queue_or_keeps_memory(interruptible: None) -> None:
+def test_interrupted_waiter_stays_in_the_queue_or_keeps_memory(interrupt: Callable[[], None]) -> None:
     clock = ArrivalClock()
     pool = make_pool(2, clock)
     held = pool.allocate(SLAB, 0)
-    main = threading.main_thread().ident
-    assert main is not None
 
-    def interrupt() -> Slab:
+    def interrupt_main() -> Slab:
         clock.await_arrival()
         second = in_thread(lambda: pool.allocate(SLAB, None))
         clock.await_arrival()
         assert pool.waiting == 2
-        signal.pthread_kill(main, signal.SIGINT)
+        interrupt()
         return second.result(PATIENCE)  # the main thread was in its way only
 
-    other = in_thread(interrupt)
+    other = in_thread(interrupt_main)
     with pytest.raises(KeyboardInterrupt):
         pool.allocate(2 * SLAB, PATIENCE)
     other.result(PATIENCE).release()
