@@ -60,9 +60,17 @@ class VirtualRunning(Running):
                 self.over = not self.sender.step()
             if self.over:
                 self.sender._end()
+            elif self._lingers:
+                self._world.fail(f"the Sender sleeps, though it is closing and has nothing left to do: {self}")
         finally:
             impatient.pop(mine, None)
             self._world.turning = None
+
+    @property
+    def _lingers(self) -> bool:
+        transactions = self.sender._transactions
+        left = self.accumulator.incomplete or (transactions is not None and transactions.has_ongoing_transaction)
+        return self.sender.closing and not left and self.due_at > self._world.now()
 
     def _let_in(self) -> None:
         impatient, mine = self.accumulator.impatient, threading.get_ident()
