@@ -57,6 +57,9 @@ def _live(world: World, random: Random) -> None:
     world.rest(max(_patience(one.producer.config) for one in users))
     for one in users:
         one.check_alive()
+    without_transactions = [one for one in users if not isinstance(one, TransactionalUser)]
+    if without_transactions and random.random() < 0.5:
+        without_transactions[0].check_made_again(trouble)
     for one in users:
         one.close(None)
     found = archive.found(world.cluster.topics)

@@ -228,6 +228,16 @@ class Trouble:
         for name in self._topics:
             self.make(name)
 
+    def make_again_and_refuse_once(self, name: str) -> None:
+        """In peace: the topic is another one, as large and as widely spread, and the first batch has to come again."""
+        self._note(f"delete {name} and make it again")
+        topic = self._world.cluster.topics[name]
+        self._archive.keep(topic)
+        copies = min(len(topic.partitions[0].copies), len(self._world.cluster.alive()))
+        self._world.cluster.delete_topic(name)
+        self._world.cluster.create_topic(name, len(topic.partitions), copies)
+        self._world.cluster.faults.fail(PRODUCE, self._world.random.choice(_PASSING[PRODUCE]), 1, None)
+
     def _leave_one_dead(self) -> None:
         """Or none, where the others cannot do without it."""
         world, node = self._world, self._world.random.choice(self._world.nodes)

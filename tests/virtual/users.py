@@ -21,6 +21,7 @@ from kafkabuf.errors import (
 )
 from tests.virtual.oracle import Found, Place, tag
 from tests.virtual.runner import VirtualProducer
+from tests.virtual.trouble import Trouble
 from tests.virtual.world import World
 
 # Seconds of virtual time that anything may take once all is well: a connection, fresh metadata, a few back-offs.
@@ -29,6 +30,8 @@ AT_ONCE = 6.0
 SOURCE = ("source", 0)
 # Between two attempts.
 _PAUSE = 0.5
+# More than a partition must rest for the producer to doubt that its leader still knows it.
+_RESTS = 2.0
 # What ends a producer: the coordinator has aborted its transaction, of which it had heard nothing for too long.
 _FENCED = (ProducerFencedError, InvalidTxnStateError, ClosedError, IllegalStateError)
 
@@ -218,6 +221,16 @@ class User:
             late = [how for how, one in zip(whither, sent, strict=True) if one is not None and not one.future.done()]
             self.world.fail(f"{self.name}: all is well, and {topic} has not taken {late} in {self.patience():.1f} s")
         return [one and one.future.exception(0) for one in sent if one is None or one.future.exception(0) is not None]
+
+    def check_made_again(self, trouble: Trouble) -> None:
+        """A topic that rests and becomes another one takes every record, though its leader refuses the first batch."""
+        topic = self.world.random.choice(self.topics)
+        self.world.rest(_RESTS)
+        trouble.make_again_and_refuse_once(topic)
+        for _ in range(4):
+            errors = self._attempt(topic, self.world.now() + self.patience())
+            if errors:
+                self.world.fail(f"{self.name}: {topic} was made again while it rested, and records failed: {errors}")
 
     # ---- what was promised -------------------------------------------------------------------------------------------
 
