@@ -186,11 +186,22 @@ cdef void* pointer(capsule, const char* name) except NULL:
             f"the Arrow PyCapsule interface gave no capsule named '{name.decode()}', but {capsule!r}") from error
 
 
-cdef int append_stream(ArrowWalker walker, ArrowArrayStream* stream) except -1:
+cdef int append_stream(ArrowWalker walker, ArrowArrayStream* given) except -1:
+    cdef ArrowArrayStream stream
+    if given.release == NULL:
+        raise SerializationError("the Arrow stream has been read or released: give a new one")
+    # Moved out of its capsule, as the interface has it: a capsule given again must not pass for a stream without rows.
+    stream = given[0]
+    given.release = NULL
+    try:
+        append_batches(walker, &stream)
+    finally:
+        stream.release(&stream)
+
+
+cdef int append_batches(ArrowWalker walker, ArrowArrayStream* stream) except -1:
     cdef ArrowSchema schema
     cdef ArrowArray array
-    if stream.release == NULL:
-        raise SerializationError("the Arrow stream has been read or released: give a new one")
     memset(&schema, 0, sizeof(schema))
     require(stream, stream.get_schema(stream, &schema))
     try:

@@ -271,7 +271,8 @@ class KafkaProducer(ProducerCore):
             self._transaction_manager().commit()
 
     def abort_transaction(self) -> None:
-        """Drop what is buffered, and the transaction with all it wrote. Waits as commit_transaction()."""
+        """Drop what is buffered, and the transaction with all it wrote. Waits as commit_transaction(). Offsets that
+        send_offsets_to_transaction() has timed out with are given up."""
         with self._timed("txn-abort"):
             self._transaction_manager().abort()
 

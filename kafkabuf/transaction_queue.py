@@ -94,13 +94,12 @@ class RequestQueue:
         self._heap.clear()
 
     def drop_what_aborting_spares(self) -> list[TransactionalRequest]:
-        """Forget what was never sent, for the coordinator has not heard of it, and offsets, which the abort would
-        discard: what was dropped."""
+        """Forget what was never sent, for the coordinator has not heard of it, and what serves offsets, which the abort
+        would discard: what was dropped."""
         dropped: list[TransactionalRequest] = [
             request
             for request in self
-            if isinstance(request, TxnOffsetCommit)
-            or (isinstance(request, AddPartitions | AddOffsets) and not request.attempts)
+            if request.serves_offsets or (isinstance(request, AddPartitions | AddOffsets) and not request.attempts)
         ]
         self._heap = [entry for entry in self._heap if entry[2] not in dropped]
         heapq.heapify(self._heap)

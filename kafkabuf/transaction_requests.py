@@ -161,6 +161,7 @@ class TransactionalRequest:
     versions: range
     priority: Priority
     coordinator: Coordinator | None = Coordinator.TRANSACTION
+    serves_offsets = False  # aborting makes an end of it
     # Beside what every one of them retries, aborts or fails for.
     abortable: tuple[type[KafkaError], ...] = ()
     fatal: tuple[type[KafkaError], ...] = ()
@@ -248,6 +249,7 @@ class FindCoordinator(TransactionalRequest):
         super().__init__(manager)
         self.kind = kind
         self.key = key
+        self.serves_offsets = kind is Coordinator.GROUP
 
     def __str__(self) -> str:
         return f"{super().__str__()}, which looks for the {self.kind.name.lower()} coordinator of {self.key!r}"
@@ -359,6 +361,7 @@ class TxnOffsetCommit(TransactionalRequest):
     versions = range(6)
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
     coordinator = Coordinator.GROUP
+    serves_offsets = True
     abortable = (GroupAuthorizationError, FencedInstanceIdError, CommitFailedError, TopicAuthorizationError)
 
     def __init__(

@@ -26,9 +26,12 @@ from kafkabuf.errors import (
     ClusterAuthorizationError,
     FatalTransactionError,
     IllegalStateError,
+    InvalidProducerEpochError,
     InvalidProducerIdMappingError,
     InvalidRequestError,
+    InvalidTxnStateError,
     KafkaError,
+    ProducerFencedError,
     TimeoutError,
     TransactionAbortedError,
     UnknownProducerIdError,
@@ -66,6 +69,8 @@ _FATAL_FOR_BATCHES = (
     InvalidProducerIdMappingError,
     UnsupportedVersionError,
 )
+# What a producer hears whose transaction its coordinator has aborted.
+_AFTER_TIMEOUT = (InvalidProducerEpochError, InvalidTxnStateError, ProducerFencedError)
 _OPEN = (State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR)
 _ENDING = (State.COMMITTING, State.ABORTING)
 _FAILED = (State.ABORTABLE_ERROR, State.FATAL_ERROR)
@@ -92,6 +97,7 @@ class TransactionManager:
         self._found: set[TopicPartition] = set()  # the coordinator is to be told of them (version 1)
         self._adding: set[TopicPartition] = set()  # and is being told
         self._started = False  # the coordinator may know of this transaction
+        self._began_at = float("inf")  # as far as is known here
         self._bump = False  # the epoch must be raised once it has ended (version 1)
         self._error: KafkaError | None = None  # why it must be aborted, or nothing can be done at all
         self._waited_for: Result | None = None  # the operation whose caller has not seen its end
@@ -112,6 +118,7 @@ class TransactionManager:
             self._refuse_while_another_is_waited_for("begin_transaction")
             self._refuse_if_failed(_FAILED)
             self._go(State.IN_TRANSACTION, "begin_transaction")
+            self._began_at = self._clock.monotonic()
             self.is_v2 = self._next_is_v2
 
     def join(self, producer_id: int, producer_epoch: int, *, is_v2: bool) -> None:
@@ -122,6 +129,7 @@ class TransactionManager:
             self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
             self.is_v2 = is_v2
             self._started = True
+            self._began_at = self._clock.monotonic()
             self._become(State.IN_TRANSACTION)
 
     def leave(self) -> None:
@@ -238,7 +246,8 @@ class TransactionManager:
         earlier = self._waited_for
         if earlier is None or (earlier.operation, earlier.arguments) == (operation, arguments):
             return
-        if earlier.done:  # its caller was interrupted, and asks no more
+        # Its caller was interrupted, and asks no more; or the offsets, which aborting discards, are wanted no more.
+        if earlier.done or (earlier.operation, operation) == ("send_offsets_to_transaction", "abort_transaction"):
             self._waited_for = None
             return
         raise IllegalStateError(
@@ -284,9 +293,14 @@ class TransactionManager:
         self._go(State.ABORTING, "abort_transaction")
         self._found.clear()
         for request in self.queue.drop_what_aborting_spares():
-            if request.result is not None:
-                request.result.end(offsets_aborted())
+            self._give_up_offsets(request)
         self._end(result, committed=False)
+
+    def _give_up_offsets(self, request: TransactionalRequest) -> None:
+        # Should a commit of offsets still be on its way, it must not pass for a part of the next transaction.
+        self._bump = self._bump or (isinstance(request, TxnOffsetCommit) and request.sent_to >= 0 and not self.is_v2)
+        if request.result is not None:
+            request.result.end(offsets_aborted())
 
     def _end(self, result: Result, *, committed: bool) -> None:
         self._accumulator.seal_all()  # a record of another thread's comes too late for this transaction
@@ -459,6 +473,9 @@ class TransactionManager:
             if self.state is State.FATAL_ERROR:
                 self._terminated(request)
                 return
+            if self.state is State.ABORTING and request.serves_offsets:
+                self._give_up_offsets(request)
+                return
             if completion.error is not None and completion.error.retriable:
                 log.debug("%s goes again: %s", type(request).__name__, completion.error)
                 self.queue.look_up(request.coordinator)
@@ -486,8 +503,10 @@ class TransactionManager:
         self._started = True
         if self.state is State.IN_TRANSACTION:
             self.queue.push(commit)
+        elif self.state not in _FAILED:
+            self._give_up_offsets(commit)
         elif commit.result is not None:
-            commit.result.end(self.failure() if self.state in _FAILED else offsets_aborted())
+            commit.result.end(self.failure())
 
     def ended(self, request: EndTxn) -> None:
         assert request.result is not None
@@ -528,6 +547,7 @@ class TransactionManager:
             if self.state is State.FATAL_ERROR:
                 return
             if self.state is not State.ABORTABLE_ERROR:  # the first error is the one that tells
+                error = self._explained(error)
                 log.info("transactional id %s: the transaction must be aborted: %s", self.transactional_id, error)
                 self._accumulator.flushes.discard(self)
                 self._error = error
@@ -552,6 +572,7 @@ class TransactionManager:
         with self._lock:
             if self.state is State.FATAL_ERROR:
                 return
+            error = self._explained(error)
             log.error("transactional id %s cannot go on: %s", self.transactional_id, error)
             self._accumulator.flushes.discard(self)
             self._error = error
@@ -560,6 +581,22 @@ class TransactionManager:
             if request is not None and request.result is not None:
                 request.result.end(failure)
             self._terminate_all(failure)
+
+    def _explained(self, error: KafkaError) -> KafkaError:
+        """With what is likely behind it, where the transaction was open for longer than its coordinator allows."""
+        seconds = self._clock.monotonic() - self._began_at
+        if (
+            self.state not in _OPEN
+            or not isinstance(error, _AFTER_TIMEOUT)
+            or seconds < self.transaction_timeout_ms / 1000
+        ):
+            return error
+        explained = type(error)(
+            f"{error}. The transaction was open for {seconds:.1f} s; its coordinator aborts it after "
+            f"transaction.timeout.ms ({self.transaction_timeout_ms} ms)"
+        )
+        explained.__cause__ = error
+        return explained
 
 
 def offsets_aborted() -> KafkaError:

@@ -146,3 +146,14 @@ def test_object_that_gives_no_capsule_crashes(given: Any) -> None:
     odd = type("Odd", (), {"__arrow_c_array__": lambda _: given})
     with pytest.raises(SerializationError, match="no capsule named 'arrow_schema'"):
         rig.producer.send_arrow(odd(), TOPIC)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_stream_whose_capsule_is_given_again_is_refused(rows: int) -> None:
+    """The first call has read it: it must not pass for a stream without rows."""
+    rig = Rig()
+    capsule = pa.table({"value": ["a", "b", "c"][:rows]}).__arrow_c_stream__()
+    again = type("Again", (), {"__arrow_c_stream__": lambda _: capsule})()
+    assert rig.producer.send_arrow(again, TOPIC).rows == rows
+    with pytest.raises(SerializationError, match="read or released"):
+        rig.producer.send_arrow(again, TOPIC)

@@ -32,6 +32,7 @@ from tests.producer_support import TOPIC, assert_whole
 from tests.transaction_rig import GIVEN_ID, GROUP, LOST, NAMES, TransactionalRig, TurningClock
 
 OFFSETS = {("in", 0): OffsetAndMetadata(5)}
+LOADING, NO_COORDINATOR, FENCED, CONCURRENT = 14, 15, 90, 51
 both = pytest.mark.parametrize("v2", [False, True], ids=["V1", "V2"])
 Call = Callable[[TransactionManager], object]
 INIT: Call = TransactionManager.init
@@ -73,6 +74,57 @@ def test_call_that_timed_out_is_done_twice_or_never(call: Call, held: int) -> No
     if call is send_offsets:
         rig.manager.commit()
     rig.assert_usable()
+
+
+# Programs abort in an `except`, whatever was raised.
+@pytest.mark.parametrize(
+    ("v2", "api_key", "fate"),
+    [*((v2, *how) for v2 in (False, True) for how in (
+        (FIND_COORDINATOR, NO_COORDINATOR), (FIND_COORDINATOR, LOST),
+        (TXN_OFFSET_COMMIT, LOADING), (TXN_OFFSET_COMMIT, LOST),
+    )), (False, ADD_OFFSETS_TO_TXN, CONCURRENT)],
+)  # fmt: skip
+def test_abort_gives_up_offsets_that_timed_out(v2: bool, api_key: int, fate: int | KafkaError) -> None:
+    rig = TransactionalRig(v2=v2, max_block_ms=1_000).begun()
+    future = rig.send()
+    rig.turns()
+    rig.fate(api_key, *[fate] * 12)
+    with pytest.raises(TimeoutError):
+        send_offsets(rig.manager)
+    if api_key == ADD_OFFSETS_TO_TXN:  # the coordinator of the transaction itself, without which nothing ends
+        rig.cluster.fates.clear()
+    rig.manager.abort()
+    assert rig.asked.count("end") == 1
+    assert future.result(0).topic == TOPIC
+    rig.cluster.fates.clear()
+    rig.assert_usable()
+
+
+def test_commit_of_offsets_that_was_given_up_cannot_join_the_next_transaction() -> None:
+    rig = TransactionalRig(max_block_ms=300).begun()
+    rig.fate(TXN_OFFSET_COMMIT, *[LOST] * 12)
+    with pytest.raises(TimeoutError):
+        send_offsets(rig.manager)
+    rig.manager.abort()
+    assert rig.asked[-2:] == ["end", "init"]
+    assert rig.cluster.epoch == 1
+    rig.assert_usable()
+
+
+@pytest.mark.parametrize("api_key", [TXN_OFFSET_COMMIT, END_TXN])
+@pytest.mark.parametrize(("seconds", "told"), [(3.0, True), (1.0, False)])
+def test_fencing_that_came_of_transaction_timeout_names_it(api_key: int, seconds: float, told: bool) -> None:
+    rig = TransactionalRig(transaction_timeout_ms=2_000).begun()
+    rig.send()
+    rig.turns()
+    rig.clock.advance(seconds)
+    rig.fate(api_key, FENCED)
+    if api_key == END_TXN:
+        send_offsets(rig.manager)
+    with pytest.raises(ProducerFencedError) as found:
+        (COMMIT if api_key == END_TXN else send_offsets)(rig.manager)
+    assert (f"open for {seconds:.1f} s" in str(found.value)) is told
+    assert ("transaction.timeout.ms (2000 ms)" in str(found.value)) is told
 
 
 # Kafka: testRetry{AbortTransactionAfterCommit,CommitTransactionAfterAbort}Timeout

@@ -355,6 +355,8 @@ class TransactionalUser(User):
                 return
             except TimeoutError:
                 self.note("timeout offsets")
+                if self.world.random.random() < 0.3:
+                    raise AbortableTransactionError("enough waited") from None
         self._replace()
         raise ClosedError("given up")
 
