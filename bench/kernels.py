@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from kafkabuf._pool import BufferPool
 from kafkabuf._records import MemoryRecordsBuilder, crc32, crc32c
-from kafkabuf.accumulator import RecordAccumulator
+from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import SystemClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.metadata import Metadata
+from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import Completion, NetworkClient, Request
-from kafkabuf.sender import Sender
+from kafkabuf.sending.sender import Sender
+from kafkabuf.transactions.idempotence import producer_state
 from tests.fake_client import Answer, FakeClient, encode_answer
 from tests.producer_support import TOPIC, Appender
 
@@ -61,7 +62,7 @@ class Producer:
         version = client.api_version(NODE, 0, (0, 12))
         broker.answer_bytes = encode_answer(version, 1, {(TOPIC, partition): Answer() for partition in range(busy)})
         pool = BufferPool(config.buffer_memory, config.slab_size, clock=clock)
-        self.accumulator = RecordAccumulator(config, pool, clock, client.wakeup)
+        self.accumulator = RecordAccumulator(config, pool, clock, client.wakeup, producer_state=producer_state(config))
         self.turn = Sender(config, self.accumulator, Metadata(config, clock), client, clock).run_once
         appender = Appender(self.accumulator, config, clock)
         self.send = appender.send

@@ -11,9 +11,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafkabuf._batch import RecordFuture as RecordFuture
     from kafkabuf._pool import BufferPool as BufferPool
     from kafkabuf._records import MemoryRecordsBuilder as MemoryRecordsBuilder
+    from kafkabuf.batches._batch import RecordFuture as RecordFuture
     from kafkabuf.config import ProducerConfig as ProducerConfig
     from kafkabuf.producer import KafkaProducer as KafkaProducer
     from kafkabuf.record_metadata import RecordMetadata as RecordMetadata
@@ -29,7 +29,7 @@ _HOMES = {
     "KafkaProducer": "kafkabuf.producer",
     "MemoryRecordsBuilder": "kafkabuf._records",
     "ProducerConfig": "kafkabuf.config",
-    "RecordFuture": "kafkabuf._batch",
+    "RecordFuture": "kafkabuf.batches._batch",
     "RecordMetadata": "kafkabuf.record_metadata",
 }
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604

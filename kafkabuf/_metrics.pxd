@@ -3,8 +3,6 @@
 
 from libc.stdint cimport int64_t
 
-from kafkabuf._batch cimport Batch
-
 
 cdef struct Sample:
     double started          # Clock.monotonic()
@@ -60,8 +58,6 @@ cdef class ProducerStats:
 
     cdef TopicStats topic(self, str name)
     cdef NodeStats node(self, int node_id)
-    # A Produce request with these batches goes out.
-    cdef int sent(self, list batches, double now) except -1
     # It was answered after so many seconds.
     cdef int answered(self, int node_id, double latency, double now) except -1
     # Nanoseconds that a poll waited for sockets, and that it wrote and read.

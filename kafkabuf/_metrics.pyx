@@ -3,8 +3,6 @@
 
 from libc.stdlib cimport calloc, free
 
-from kafkabuf._batch cimport Batch
-
 
 cdef class Stat:
     def __cinit__(self, int kept, double window):
@@ -119,37 +117,18 @@ cdef class ProducerStats:
             found = self.nodes[node_id] = NodeStats(self)
         return <NodeStats>found
 
-    cdef int sent(self, list batches, double now) except -1:
-        cdef Batch batch
-        cdef TopicStats topic
-        cdef int64_t records = 0
-        cdef double size
-        for batch in batches:
-            size = <double>batch.builder.position
-            records += batch.builder.count
-            self.batch_size.record(size, now)
-            self.compression.record(batch.compression, now)
-            self.queue_time.record((now - batch.created) * 1000.0, now)
-            self.record_size.record(size / batch.builder.count, now)
-            topic = self.topic(batch.topic)
-            topic.records.record(batch.builder.count, now)
-            topic.bytes.record(size, now)
-            topic.compression.record(batch.compression, now)
-        self.records.record(<double>records, now)
-        return 0
-
     cdef int answered(self, int node_id, double latency, double now) except -1:
         self.latency.record(latency * 1000.0, now)
         self.node(node_id).latency.record(latency * 1000.0, now)
         return 0
 
-    def retried(self, Batch batch not None, double now):
-        self.retries.record(batch.builder.count, now)
-        self.topic(batch.topic).retries.record(batch.builder.count, now)
+    def retried(self, str topic not None, int64_t records, double now):
+        self.retries.record(<double>records, now)
+        self.topic(topic).retries.record(<double>records, now)
 
-    def failed(self, Batch batch not None, double now):
-        self.errors.record(batch.builder.count, now)
-        self.topic(batch.topic).errors.record(batch.builder.count, now)
+    def failed(self, str topic not None, int64_t records, double now):
+        self.errors.record(<double>records, now)
+        self.topic(topic).errors.record(<double>records, now)
 
     cdef void polled(self, double waited, double worked, double now) noexcept:
         self.io_waits.record(waited, now)

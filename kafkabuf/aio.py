@@ -19,21 +19,21 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
-from kafkabuf._accumulator import TopicQueues
-from kafkabuf._batch import RecordFuture
 from kafkabuf._buffers import Headers
 from kafkabuf._pool import Slab
-from kafkabuf._producer import ProducerCore
 from kafkabuf.aio_futures import AIOBulkReport, AIORecordFuture, Ends
+from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append.report import ROWS
+from kafkabuf.batches._accumulator import TopicQueues
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import AbortableTransactionError, ClosedError, IllegalStateError, KafkaError
 from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
-from kafkabuf.metadata import TopicInfo
+from kafkabuf.metadata.groups import GroupMetadata, Offsets
+from kafkabuf.metadata.metadata import TopicInfo
 from kafkabuf.producer import KafkaProducer, config_of
 from kafkabuf.record_metadata import RecordMetadata
-from kafkabuf.report import ROWS
-from kafkabuf.transaction_requests import GroupMetadata, Offsets
 
 __all__ = ["AIOBulkReport", "AIOKafkaProducer", "AIORecordFuture"]
 

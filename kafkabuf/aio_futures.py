@@ -14,11 +14,11 @@ from collections.abc import Callable, Generator
 from contextvars import Context, copy_context
 from typing import Any
 
-from kafkabuf._batch import Batch, RecordFuture
+from kafkabuf.append.report import BulkReport, BulkResult, Failure
+from kafkabuf.batches._batch import Batch, RecordFuture
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.record_metadata import RecordMetadata
-from kafkabuf.report import BulkReport, BulkResult, Failure
 
 
 class _End:

@@ -17,7 +17,7 @@ from kafkabuf._metrics import NodeStats, ProducerStats, Stat, TopicStats
 from kafkabuf._pool import BufferPool
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.metadata import Metadata
+from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
 
 log = logging.getLogger("kafkabuf.producer")

@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
-from kafkabuf._accumulator import TopicQueues
-from kafkabuf._batch import give_back_claims
-from kafkabuf._bulk_arrow import append_arrow
-from kafkabuf._bulk_many import append_many
 from kafkabuf._pool import BufferPool
-from kafkabuf._producer import ProducerCore
-from kafkabuf.accumulator import RecordAccumulator
+from kafkabuf.append._bulk_arrow import append_arrow
+from kafkabuf.append._bulk_many import append_many
+from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append.report import ROWS, BulkReport
+from kafkabuf.batches._accumulator import TopicQueues
+from kafkabuf.batches._batch import give_back_claims
+from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.cluster import TOPIC_RULE, is_legal_topic
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import (
     ClosedError,
@@ -28,14 +28,15 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.interceptors import close_all
-from kafkabuf.lifetime import Running
-from kafkabuf.metadata import Metadata, TopicInfo
+from kafkabuf.metadata.groups import GroupMetadata, Offsets, group_of, offsets_of
+from kafkabuf.metadata.metadata import Metadata, TopicInfo
+from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 from kafkabuf.metrics import Metrics
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.report import ROWS, BulkReport
-from kafkabuf.sender import Sender
-from kafkabuf.transaction_requests import GroupMetadata, Offsets, group_of, offsets_of
-from kafkabuf.transactions import TransactionManager
+from kafkabuf.sending.lifetime import Running
+from kafkabuf.sending.sender import Sender
+from kafkabuf.transactions.idempotence import producer_state
+from kafkabuf.transactions.manager import TransactionManager
 
 _DISOWNED = "this KafkaProducer was made before a fork and belongs to the parent process: make one in the child"
 
@@ -69,7 +70,9 @@ class KafkaProducer(ProducerCore):
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         self._metadata = Metadata(self.config, clock)
         client = self._connect(clock)
-        accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup)
+        accumulator = RecordAccumulator(
+            self.config, self.pool, clock, client.wakeup, producer_state=producer_state(self.config)
+        )
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
         self._open(accumulator, self.config, clock)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from kafkabuf._accumulator import TopicQueues
-from kafkabuf._batch import Batch, RecordFuture
 from kafkabuf._pool import BufferPool
-from kafkabuf._producer import ProducerCore
-from kafkabuf.accumulator import RecordAccumulator
+from kafkabuf.append._producer import ProducerCore
+from kafkabuf.batches._accumulator import TopicQueues
+from kafkabuf.batches._batch import Batch, RecordFuture
+from kafkabuf.batches.accumulator import RecordAccumulator
+from kafkabuf.batches.ending import ending
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.cluster import PartitionInfo, TopicInfo
 from kafkabuf.config import ProducerConfig
-from kafkabuf.ending import ending
 from kafkabuf.errors import (
     IllegalStateError,
     KafkaError,
@@ -23,6 +22,8 @@ from kafkabuf.errors import (
     PurgedError,
     UnknownTopicOrPartitionError,
 )
+from kafkabuf.metadata.snapshot import PartitionInfo, TopicInfo
+from kafkabuf.transactions.idempotence import producer_state
 
 # One record, one batch, one outcome; and what is held by a test that never completes anything stays small.
 _SETTINGS = {"bootstrap_servers": "mock:9092", "batch_size": 0, "buffer_memory": 8 << 20, "max_block_ms": 0}
@@ -69,7 +70,7 @@ class MockProducer(ProducerCore):
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         self._cluster = cluster
         self._auto_complete = auto_complete
-        self._queues = RecordAccumulator(self.config, self.pool, clock)
+        self._queues = RecordAccumulator(self.config, self.pool, clock, producer_state=producer_state(self.config))
         self._open(self._queues, self.config, clock)
         self.send_exception: BaseException | None = None
         self.flush_exception: BaseException | None = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkabuf.report import BulkReport
+from kafkabuf.append.report import BulkReport
 from tests.fake_client import Record
 from tests.producer_support import TOPIC, Rig, TurningClock, assert_whole
 

@@ -14,10 +14,10 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record import MemoryRecords
 
 from kafkabuf.errors import ClosedError, KafkaError, UnsupportedVersionError
-from kafkabuf.network._frame import Frame
 from kafkabuf.network.client import Completion, Request
 from kafkabuf.protocol import messages
-from kafkabuf.protocol._produce import says_all_were_taken
+from kafkabuf.protocol._frame import Frame
+from kafkabuf.sending._produce import says_all_were_taken
 
 NEVER = float("inf")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import NetworkError
-from kafkabuf.idempotence import ProducerState
+from kafkabuf.transactions.idempotence import ProducerState
 from tests.fake_client import Answer, Sent, encode_answer, read_records
 from tests.producer_support import TOPIC, Rig
 
@@ -23,7 +23,7 @@ class IdempotentRig(Rig):
     @property
     def state(self) -> ProducerState:
         state = self.accumulator.producer_state
-        assert state is not None
+        assert isinstance(state, ProducerState)
         return state
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from kafkabuf.clock import Clock, ManualClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.metadata import Metadata
-from kafkabuf.network._frame import Frame
+from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network._io import Poller
 from kafkabuf.network.client import Completion, NetworkClient, Request
 from kafkabuf.protocol import messages
+from kafkabuf.protocol._frame import Frame
 
 PATIENCE = 10.0  # seconds of real time until something that should happen counts as failed
 ALL_VERSIONS = {messages.PRODUCE: (0, 13), messages.METADATA: (0, 13), messages.API_VERSIONS: (0, 4)}

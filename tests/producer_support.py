@@ -7,19 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from kafkabuf._batch import Batch, RecordFuture
-from kafkabuf._bulk_arrow import append_arrow
-from kafkabuf._bulk_many import append_many
 from kafkabuf._pool import BufferPool
-from kafkabuf._producer import ProducerCore
-from kafkabuf.accumulator import RecordAccumulator
+from kafkabuf.append._bulk_arrow import append_arrow
+from kafkabuf.append._bulk_many import append_many
+from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append.report import ROWS, BulkReport
+from kafkabuf.batches._batch import Batch, RecordFuture
+from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, Lockable, ManualClock
 from kafkabuf.config import ProducerConfig
-from kafkabuf.metadata import Metadata
+from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
-from kafkabuf.report import ROWS, BulkReport
-from kafkabuf.sender import Sender
+from kafkabuf.sending.sender import Sender
+from kafkabuf.transactions.idempotence import producer_state
 from tests.fake_client import Answer, FakeClient, Record, Sent, encode_answer, read_records
 
 SLAB = 1024
@@ -158,7 +159,9 @@ class Rig:
         self.client.limit = self.config.max_in_flight_requests_per_connection
         self.metadata = Metadata(self.config, self.clock)
         self.wakeup = wakeup
-        self.accumulator = RecordAccumulator(self.config, self.pool, self.clock, self._woken)
+        self.accumulator = RecordAccumulator(
+            self.config, self.pool, self.clock, self._woken, producer_state=producer_state(self.config)
+        )
         network = cast(NetworkClient, self.client)
         self.sender = Sender(self.config, self.accumulator, self.metadata, network, self.clock)
         self.producer = Appender(self.accumulator, self.config, self.clock)

@@ -38,7 +38,7 @@ KAFKA_4 = "4.1.2"
 KAFKA_3_9 = "3.9.2"  # the last line that takes magic 0 and 1 (Produce v0 to v2, KIP-896)
 
 _HOST = "127.0.0.1"
-_CLUSTER_ID = base64.urlsafe_b64encode(b"kafkabuf.cluster").rstrip(b"=").decode()  # a Kafka Uuid: 16 bytes
+_CLUSTER_ID = base64.urlsafe_b64encode(b"kafkabuf.metadata.snapshot").rstrip(b"=").decode()  # a Kafka Uuid: 16 bytes
 _START_ATTEMPTS = 3  # a free port can be taken by someone else between finding it and Kafka's listening on it
 _READY_TIMEOUT = 90.0
 _STOP_TIMEOUT = 20.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiokafka.record.memory_records import MemoryRecords
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from tests.fake_client import Answer, Sent, encode_answer
 from tests.producer_support import Rig
 from tests.record_support import SampleRecord

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import pytest
 
-from kafkabuf._batch import Batch, RecordFuture
-from kafkabuf._drain import Ready
+from kafkabuf.batches._batch import Batch, RecordFuture
+from kafkabuf.batches._drain import Ready
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import BufferExhaustedError, ClosedError, NetworkError, RecordTooLargeError, TimeoutError
 from tests.pool_support import in_thread, until

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from kafkabuf._accumulator import TopicQueues
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._accumulator import TopicQueues
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ClosedError
 from tests.pool_support import in_thread

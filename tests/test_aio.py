@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkabuf._batch import Batch
 from kafkabuf.aio import AIORecordFuture
+from kafkabuf.batches._batch import Batch
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import (
     AbortableTransactionError,

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.append.report import BulkReport
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.report import BulkReport
 from tests.pool_support import in_thread
 from tests.producer_support import PATIENCE, assert_whole
 

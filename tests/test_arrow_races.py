@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import ClosedError, TimeoutError
 from tests.arrow_support import stored
 from tests.producer_support import SLAB, TOPIC, HookClock, RestlessClock, Rig, assert_whole, collecting_everywhere

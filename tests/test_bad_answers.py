@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import CorruptMessageError, KafkaError, NetworkError, UnknownServerError
-from kafkabuf.metadata import Metadata
+from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.protocol import messages
 from tests.fake_client import Answer, Produced, decode_produce, encode_answer

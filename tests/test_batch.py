@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf._batch import Batch, RecordFuture
+from kafkabuf.batches._batch import Batch, RecordFuture
 from kafkabuf.errors import KafkaError, NetworkError, TimeoutError
 from kafkabuf.record_metadata import RecordMetadata
 from tests.pool_support import in_thread

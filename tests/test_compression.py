@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkabuf import KafkaProducer
+from kafkabuf.batches.compression import Codec, DoesNotFit, codec, scratch_size
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.compression import Codec, DoesNotFit, codec, scratch_size
 from kafkabuf.errors import ConfigError
 from tests.consumers import dumped, read_with_confluent, read_with_kafka_python
 from tests.pool_support import assert_whole
@@ -176,7 +176,7 @@ def test_failing_codec_loses_the_batch(monkeypatch: pytest.MonkeyPatch, caplog: 
     def broken(records: memoryview, target: memoryview) -> int:
         raise RuntimeError("the codec is broken")
 
-    monkeypatch.setattr("kafkabuf.accumulator.codec", lambda *settings: Codec(1, broken, broken))
+    monkeypatch.setattr("kafkabuf.batches.accumulator.codec", lambda *settings: Codec(1, broken, broken))
     with (
         EmbeddedCluster(verify_records=True) as cluster,
         KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type="gzip") as producer,

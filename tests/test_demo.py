@@ -254,7 +254,7 @@ def test_help_loads_neither_spark_nor_a_client() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from kafkabuf.cli import main\n"
         "assert CliRunner().invoke(main, ['demo', '--help']).exit_code == 0\n"
-        "print({'pyspark', 'confluent_kafka', 'kafkabuf._producer'} & set(sys.modules))"
+        "print({'pyspark', 'confluent_kafka', 'kafkabuf.append._producer'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kafkabuf._accumulator import PartitionQueue
+from kafkabuf.batches._accumulator import PartitionQueue
 
 ROOT = Path(__file__).parent.parent
 

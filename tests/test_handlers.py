@@ -16,9 +16,9 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.clock import ManualClock, SystemClock
 from kafkabuf.errors import KafkaError
-from kafkabuf.lifetime import Running
-from kafkabuf.metadata import Metadata
-from kafkabuf.transaction_state import Result
+from kafkabuf.metadata.metadata import Metadata
+from kafkabuf.sending.lifetime import Running
+from kafkabuf.transactions.states import Result
 from tests.network_support import PATIENCE, config_for
 from tests.producer_support import Rig
 

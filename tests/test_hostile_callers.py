@@ -16,8 +16,9 @@ import pyarrow as pa
 import pytest
 
 from kafkabuf import KafkaProducer
-from kafkabuf._batch import RecordFuture
 from kafkabuf.aio import AIOKafkaProducer
+from kafkabuf.append.report import BulkReport
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import (
     ClosedError,
@@ -29,7 +30,6 @@ from kafkabuf.errors import (
     RecordTooLargeError,
     TimeoutError,
 )
-from kafkabuf.report import BulkReport
 from kafkabuf.testing import MockProducer
 from tests.producer_support import TOPIC, HookClock, Rig, assert_whole
 

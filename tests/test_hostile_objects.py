@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kafkabuf._batch import Batch, RecordFuture
-from kafkabuf._bulk import Segment
+from kafkabuf.append._bulk import Segment
+from kafkabuf.batches._batch import Batch, RecordFuture
 from tests.producer_support import Rig
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import OutOfOrderSequenceNumberError, TimeoutError
 from tests.idempotence_support import SequencedBrokers, idempotent
 from tests.producer_support import SLAB, assert_whole

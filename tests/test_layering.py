@@ -28,11 +28,19 @@ def _tree(root: Path, files: dict[str, str]) -> list[str]:
     ("path", "text", "fault"),
     [
         ("kafkabuf/errors.py", "from kafkabuf.producer import KafkaProducer", "upward, from kafkabuf.producer"),
-        ("kafkabuf/errors.py", "def f():\n    import kafkabuf.sender", "errors.py:2: kafkabuf.errors imports upward"),
-        ("kafkabuf/sender.py", "from . import producer", "upward, from kafkabuf.producer"),
-        ("kafkabuf/network/client.py", "from ..metadata import Metadata", "upward, from kafkabuf.metadata"),
+        (
+            "kafkabuf/errors.py",
+            "def f():\n    import kafkabuf.sending.sender",
+            "errors.py:2: kafkabuf.errors imports upward",
+        ),
+        ("kafkabuf/sending/sender.py", "from .. import producer", "upward, from kafkabuf.producer"),
+        (
+            "kafkabuf/network/client.py",
+            "from ..metadata.metadata import Metadata",
+            "upward, from kafkabuf.metadata.metadata",
+        ),
         ("kafkabuf/network/client.py", "from kafkabuf import __version__", "upward, from kafkabuf"),
-        ("kafkabuf/_pool.pyx", "from kafkabuf._producer cimport P", "upward, from kafkabuf._producer"),
+        ("kafkabuf/_pool.pyx", "from kafkabuf.append._producer cimport P", "upward, from kafkabuf.append._producer"),
         ("kafkabuf/_wire.pxd", "from kafkabuf cimport (\n    _pool,  # why\n)", "upward, from kafkabuf._pool"),
         ("kafkabuf/_wire.pxd", "'''doc'''\ncimport kafkabuf._pool as pool", "_wire.pxd:2: kafkabuf._wire imports"),
         ("kafkabuf/_pool.pyi", "from kafkabuf.producer import KafkaProducer", "upward, from kafkabuf.producer"),
@@ -41,11 +49,15 @@ def _tree(root: Path, files: dict[str, str]) -> list[str]:
         ("kafkabuf/errors.py", "import kafkabuf.novelty", "imports kafkabuf.novelty, which is in no layer"),
         ("kafkabuf/broker/log.py", "from kafkabuf._records import encode", "must not depend on kafkabuf._records"),
         ("kafkabuf/broker/log.py", "from kafkabuf import KafkaProducer", "must not depend on the package's face"),
-        ("kafkabuf/accumulator.py", "from kafkabuf.broker import EmbeddedCluster", "upward, from kafkabuf.broker"),
+        (
+            "kafkabuf/batches/accumulator.py",
+            "from kafkabuf.broker import EmbeddedCluster",
+            "upward, from kafkabuf.broker",
+        ),
     ],
 )
 def test_import_against_the_layers_passes(tmp_path: Path, path: str, text: str, fault: str) -> None:
-    others = dict.fromkeys(["kafkabuf/_pool.pyx", "kafkabuf/sender.py", "kafkabuf/producer.py"], "")
+    others = dict.fromkeys(["kafkabuf/_pool.pyx", "kafkabuf/sending/sender.py", "kafkabuf/producer.py"], "")
     faults = _tree(tmp_path, {**others, path: text})
     assert any(fault in found for found in faults), faults
 
@@ -53,8 +65,11 @@ def test_import_against_the_layers_passes(tmp_path: Path, path: str, text: str, 
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("kafkabuf/sender.py", "from kafkabuf.accumulator import RecordAccumulator"),
-        ("kafkabuf/_pool.pyx", '"""\nimport kafkabuf.sender\n"""\nimport numpy as np\nfrom kafkabuf._wire cimport put'),
+        ("kafkabuf/sending/sender.py", "from kafkabuf.batches.accumulator import RecordAccumulator"),
+        (
+            "kafkabuf/_pool.pyx",
+            '"""\nimport kafkabuf.sending.sender\n"""\nimport numpy as np\nfrom kafkabuf._wire cimport put',
+        ),
         ("kafkabuf/spark/sink.py", "from kafkabuf import KafkaProducer"),
         ("kafkabuf/broker/log.py", "import asyncio\nfrom kafkabuf.errors import KafkaError\nfrom . import batch"),
         ("kafkabuf/cli/demo.py", "from kafkabuf.broker import EmbeddedCluster"),
@@ -69,8 +84,8 @@ def test_broker_reaches_the_encoder_through_protocol(tmp_path: Path) -> None:
         tmp_path,
         {
             "kafkabuf/_records.pyx": "",
-            "kafkabuf/protocol/__init__.py": "from kafkabuf.protocol._produce import build",
-            "kafkabuf/protocol/_produce.pyx": "from kafkabuf._records cimport encode",
+            "kafkabuf/protocol/__init__.py": "from kafkabuf.sending._produce import build",
+            "kafkabuf/sending/_produce.pyx": "from kafkabuf._records cimport encode",
             "kafkabuf/protocol/messages.py": "",
             "kafkabuf/broker/__init__.py": "from kafkabuf.protocol import messages",
         },
@@ -79,14 +94,22 @@ def test_broker_reaches_the_encoder_through_protocol(tmp_path: Path) -> None:
 
 
 def test_modules_of_one_layer_import_each_other(tmp_path: Path) -> None:
-    cycle = {"kafkabuf/sender.py": "import kafkabuf.accumulator", "kafkabuf/accumulator.py": "import kafkabuf.sender"}
+    cycle = {
+        "kafkabuf/sending/sender.py": "import kafkabuf.append.report",
+        "kafkabuf/append/report.py": "import kafkabuf.sending.sender",
+    }
     faults = _tree(tmp_path, cycle)
-    assert faults == ["modules import each other: kafkabuf.accumulator -> kafkabuf.sender -> kafkabuf.accumulator"]
+    assert faults == [
+        "modules import each other: kafkabuf.append.report -> kafkabuf.sending.sender -> kafkabuf.append.report"
+    ]
 
 
 def test_types_alone_make_a_cycle(tmp_path: Path) -> None:
-    for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from kafkabuf.sender import Sender"
-    files = {"kafkabuf/sender.py": "import kafkabuf.accumulator", "kafkabuf/accumulator.py": for_types}
+    for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from kafkabuf.sending.sender import Sender"
+    files = {
+        "kafkabuf/sending/sender.py": "import kafkabuf.append.report",
+        "kafkabuf/append/report.py": for_types,
+    }
     assert _tree(tmp_path, files) == []
 
 

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 
 from kafkabuf.clock import ManualClock
-from kafkabuf.cluster import BELIEVED_AFTER
 from kafkabuf.errors import (
     ClosedError,
     InvalidTopicError,
@@ -22,7 +21,8 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkabuf.metadata import Cluster, Metadata, Node, PartitionInfo, TopicInfo
+from kafkabuf.metadata.metadata import Cluster, Metadata, Node, PartitionInfo, TopicInfo
+from kafkabuf.metadata.snapshot import BELIEVED_AFTER
 from kafkabuf.protocol import messages
 from tests.network_support import PATIENCE, config_for, topic_of
 

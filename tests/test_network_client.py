@@ -13,10 +13,10 @@ import pytest
 
 from kafkabuf._metrics import ProducerStats
 from kafkabuf.errors import ClosedError, ConfigError, NetworkError, UnsupportedVersionError
-from kafkabuf.network._frame import Frame
 from kafkabuf.network.client import Request
 from kafkabuf.network.resolve import bootstrap_hosts
 from kafkabuf.protocol import messages
+from kafkabuf.protocol._frame import Frame
 from tests.network_support import (
     PATIENCE,
     FakeBroker,

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from kafkabuf.errors import NetworkError
-from kafkabuf.network._frame import Frame
 from kafkabuf.network._io import Connection, Poller
+from kafkabuf.protocol._frame import Frame
 from tests.network_support import PATIENCE, poison, read_exactly, read_to_end
 
 
@@ -529,7 +529,7 @@ def test_poll_holds_the_gil_while_it_waits(poller: Poller) -> None:
 
 _FORK = """
 import gc, os, socket
-from kafkabuf.network._frame import Frame
+from kafkabuf.protocol._frame import Frame
 from kafkabuf.network._io import Poller
 ours, theirs = socket.socketpair()
 poller = Poller()

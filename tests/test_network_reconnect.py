@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.errors import NetworkError, TimeoutError
-from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.resolve import Address, connect
 from tests.network_support import PATIENCE, FakeBroker, Rig, cluster_of, produce, rig, topic_of
 

@@ -24,7 +24,7 @@ from kafkabuf.network.aside import Aside
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.resolve import Resolver, resolve
 from kafkabuf.protocol import messages
-from kafkabuf.protocol._produce import build_request
+from kafkabuf.sending._produce import build_request
 from tests.certificates import Authority
 from tests.network_support import (
     PATIENCE,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceResponse
 
-from kafkabuf._batch import Batch
+from kafkabuf.batches._batch import Batch
 from kafkabuf.errors import CorruptMessageError
 from kafkabuf.protocol import messages
-from kafkabuf.protocol._produce import VERSIONS_BY_MAGIC, build_request, parse_response, says_all_were_taken
+from kafkabuf.sending._produce import VERSIONS_BY_MAGIC, build_request, parse_response, says_all_were_taken
 from tests.fake_client import Answer, decode_produce, encode_answer
 from tests.producer_support import Rig, assert_whole
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka.partitioner import murmur2 as kafka_python_murmur2
 
 from kafkabuf import KafkaProducer, RecordMetadata
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import (
     InvalidPartitionsError,
     KafkaError,

@@ -18,7 +18,7 @@ from kafkabuf.errors import (
     ProducerFencedError,
     TransactionAbortedError,
 )
-from kafkabuf.transaction_requests import GroupMetadata, OffsetAndMetadata
+from kafkabuf.metadata.groups import GroupMetadata, OffsetAndMetadata
 from tests.consumers import read_with_confluent, read_with_kafka_python
 from tests.pool_support import assert_whole
 from tests.real_kafka import KAFKA_4, RealKafka

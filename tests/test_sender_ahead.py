@@ -21,7 +21,7 @@ from kafkabuf.network.client import Completion
 from kafkabuf.network.resolve import Address
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.protocol import messages
-from kafkabuf.protocol._produce import build_request
+from kafkabuf.sending._produce import build_request
 from tests.duplicating_proxy import DuplicatingProxy
 from tests.fake_client import Answer, encode_answer, read_records
 from tests.idempotence_support import idempotent, numbers, of_epoch

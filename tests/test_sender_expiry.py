@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ClosedError, NetworkError, TimeoutError
 from tests.pool_support import in_thread, until

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf import accumulator
+from kafkabuf.batches import accumulator
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import AuthenticationError, KafkaError, PurgedError, TimeoutError
 from tests.pool_support import in_thread

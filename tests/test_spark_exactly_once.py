@@ -17,10 +17,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafkabuf import KafkaProducer
-from kafkabuf.admin import Admin
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ConfigError, IllegalStateError, KafkaError, RecordTooLargeError
+from kafkabuf.metadata.admin import Admin
+from kafkabuf.metadata.groups import OffsetAndMetadata
 from kafkabuf.protocol import messages
 from kafkabuf.sharing import begin_shared, join, leave
 from kafkabuf.spark import WriteReport, atomic, exactly_once, verify
@@ -30,7 +31,6 @@ from kafkabuf.spark.place import Batch, Place
 from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
-from kafkabuf.transaction_requests import OffsetAndMetadata
 from tests.spark_job import PARTITIONS, committed
 
 COLUMNS = ("key", "value", "partition")

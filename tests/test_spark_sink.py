@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from kafkabuf.append.report import Failure
 from kafkabuf.errors import ConfigError, KafkaError, RecordTooLargeError
 from kafkabuf.offset_range import OffsetRange
-from kafkabuf.report import Failure
 from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.schema import sink_columns

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkabuf._batch import RecordFuture
-from kafkabuf.compression import codec
+from kafkabuf.batches._batch import RecordFuture
+from kafkabuf.batches.compression import codec
 from kafkabuf.errors import RecordTooLargeError, TimeoutError
 from tests.pool_support import in_thread, until
 from tests.producer_support import PATIENCE, SLAB, TOPIC, assert_whole, collecting_everywhere, eager, one_sent

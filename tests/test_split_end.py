@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
+from kafkabuf.batches.compression import Codec, codec
 from kafkabuf.clock import ManualClock
-from kafkabuf.compression import Codec, codec
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, RecordTooLargeError, TimeoutError
 from tests.fake_client import Sent
 from tests.pool_support import in_thread, until
@@ -147,7 +147,7 @@ def test_failing_split_loses_records(after: int, caplog: pytest.LogCaptureFixtur
             raise ValueError("broken")
         return found.decompress(frame, target)
 
-    monkeypatch.setattr("kafkabuf.accumulator.codec", lambda *settings: Codec(4, found.compress, decompress))
+    monkeypatch.setattr("kafkabuf.batches.accumulator.codec", lambda *settings: Codec(4, found.compress, decompress))
     rig = eager(compression_type="zstd", batch_size=4 * SLAB)
     futures = [rig.send(b"." * 50) for _ in range(40)]
     with caplog.at_level(logging.ERROR):

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kafkabuf import KafkaProducer, failures
-from kafkabuf._batch import RecordFuture
+from kafkabuf import KafkaProducer
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import (
     BufferExhaustedError,
@@ -23,6 +23,7 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.protocol.messages import END_TXN, INIT_PRODUCER_ID
+from kafkabuf.sending import failures
 from tests.network_support import rig as network_rig
 from tests.producer_support import PATIENCE, SLAB, TOPIC, Rig, assert_whole, eager
 from tests.test_network_reconnect import broker, closed_port

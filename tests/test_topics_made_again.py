@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import (
     InvalidPartitionsError,
@@ -19,7 +19,7 @@ from kafkabuf.errors import (
 from kafkabuf.partitioner import partition_for_key
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.protocol import messages
-from kafkabuf.transaction_state import State
+from kafkabuf.transactions.states import State
 from tests.idempotence_support import (
     NOT_LEADER,
     OUT_OF_ORDER,

@@ -18,6 +18,7 @@ from kafkabuf.errors import (
     SaslAuthenticationError,
     TimeoutError,
 )
+from kafkabuf.metadata.groups import OffsetAndMetadata, group_of, offsets_of
 from kafkabuf.protocol.messages import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -26,9 +27,9 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kafkabuf.transaction_requests import OffsetAndMetadata, TxnOffsetCommit, group_of, offsets_of
-from kafkabuf.transaction_state import Result, State
-from kafkabuf.transactions import TransactionManager
+from kafkabuf.transactions.manager import TransactionManager
+from kafkabuf.transactions.requests import TxnOffsetCommit
+from kafkabuf.transactions.states import Result, State
 from tests.transaction_rig import COORDINATOR, GROUP, LOST, TransactionalRig
 
 OFFSETS = {("in", 0): OffsetAndMetadata(5)}

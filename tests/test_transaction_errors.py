@@ -19,6 +19,7 @@ from kafkabuf.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
+from kafkabuf.metadata.groups import OffsetAndMetadata
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -28,8 +29,7 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kafkabuf.transaction_requests import OffsetAndMetadata
-from kafkabuf.transaction_state import State
+from kafkabuf.transactions.states import State
 from tests.transaction_rig import GROUP, LOST, NAMES, TransactionalRig
 
 OFFSETS = {("in", 0): OffsetAndMetadata(5), ("in", 1): OffsetAndMetadata(6)}

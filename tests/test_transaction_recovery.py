@@ -15,6 +15,7 @@ from kafkabuf.errors import (
     ProducerFencedError,
     TimeoutError,
 )
+from kafkabuf.metadata.groups import OffsetAndMetadata
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -24,9 +25,8 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kafkabuf.transaction_requests import OffsetAndMetadata
-from kafkabuf.transaction_state import State
-from kafkabuf.transactions import TransactionManager
+from kafkabuf.transactions.manager import TransactionManager
+from kafkabuf.transactions.states import State
 from tests.idempotence_support import numbers
 from tests.producer_support import TOPIC, assert_whole
 from tests.transaction_rig import GIVEN_ID, GROUP, LOST, NAMES, TransactionalRig, TurningClock

@@ -9,7 +9,7 @@ import pytest
 
 from kafkabuf.errors import AbortableTransactionError, NetworkError, TimeoutError
 from kafkabuf.protocol.messages import PRODUCE
-from kafkabuf.transaction_state import State
+from kafkabuf.transactions.states import State
 from tests.idempotence_support import UNKNOWN_PRODUCER, numbers
 from tests.producer_support import assert_whole
 from tests.transaction_rig import GIVEN_ID, TransactionalRig

@@ -22,6 +22,7 @@ from kafkabuf.errors import (
     KafkaError,
     TransactionAbortedError,
 )
+from kafkabuf.metadata.groups import GroupMetadata, OffsetAndMetadata, group_of, offsets_of
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -31,8 +32,7 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kafkabuf.transaction_requests import GroupMetadata, OffsetAndMetadata, group_of, offsets_of
-from kafkabuf.transaction_state import Result, State
+from kafkabuf.transactions.states import Result, State
 from tests.fake_client import Sent
 from tests.idempotence_support import numbers
 from tests.producer_support import TOPIC, assert_whole

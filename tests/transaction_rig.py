@@ -12,9 +12,10 @@ from typing import Any
 
 from kafkabuf.clock import Lockable, ManualClock
 from kafkabuf.errors import KafkaError, NetworkError, UnsupportedVersionError
-from kafkabuf.network._frame import Frame
+from kafkabuf.metadata.groups import GroupMetadata
 from kafkabuf.network.client import Completion, Request
 from kafkabuf.protocol import messages
+from kafkabuf.protocol._frame import Frame
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -24,9 +25,8 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kafkabuf.transaction_requests import GroupMetadata
-from kafkabuf.transaction_state import State
-from kafkabuf.transactions import TransactionManager
+from kafkabuf.transactions.manager import TransactionManager
+from kafkabuf.transactions.states import State
 from tests.fake_client import Asked, FakeClient, Sent
 from tests.producer_support import TOPIC, Rig
 

@@ -16,82 +16,23 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-# From the ground up: a module may import from its own layer and from those above it in this list. A package counts
-# with all that is in it; "" is kafkabuf/__init__.py.
+# From the ground up: a module may import from its own layer and from those above it in this list. A folder counts with
+# all that is in it; "" is kafkabuf/__init__.py.
 LAYERS = (
-    {
-        "_buffers",
-        "_sealed",
-        "_wire",
-        "compression",
-        "errors",
-        "clock",
-        "config",
-        "ending",
-        "offset_range",
-        "record_metadata",
-        "version",
-    },
-    {
-        "_slabs",
-        "_pool",
-        "_records",
-        "_held",
-        "_batch",
-        "_metrics",
-        "_accumulator",
-        "_sequences",
-        "_drain",
-        "_split",
-        "network",
-        "protocol",
-    },
-    {
-        "accumulator",
-        "explanation",
-        "failures",
-        "idempotence",
-        "_sender",
-        "sender",
-        "cluster",
-        "metadata",
-        "transactions",
-        "transaction_queue",
-        "transaction_requests",
-        "transaction_state",
-        "partitioner",
-        "serialization",
-        "interceptors",
-    },
-    {
-        "_arrow",
-        "_bulk",
-        "_bulk_arrow",
-        "_bulk_many",
-        "_columns",
-        "_producer",
-        "admin",
-        "lifetime",
-        "metrics",
-        "producer",
-        "report",
-        "sharing",
-    },
+    {"errors", "clock", "config", "offset_range", "record_metadata", "version", "_buffers", "_sealed", "_wire"},
+    {"_slabs", "_pool", "_held", "_records", "_metrics", "backoff"},
+    {"protocol"},
+    {"network"},
+    {"metadata"},
+    {"batches"},
+    {"transactions"},
+    {"serialization", "interceptors", "partitioner"},
+    {"append", "sending"},
+    {"metrics", "producer", "sharing"},
     {""},
-    {
-        "spark",
-        "cli",
-        "aio",
-        "aio_futures",
-        "testing",
-        "metric_names",
-        "prometheus",
-        "opentelemetry",
-        "pytest_plugin",
-        "broker",
-        "__main__",
-    },
-)
+    {"spark", "cli", "aio", "aio_futures", "testing", "metric_names", "prometheus", "opentelemetry", "pytest_plugin",
+     "broker", "__main__"},
+)  # fmt: skip
 # The broker checks the client's encoder instead of agreeing with it.
 BROKER_MAY_USE = {"broker", "protocol", "errors", "clock"}
 PACKAGES = ("kafkabuf", "pyspark_kafkabuf")

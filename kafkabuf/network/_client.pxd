@@ -4,7 +4,7 @@
 Request, Completion and InFlight are what is asked of a broker, what comes back, and the record of what is under way.
 """
 
-from kafkabuf.network._frame cimport Frame
+from kafkabuf.protocol._frame cimport Frame
 from kafkabuf._metrics cimport ProducerStats
 from kafkabuf.network._io cimport Connection, Poller
 

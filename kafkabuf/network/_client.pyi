@@ -4,12 +4,12 @@ from typing import Any, final
 from kafkabuf._metrics import ProducerStats
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
-from kafkabuf.network._frame import Frame
 from kafkabuf.network._io import Poller
 from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.client import NetworkConfig
 from kafkabuf.network.connection_state import NodeConnection
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
+from kafkabuf.protocol._frame import Frame
 
 @final
 class Request:

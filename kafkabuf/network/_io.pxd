@@ -1,7 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t, uint32_t
 
-from kafkabuf.network._frame cimport Frame
+from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.network._socket cimport Wire
 
 

@@ -1,7 +1,7 @@
 import socket
 
 from kafkabuf.errors import KafkaError
-from kafkabuf.network._frame import Frame
+from kafkabuf.protocol._frame import Frame
 
 class Connection:
     """A non-blocking stream socket, made by `Poller.register`. Thread: the Poller's owner."""

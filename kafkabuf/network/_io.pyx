@@ -19,13 +19,13 @@ from posix.unistd cimport close, getpid, read, write
 
 from kafkabuf.errors import NetworkError
 
-from kafkabuf.network._frame cimport Frame
+from kafkabuf.protocol._frame cimport Answer, Frame, Spans
 from kafkabuf.network._socket cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
     EPOLLOUT, ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, HELD_UNTIL_SEEN, LENGTH_PREFIX, LONGEST_FLOW_US,
     LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_BYTES, NEWS_CONNECTED,
-    NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Answer, Spans,
-    Wire, advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, expect, gather,
+    NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Wire,
+    advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, expect, gather,
     getsockopt, kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_nanoseconds, kb_wait_for_change,
     kb_wake_waiters, make_room, msghdr, next_answer, recv, sendmsg, shutdown, socklen_t, start_waiting,
 )

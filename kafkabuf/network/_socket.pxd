@@ -6,6 +6,8 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from posix.uio cimport iovec
 
+from kafkabuf.protocol._frame cimport Answer, Spans
+
 
 cdef extern from "<sys/socket.h>" nogil:
     cdef enum:
@@ -100,7 +102,6 @@ cdef enum:
     GROWTH = 1048576            # the most an input buffer grows by before the bytes are there
     LENGTH_PREFIX = 4
     SMALLEST_FRAME = 4          # a correlation id
-    LARGEST_ANSWER = 100000000  # to a frame that does not say what its answer may be
     FIRST_PLACES = 16           # of the ring of answers to come; a power of two
     LONGEST_WAIT_MS = 2147483647
     LONGEST_FLOW_US = 2000      # poll stays without the GIL for at most so long while requests wait to be started
@@ -121,33 +122,6 @@ cdef enum:
     # Values of Wire.error beside errno
     ERROR_END_OF_STREAM = -1
     ERROR_FRAME_LENGTH = -2
-
-
-# Whether a response, `size` bytes without their length, to a request of that version and for so many partitions tells
-# of no trouble.
-ctypedef bint (*Judge)(const unsigned char* response, Py_ssize_t size, int version, int partitions) noexcept nogil
-
-
-cdef struct Answer:
-    # What is known beforehand of the one answer to a request.
-    int correlation_id
-    int version
-    int partitions
-    Py_ssize_t largest      # more bytes than that nobody has asked for
-    Judge judge             # NULL: any will do
-
-
-cdef struct Spans:
-    # The bytes of one Frame as the socket sees them. Read without the GIL by the poll call, written only by the thread
-    # that owns the Poller.
-    iovec* items
-    Py_ssize_t count
-    Py_ssize_t room
-    Py_ssize_t done         # items written entirely; a partly written item has been moved past its written bytes
-    bint notify             # no response will tell the end (acks=0): the last byte going out is news of its own
-    Answer answer           # that it will get, unless `notify`
-    bint sealed             # it goes out encrypted, and the last byte of that is not out yet
-    Spans* following        # the next frame of the same connection
 
 
 cdef struct Wire:

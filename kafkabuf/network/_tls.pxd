@@ -1,5 +1,5 @@
 # cython: language_level=3
-from kafkabuf.network._frame cimport Frame
+from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.network._io cimport Connection
 from kafkabuf.network._socket cimport Wire, iovec
 

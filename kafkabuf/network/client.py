@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Protocol
 
+from kafkabuf.backoff import ExponentialBackoff, uniform
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
     AuthenticationError,
@@ -25,18 +26,17 @@ from kafkabuf.errors import (
 )
 from kafkabuf.network import bounds, resolve, sasl, tls
 from kafkabuf.network._client import ClientCore, Completion, InFlight, Request, broken, decoded
-from kafkabuf.network._frame import Frame
 from kafkabuf.network._io import Connection, Poller
 from kafkabuf.network._tls import TlsConnection
 from kafkabuf.network.advice import advised
 from kafkabuf.network.aside import Aside
 from kafkabuf.network.authenticator import Authenticator
-from kafkabuf.network.backoff import ExponentialBackoff, uniform
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
 from kafkabuf.network.resolve import Address, Connector, Resolver
 from kafkabuf.protocol import messages
+from kafkabuf.protocol._frame import Frame
 
 __all__ = ["Completion", "NetworkClient", "NetworkConfig", "Request"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
-from kafkabuf.network.backoff import ExponentialBackoff
 from kafkabuf.network.resolve import Address, Lookup, Resolver
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from kafkabuf.backoff import uniform
 from kafkabuf.errors import CorruptMessageError, KafkaError, RebootstrapRequiredError, error_for_code
 from kafkabuf.network._client import Completion
-from kafkabuf.network.backoff import uniform
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.protocol import messages
 
@@ -29,7 +29,7 @@ class ClusterView(Protocol):
 
 
 class MetadataSource(Protocol):
-    """What the network needs of `kafkabuf.metadata.Metadata`, which lies above it."""
+    """What the network needs of `kafkabuf.metadata.metadata.Metadata`, which lies above it."""
 
     on_update_requested: Callable[[], None]
     changes: int

@@ -14,9 +14,9 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.errors import ConfigError, NetworkError, SaslAuthenticationError, printable
 from kafkabuf.network import tls
-from kafkabuf.network.backoff import ExponentialBackoff
 
 LARGEST_BODY = 1024 * 1024
 DEFAULT_TIMEOUT = 10.0

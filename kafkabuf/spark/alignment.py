@@ -36,7 +36,7 @@ def partition_for(key: Column, partitions: int) -> Column:
 
 def _of_array(partitions: int) -> Any:
     def chosen(keys: pa.Array) -> pa.Array:
-        from kafkabuf._columns import partitions_of
+        from kafkabuf.append._columns import partitions_of
 
         found = partitions_of(pa.record_batch({"key": keys, "value": keys}), partitions)
         return pa.array(found, pa.int32(), mask=found < 0)

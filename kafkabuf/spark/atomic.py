@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkabuf.admin import ActiveProducer, Admin
 from kafkabuf.errors import IllegalStateError
+from kafkabuf.metadata.admin import ActiveProducer, Admin
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.sharing import SharedTransaction, begin_shared, join, leave
 from kafkabuf.spark.marker import Marker, identity, read
@@ -37,8 +37,8 @@ from kafkabuf.spark.workers import give_up, sized, transactional
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkabuf.metadata.groups import TopicPartition
     from kafkabuf.producer import KafkaProducer
-    from kafkabuf.transaction_requests import TopicPartition
 
 _OFFSETS_TOPIC = "__consumer_offsets"
 _SEQUENCES = 2**31

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from kafkabuf.admin import Admin
 from kafkabuf.errors import IllegalStateError
+from kafkabuf.metadata.admin import Admin
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.marker import Marker, identity, read
 from kafkabuf.spark.options import SinkOptions

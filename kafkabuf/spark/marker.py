@@ -17,10 +17,10 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
-from kafkabuf.admin import Admin
 from kafkabuf.errors import IllegalStateError, KafkaError
+from kafkabuf.metadata.admin import Admin
+from kafkabuf.metadata.groups import OffsetAndMetadata
 from kafkabuf.spark.place import Batch
-from kafkabuf.transaction_requests import OffsetAndMetadata
 
 
 def identity(sink_id: str, partition: int | None = None) -> str:

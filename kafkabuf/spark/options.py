@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self, TypeVar
 
-from kafkabuf.cluster import TOPIC_RULE, is_legal_topic
 from kafkabuf.errors import ConfigError
+from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 
 Choice = TypeVar("Choice", bound=StrEnum)
 

@@ -6,9 +6,9 @@ driver asks once, and says which option to mend. It is asked when Spark pickles 
 
 from __future__ import annotations
 
-from kafkabuf.admin import Admin
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import InvalidTopicError, TimeoutError, TopicAuthorizationError, UnknownTopicOrPartitionError
+from kafkabuf.metadata.admin import Admin
 from kafkabuf.spark.options import Guarantee, SinkOptions
 
 # What has been found there, by this worker of the driver's: a stream asks for its first micro-batch only.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkabuf._batch import RecordFuture
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import (
     InvalidPartitionsError,
     InvalidRecordError,

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from kafkabuf._batch import RecordFuture
-from kafkabuf._columns import digest
+from kafkabuf.append._columns import digest
+from kafkabuf.append.report import ERRORS, ROWS, BulkReport
+from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import AbortableTransactionError, KafkaError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.report import ERRORS, ROWS, BulkReport
 from kafkabuf.spark.options import OnRowError, SinkOptions
 from kafkabuf.spark.place import Place
 from kafkabuf.spark.report import CHECKSUMS, TaskReport

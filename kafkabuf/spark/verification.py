@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkabuf._columns import digest
+from kafkabuf.append._columns import digest
 from kafkabuf.errors import KafkaError, TimeoutError
 from kafkabuf.spark.report import CHECKSUMS, WriteReport
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from kafkabuf.admin import Admin
 from kafkabuf.config import ProducerConfig
+from kafkabuf.metadata.admin import Admin
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.options import SinkOptions
 

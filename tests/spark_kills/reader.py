@@ -11,9 +11,9 @@ import numpy as np
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from kafkabuf.admin import Admin
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import TransactionalIdNotFoundError
+from kafkabuf.metadata.admin import Admin
 from kafkabuf.spark.marker import identity
 from tests.spark_kills.job import Job
 from tests.spark_kills.supervisor import KillTestError

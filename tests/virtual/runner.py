@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf import KafkaProducer
-from kafkabuf.accumulator import RecordAccumulator
+from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock
-from kafkabuf.lifetime import Running
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.sender import Sender
+from kafkabuf.sending.lifetime import Running
+from kafkabuf.sending.sender import Sender
 from tests.virtual.network import VirtualPoller, resolve
 
 if TYPE_CHECKING:

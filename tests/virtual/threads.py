@@ -14,13 +14,15 @@ from random import Random
 from types import FrameType
 from typing import Any
 
-from kafkabuf import accumulator, idempotence, metadata, producer, report, sender, transaction_queue, transactions
+from kafkabuf import producer
+from kafkabuf.append import report
+from kafkabuf.batches import accumulator
+from kafkabuf.metadata import metadata
+from kafkabuf.sending import sender
+from kafkabuf.transactions import idempotence, manager, queue
 
 # Where both sides meet. Not where something is remembered from one seed to the next, as codecs are.
-_FILES = {
-    one.__file__
-    for one in (accumulator, idempotence, metadata, producer, report, sender, transaction_queue, transactions)
-}
+_FILES = {one.__file__ for one in (accumulator, idempotence, manager, metadata, producer, queue, report, sender)}
 # Called where something is logged, which depends on who listens.
 _WORDS = ("__repr__", "__str__")
 # How often in a seed somebody gets in.

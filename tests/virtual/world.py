@@ -16,11 +16,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from kafkabuf import backoff
 from kafkabuf.broker import apis
 from kafkabuf.broker.cluster import Cluster, ClusterConfig
 from kafkabuf.broker.node import Node
 from kafkabuf.clock import Lockable, ManualClock
-from kafkabuf.network import backoff
 from kafkabuf.network.resolve import Address
 from tests.virtual.network import Link, VirtualPoller, black_hole
 from tests.virtual.runner import NEVER, VirtualRunning

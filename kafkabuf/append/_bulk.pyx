@@ -1,0 +1,252 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Claiming batches, giving them back, and what is done about a row that does not fit: the same for all bulk appends."""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+import numpy as np
+
+from kafkabuf.batches._accumulator cimport PartitionQueue, TopicQueues
+from kafkabuf.batches._batch cimport Batch, enter_bulk_append, leave_bulk_append
+from kafkabuf.append._producer cimport ProducerCore
+from kafkabuf._records cimport has_room, size_upper_bound
+from kafkabuf._sealed cimport seal
+
+from kafkabuf.errors import (
+    InvalidPartitionsError, InvalidTimestampError, NullHeaderKeyError, RecordTooLargeError, SerializationError,
+)
+
+cdef Py_ssize_t FOLD_AT = 256
+
+
+@cython.final
+cdef class Segment:
+    """Neighbouring records of one batch that one call put there."""
+
+seal(Segment)
+
+
+cdef class Walker:
+    """The way of one bulk append through its rows."""
+
+    def __cinit__(self, ProducerCore producer not None, report):
+        self.producer = producer
+        self.accumulator = producer.accumulator
+        self.report = report
+        self.row_aligned = report.row_aligned
+        self.segments = report.segments
+        self.magic = producer.accumulator.magic
+        self.max_request_size = producer.max_request_size
+        self.ignore_keys = producer.ignore_keys
+        self.fold_at = FOLD_AT
+        self.claimed = {}
+
+    def __dealloc__(self):
+        free(self.cursors)
+
+    cdef Stop walk(self) except RAISED:
+        raise NotImplementedError
+
+    cdef int enter_topic(self) except -1:
+        raise NotImplementedError
+
+    cdef int append_rows(self, int64_t rows, bint timestamps) except -1:
+        cdef Stop stop
+        cdef int32_t[::1] segments
+        cdef int64_t[::1] stamps
+        segment = timestamp = None
+        self.row_segment = NULL
+        self.row_timestamp = NULL
+        if self.row_aligned and rows:
+            segment = segments = np.empty(rows, np.int32)
+            self.row_segment = &segments[0]
+            if timestamps:
+                timestamp = stamps = np.empty(rows, np.int64)
+                self.row_timestamp = &stamps[0]
+        self.row = 0
+        self.now = self.producer.now_ms()
+        self.outer = enter_bulk_append(self)
+        try:
+            while True:
+                stop = self.walk()
+                if stop == END:
+                    return 0
+                self.serve(stop)
+        finally:
+            try:
+                self.give_back_all()
+            finally:
+                leave_bulk_append(self.outer)
+                self.outer = None
+                self.report.add_rows(self.row, segment, timestamp, self.now)
+                self.first_row += self.row
+
+    def give_back_claims(self):
+        """The thread of this bulk append is about to wait, in something that it called or that interrupted it."""
+        self.give_back_all()
+
+    # ---- rows that cannot go on by themselves ------------------------------------------------------------------------
+
+    cdef int serve(self, Stop stop) except -1:
+        """Make it possible to go on, or leave the row out, or raise."""
+        if stop == NEW_TOPIC:
+            self.enter_topic()
+        elif stop == NO_ROOM:
+            try:
+                self.make_room()
+            except RecordTooLargeError as error:  # for buffer.memory
+                self.leave_out(str(error))
+        elif stop == TOO_LARGE:
+            self.leave_out(f"it needs up to {size_upper_bound(self.magic, &self.record)} bytes, more than "
+                           f"max.request.size ({self.max_request_size}) allows")
+        elif stop == BAD_PARTITION and self.partition >= self.partitions:
+            # It may be new: ask once, with nothing claimed, since asking waits.
+            self.give_back_all()
+            self.producer.queue_of_partition(self.topic, self.partition, &self.waited)
+            self.use_topic(self.topic)
+        else:
+            self.refuse(stop)
+        return 0
+
+    cdef int leave_out(self, str reason) except -1:
+        """The row is too large, and the others go without it."""
+        cdef int64_t row = self.first_row + self.row
+        self.waited = 0
+        self.too_large = RecordTooLargeError(f"row {row} is too large: {reason}")
+        self.report.leave_out(row, self.topic.name, self.too_large)
+        if self.row_segment != NULL:
+            self.row_segment[self.row] = -1
+            if self.row_timestamp != NULL:
+                self.row_timestamp[self.row] = self.record.timestamp
+        self.row += 1
+        return 0
+
+    cdef int refuse(self, Stop stop) except -1:
+        cdef int64_t row = self.first_row + self.row
+        if stop == BAD_PARTITION:
+            raise InvalidPartitionsError(f"row {row}: partition {self.partition} is negative")
+        if stop == BAD_TIMESTAMP:
+            raise InvalidTimestampError(f"row {row}: a record's timestamp lies between 0 (1970) and 2^63 - 1 ms")
+        if stop == BAD_HEADERS and self.magic >= 2:
+            raise NullHeaderKeyError(f"row {row}: a header has no key, and Kafka takes none without")
+        if stop == BAD_HEADERS:
+            raise SerializationError(f"row {row}: record.magic is 1, and that format has no headers")
+        raise MemoryError(f"row {row}: no memory for its headers")
+
+    # ---- claims ------------------------------------------------------------------------------------------------------
+
+    cdef int use_topic(self, TopicQueues topic) except -1:
+        """With nothing claimed. No Python runs here, so that the counts and the sticky partition belong together."""
+        cdef int32_t room = max(topic.partitions, topic.sticky.partition + 1)
+        cdef Cursor* cursors = <Cursor*>calloc(room, sizeof(Cursor))
+        if cursors == NULL:
+            raise MemoryError()
+        free(self.cursors)
+        self.cursors = cursors
+        self.room = room
+        self.topic = topic
+        self.partitions = topic.partitions
+        self.sticky = topic.sticky.partition
+        return 0
+
+    cdef bint has_changed(self) noexcept:
+        """Whether the topic has gained or lost partitions since use_topic: other threads run wherever Python may."""
+        return self.topic.partitions != self.partitions or self.topic.sticky.partition >= self.room
+
+    cdef int make_room(self) except -1:
+        """Claim a batch with room for the record, in the partition it is bound for."""
+        # Made first: an allocation may run another thread, and none may come between finding a batch and claiming it.
+        cdef Segment segment = Segment.__new__(Segment)
+        cdef PartitionQueue queue
+        cdef Py_ssize_t n_slabs, slab
+        if len(self.segments) >= self.fold_at and not self.row_aligned:
+            self.report.fold()
+            self.fold_at = FOLD_AT + 2 * len(self.segments)
+        if self.has_changed():
+            return self.follow_topic()
+        queue = self.topic.queues[self.partition]
+        if self.cursors[self.partition].builder != NULL:
+            self.give_back(self.claimed.pop(self.partition))
+            queue.seal()
+            self.accumulator.wakeup()
+        if self.partition == self.sticky and queue.open is None:
+            self.topic.leave(queue, size_upper_bound(self.magic, &self.record))
+            if self.has_changed():
+                return self.follow_topic()
+            if queue is not self.topic.sticky:
+                # Read the row again: one without key now goes elsewhere.
+                self.sticky = self.topic.sticky.partition
+                return 0
+        self.producer.check_open()
+        if queue.open is None or not has_room(&queue.open.builder, &self.record):
+            n_slabs = self.accumulator.pool.slabs_for(
+                max(self.accumulator.pool.slab_size, size_upper_bound(self.magic, &self.record)))
+            slab = self.accumulator.pool.try_allocate(n_slabs)
+            if slab >= 0:
+                self.accumulator.new_batch(queue, slab, n_slabs)
+            else:
+                self.give_back_all()
+                self.accumulator.open_batch(queue, &self.record, self.producer.deadline(self.waited))
+        self.waited = 0
+        return self.claim(queue, segment)
+
+    cdef int follow_topic(self) except -1:
+        """The topic has another number of partitions now. The row is read again: its key may lead elsewhere."""
+        self.give_back_all()
+        return self.use_topic(self.topic)
+
+    cdef int claim(self, PartitionQueue queue, Segment segment) except -1:
+        segment.queue = queue
+        segment.batch = queue.open
+        segment.first_index = queue.open.builder.count
+        segment.bytes = -<int64_t>queue.open.builder.position
+        segment.first_row = self.first_row + self.row
+        self.accumulator.claim(queue)
+        self.claimed[queue.partition] = segment
+        self.cursors[queue.partition].builder = &segment.batch.builder
+        self.cursors[queue.partition].segment = <int32_t>len(self.segments)
+        self.segments.append(segment)
+        return 0
+
+    cdef int give_back(self, Segment segment) except -1:
+        """The batch is everybody's again; what was put into it since the claim is the segment."""
+        cdef Batch batch = segment.batch
+        segment.rows = batch.builder.count - segment.first_index
+        segment.bytes += batch.builder.position
+        segment.end_row = self.first_row + self.row
+        self.producer.records_sent += segment.rows
+        self.cursors[batch.partition].builder = NULL
+        self.accumulator.unclaim(segment.queue, batch)
+        return 0
+
+    cdef int give_back_all(self) except -1:
+        # All of them before anything that may raise or wait, and though one does: what stays claimed is never sent.
+        if self.claimed:
+            try:
+                while self.claimed:
+                    self.give_back(self.claimed.popitem()[1])
+            finally:
+                self.give_back_all()
+                self.accumulator.wakeup()
+        return 0
+
+
+seal(Walker)
+
+
+def places_of(const int32_t[::1] segment not None, int32_t[::1] following not None):
+    """By row, its place in the batch of its segment (anything, where that is -1: none).
+
+    `following` is each segment's first place, and moves.
+    """
+    cdef Py_ssize_t row, segments = following.shape[0]
+    cdef int32_t[::1] places
+    result = places = np.zeros(len(segment), np.int32)
+    for row in range(len(segment)):
+        if segment[row] >= segments:
+            raise IndexError(f"row {row} is of segment {segment[row]}, and there are {segments}")
+        if segment[row] >= 0:
+            places[row] = following[segment[row]]
+            following[segment[row]] += 1
+    return result

@@ -1,0 +1,6 @@
+from typing import Any
+
+from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append.report import BulkReport
+
+def append_arrow(producer: ProducerCore, report: BulkReport, data: Any, topic: str | None) -> None: ...

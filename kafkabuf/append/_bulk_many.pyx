@@ -1,0 +1,160 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""send_many: the elements of Python sequences into records."""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from collections.abc import Mapping, Set
+
+from kafkabuf.batches._batch cimport Batch, new_future
+from kafkabuf.append._bulk cimport BAD_PARTITION, END, RAISED, Segment, Stop, Walker, append_record, choose_partition
+from kafkabuf._held cimport Held, hold_nothing, release_held
+from kafkabuf.append._producer cimport ProducerCore, checked_timestamp, partition_number
+from kafkabuf._records cimport Record, hold_record
+from kafkabuf._sealed cimport seal
+
+from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, KafkaError, SerializationError
+from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
+
+
+@cython.final
+cdef class SequenceWalker(Walker):
+    """The way of one send_many call through its records."""
+
+    cdef Stop walk(self) except RAISED:
+        cdef Py_ssize_t count = len(self.values)
+        try:
+            while self.row < count:
+                self.append_one()
+        except (SerializationError, InvalidPartitionsError, InvalidTimestampError) as error:
+            raise type(error)(f"record {self.row}: {error}") from error
+        return END
+
+    cdef int append_one(self) except -1:
+        value = self.values[self.row]
+        key = self.keys[self.row] if self.keys is not None else None
+        headers = self.headers[self.row] if self.headers is not None else None
+        given = self.wanted_partitions[self.row] if self.wanted_partitions is not None else None
+        stamp = self.timestamps[self.row] if self.timestamps is not None else None
+        if self.interceptors is None:
+            self.append_given(value, key, headers, given, stamp)
+            return 0
+        self.producer.check_open()
+        record = ProducerRecord(self.topic_name, value, key, pairs_of(headers), given, stamp)
+        return self.append_intercepted(self.interceptors.on_send(record))
+
+    cdef int append_intercepted(self, object record) except -1:
+        try:
+            if self.topic is None or record.topic != self.topic.name:
+                self.give_back_all()
+                self.use_topic(self.producer.topic_of(record.topic, &self.waited))
+            appended = self.append_given(
+                record.value, record.key, record.headers, record.partition, record.timestamp_ms)
+        except Exception as error:
+            self.interceptors.on_send_error(record, error)
+            raise
+        if not appended:
+            self.interceptors.on_send_error(record, self.too_large)
+        return 0
+
+    cdef int add_callback(self, object callback) except -1:
+        cdef Record* r = &self.record
+        cdef Batch batch = (<Segment>self.claimed[self.partition]).batch
+        return batch.add_callback(
+            callback, new_future(batch, batch.builder.count - 1, r.timestamp, r.key.size, r.value.size))
+
+    cdef bint append_given(self, object value, object key, object headers, object given, object stamp) except -1:
+        cdef Record* r = &self.record
+        cdef Held held
+        cdef int32_t wanted = -1
+        cdef bint appended
+        if self.producer.detour:
+            self.producer.check_open()
+            key, value, headers, given = self.producer.prepared(self.topic, key, value, headers, given)
+        r.timestamp = self.now if stamp is None else checked_timestamp(stamp)
+        if given is not None:
+            wanted = self.wanted_partition(given)
+        hold_nothing(&held)
+        try:
+            hold_record(&held, r, key, value, headers)
+            appended = self.append_held(wanted)
+        finally:
+            release_held(&held)
+        return appended
+
+    cdef bint append_held(self, int32_t wanted) except -1:
+        cdef Stop stop = END
+        cdef int64_t row = self.row
+        if self.record.header_count and self.magic < 2:
+            raise SerializationError("record.magic is 1, and that format has no headers: send without, or use magic 2")
+        while self.row == row:
+            choose_partition(self, wanted)
+            stop = append_record(self)
+            if stop != END:
+                self.serve(stop)
+                while self.row == row and wanted >= self.partitions:  # the topic has lost some: ask, or refuse
+                    self.partition = wanted
+                    self.serve(BAD_PARTITION)
+        # At once: what lets go of the record may run Python, and that may give the claim back.
+        if stop == END and self.acknowledgement is not None:
+            self.add_callback(self.acknowledgement)
+        return stop == END
+
+    cdef int32_t wanted_partition(self, object given) except -2:
+        cdef int64_t number = partition_number(given)
+        if number < 0 or number >= self.partitions:
+            # It may be new: ask once, with nothing claimed, since asking waits. Raises where it is not.
+            self.give_back_all()
+            self.producer.queue_of_partition(self.topic, number, &self.waited)
+            self.use_topic(self.topic)
+        return <int32_t>number
+
+
+seal(SequenceWalker)
+
+
+cdef bint is_no_sequence(given) except -1:
+    # One after the other: of a tuple of types Cython's isinstance() loses the error that `__class__` may raise.
+    for kind in (str, bytes, bytearray, memoryview, Mapping, Set):
+        if isinstance(given, kind):
+            return True
+    return False
+
+
+cdef tuple column_of(str name, given, Py_ssize_t count):
+    """The caller may change his list meanwhile: ours stays."""
+    cdef tuple column
+    if is_no_sequence(given) or not hasattr(given, "__len__"):
+        raise TypeError(f"{name} is a list, or another sequence, of one element for each record, found "
+                        f"{type(given).__name__}")
+    column = tuple(given)
+    if count >= 0 and len(column) != count:
+        raise ValueError(f"{name} has {len(column)} elements where values has {count}: give one for each record")
+    return column
+
+
+def append_many(ProducerCore producer not None, report, topic, values, keys, headers, partitions, timestamps_ms):
+    """See KafkaProducer.send_many. What became of the records, before an error too, is in `report`."""
+    cdef SequenceWalker walker
+    cdef tuple taken = column_of("values", values, -1)
+    cdef Py_ssize_t count = len(taken)
+    cdef list others = [
+        None if given is None else column_of(name, given, count) for name, given in (
+            ("keys", keys), ("headers", headers), ("partitions", partitions), ("timestamps_ms", timestamps_ms))
+    ]
+    try:
+        producer.check_open()
+        walker = SequenceWalker.__new__(SequenceWalker, producer, report)
+        walker.topic_name = topic
+        walker.interceptors = producer.interceptors
+        if walker.interceptors is None:
+            walker.use_topic(producer.topic_of(topic, &walker.waited))
+        else:
+            walker.acknowledgement = Acknowledgement(walker.interceptors, None)
+        walker.values = taken
+        walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = others
+        walker.append_rows(count, walker.timestamps is not None or walker.interceptors is not None)
+    except KafkaError as error:
+        error.rows_queued = report.rows
+        error.report = report
+        raise

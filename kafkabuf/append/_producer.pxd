@@ -1,0 +1,56 @@
+# cython: language_level=3
+"""The per-record path: from send() to bytes in a slab in one frame."""
+
+from libc.stdint cimport int64_t
+
+from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf.batches._batch cimport RecordFuture
+from kafkabuf._records cimport Record
+
+
+# A bool is none, nor is a float. Raises TypeError, OverflowError.
+cdef int64_t whole_number(object number) except? -1
+# The caller's object is asked once, here: the number that is checked is the one that is used. Raises
+# InvalidPartitionsError.
+cdef int64_t partition_number(object partition) except? -1
+# Raises InvalidTimestampError.
+cdef int64_t checked_timestamp(object timestamp_ms) except -1
+
+
+cdef class ProducerCore:
+    # ---- fixed at construction
+    cdef readonly AccumulatorCore accumulator
+    cdef object clock
+    cdef bint system_clock              # timestamps come straight from the kernel's clock
+    cdef object key_serializer, value_serializer    # called with (data), or None
+    cdef bint key_by_topic, value_by_topic          # called with (topic, headers, data) instead
+    cdef object partitioner             # callable(topic, key, value, partitions), or None
+    cdef readonly object interceptors   # interceptors.Interceptors, or None
+    cdef int64_t max_request_size
+    cdef double max_block               # seconds
+    cdef bint ignore_keys               # partitioner.ignore.keys
+    # ---- guarded by the GIL
+    cdef bint closing
+    cdef readonly bint detour           # send() has more to ask than the short way does: what is above, or `closing`
+    cdef str closed_because             # what a call after that is told
+    cdef object last_name               # the topic of the send() before, by identity; before the first nobody's object
+    cdef TopicQueues last_topic
+    cdef readonly int64_t records_sent  # records accepted
+
+    cpdef int check_open(self) except -1
+    # Key and value as bytes-likes, headers, and the partition, out of what the user gave: his serializers and his
+    # partitioner have been asked. Raises SerializationError, InvalidPartitionsError.
+    cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition)
+    cdef object partition_by(self, TopicQueues topic, object key, object value)
+    cdef RecordFuture send_intercepted(self, object record, object callback)
+    # What send_arrow cannot serve raises ConfigError.
+    cdef int check_takes_columns(self) except -1
+    # Both may wait for metadata, and add the seconds that took to `waited`: these and the wait for memory together are
+    # what max.block.ms bounds.
+    cdef TopicQueues topic_of(self, object name, double* waited)
+    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited)
+    # Until when a record that has waited so long may wait for memory.
+    cdef object deadline(self, double waited)
+    cdef int64_t now_ms(self) except -1
+    cdef int check_size(self, const Record* r) except -1
+    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r, double waited)

@@ -1,0 +1,34 @@
+from collections.abc import Callable
+from typing import Any
+
+from kafkabuf._buffers import Headers
+from kafkabuf.batches._accumulator import AccumulatorCore
+from kafkabuf.batches._batch import RecordFuture
+from kafkabuf.clock import Clock
+from kafkabuf.config import ProducerConfig
+from kafkabuf.errors import KafkaError
+from kafkabuf.interceptors import Interceptors
+from kafkabuf.record_metadata import RecordMetadata
+
+class ProducerCore:
+    accumulator: AccumulatorCore
+    records_sent: int
+    detour: bool
+    interceptors: Interceptors | None
+    def _open(self, accumulator: AccumulatorCore, config: ProducerConfig, clock: Clock) -> None: ...
+    def _begin_close(self, because: str = ...) -> None: ...
+    def check_open(self) -> int:
+        """Raises ClosedError unless records can be sent."""
+    def prepare(
+        self, topic: str, key: Any, value: Any, headers: Headers | None, partition: int | None
+    ) -> tuple[Any, Any, Headers | None, int | None]: ...
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Callable[[RecordMetadata, KafkaError | None], object] | None = None,
+    ) -> RecordFuture: ...

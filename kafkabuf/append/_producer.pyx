@@ -1,0 +1,273 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""send(): checks, topic, partition, timestamp, encode in place, future. All that is not per record is producer.py's."""
+
+cimport cython
+from cpython.number cimport PyNumber_Index
+from libc.stdint cimport int64_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf.batches._batch cimport Batch, RecordFuture, new_future
+from kafkabuf._held cimport Held, hold_nothing, release_held
+from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, hold_record, measure, size_upper_bound
+from kafkabuf._wire cimport partition_of_key
+
+from kafkabuf.clock import SystemClock
+from kafkabuf.errors import (
+    ClosedError, ConfigError, InvalidPartitionsError, InvalidTimestampError, InvalidTopicError, RecordTooLargeError,
+    SerializationError,
+)
+from kafkabuf.interceptors import Acknowledgement, Interceptors, ProducerRecord, pairs_of
+from kafkabuf.partitioner import partitioner_of
+from kafkabuf.serialization import serialize_with
+
+
+# No topic's name, and nobody else's object: what no send() was given before.
+cdef object NO_NAME = object()
+
+
+cdef object serialized(object serializer, bint by_topic, str topic, object headers, object data, str what):
+    try:
+        return serializer(topic, headers, data) if by_topic else serializer(data)
+    except Exception as error:
+        raise SerializationError(f"the {what} serializer raised {type(error).__name__}: {error}") from error
+
+
+cdef class ProducerCore:
+    """Base of KafkaProducer: what happens for every record."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.closing = self.detour = True  # until _open: a subclass that forgot __init__ has no accumulator
+        self.last_name = NO_NAME
+
+    def _open(self, AccumulatorCore accumulator not None, config, clock):
+        self.last_name = NO_NAME
+        self.last_topic = None
+        self.accumulator = accumulator
+        self.clock = clock
+        self.system_clock = type(clock) is SystemClock
+        self.key_serializer, self.key_by_topic = serialize_with(config.key_serializer, "key")
+        self.value_serializer, self.value_by_topic = serialize_with(config.value_serializer, "value")
+        self.partitioner = partitioner_of(config.partitioner_class)
+        self.interceptors = Interceptors(config) if config.interceptor_classes else None
+        self.max_request_size = min(<int64_t>config.max_request_size, <int64_t>LARGEST_BATCH)
+        self.max_block = config.max_block_ms / 1000
+        self.ignore_keys = config.partitioner_ignore_keys
+        self.detour = not (self.key_serializer is None and self.value_serializer is None and self.partitioner is None
+                           and self.interceptors is None)
+        self.closing = False
+
+    def _begin_close(self, str because="the producer is closed"):
+        self.closing = self.detour = True
+        self.closed_because = because
+
+    @cython.binding(False)  # a plain method descriptor, which CPython calls without a bound method in between
+    @cython.embedsignature(True)
+    @cython.embedsignature.format("clinic")
+    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
+        """Queue one record and return a RecordFuture (KafkaProducer.send).
+
+        Args:
+            topic: its name. Unknown topics are asked for, for up to `max.block.ms`.
+            value, key: bytes-like or None, or what the configured serializers take. None is Kafka's null; b"" is not.
+            headers: pairs of (str, bytes or None), or a dict of them.
+            partition: a number, or None: as `partitioner.class` says; without one by the key's murmur2 as Java does,
+                or sticky where there is no key.
+            timestamp_ms: since the epoch, in ms; None is now.
+            callback: `callback(metadata, error)`, called in the Sender's thread; `error` is None for a delivered one.
+
+        Raises:
+            SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionsError, InvalidTimestampError:
+                nothing was queued.
+            TimeoutError: no metadata within `max.block.ms`; BufferExhaustedError: no memory within what is left of it.
+            ClosedError: after close().
+        """
+        cdef Record r
+        cdef Held held
+        cdef RecordFuture future
+        cdef TopicQueues queues
+        cdef double waited = 0
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback is called with (metadata, error), found {type(callback).__name__}: {callback!r}")
+        if self.detour:
+            self.check_open()
+            if self.interceptors is not None and type(callback) is not Acknowledgement:
+                record = ProducerRecord(topic, value, key, pairs_of(headers), partition, timestamp_ms)
+                return self.send_intercepted(record, callback)
+            queues = self.topic_of(topic, &waited)
+            key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
+        if topic is self.last_name:
+            queues = self.last_topic
+        else:
+            queues = self.topic_of(topic, &waited)
+        r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        hold_nothing(&held)
+        try:
+            hold_record(&held, &r, key, value, headers)
+            future = self.enqueue(queues, partition, callback, &r, waited)
+        finally:
+            release_held(&held)
+        return future
+
+    cdef RecordFuture enqueue(
+        self, TopicQueues topic, object partition, object callback, Record* r, double waited
+    ):
+        cdef PartitionQueue queue
+        cdef RecordFuture future
+        cdef Batch batch
+        cdef bint sticky = False, opened = False
+        if size_upper_bound(self.accumulator.magic, r) > self.max_request_size or r.header_count:
+            self.check_size(r)
+        if partition is not None:
+            queue = self.queue_of_partition(topic, partition_number(partition), &waited)
+        elif r.key.size >= 0 and not self.ignore_keys:
+            queue = <PartitionQueue>topic.queues[partition_of_key(r.key.data, <size_t>r.key.size, topic.partitions)]
+        else:
+            queue = topic.sticky
+            sticky = True
+        batch = queue.open
+        if batch is None or not has_room(&batch.builder, r):
+            if sticky:
+                queue.seal()
+                topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
+                queue = topic.sticky
+            batch = self.accumulator.open_batch(queue, r, self.deadline(waited))
+            measure(&batch.builder, r)
+            opened = True
+        future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
+        append(&batch.builder, r)
+        self.records_sent += 1
+        if callback is not None:
+            batch.add_callback(callback, future)
+        if opened:
+            self.accumulator.wakeup()
+        return future
+
+    # ---- what the user has configured --------------------------------------------------------------------------------
+
+    def prepare(self, topic, key, value, headers, partition):
+        """What send() would queue of these: (key, value, headers, partition), for who makes its other steps himself."""
+        cdef double waited = 0
+        self.check_open()
+        return self.prepared(self.topic_of(topic, &waited), key, value, headers, partition)
+
+    cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition):
+        if self.key_by_topic or self.value_by_topic:
+            headers = pairs_of(headers)  # a list, to which a serializer may add
+        if self.key_serializer is not None:
+            key = serialized(self.key_serializer, self.key_by_topic, topic.name, headers, key, "key")
+        if self.value_serializer is not None:
+            value = serialized(self.value_serializer, self.value_by_topic, topic.name, headers, value, "value")
+        if partition is None and self.partitioner is not None:
+            partition = self.partition_by(topic, key, value)
+        return key, value, headers, partition
+
+    cdef object partition_by(self, TopicQueues topic, object key, object value):
+        cdef int64_t number
+        try:
+            answer = self.partitioner(topic.name, key, value, topic.partitions)
+        except Exception as error:
+            raise InvalidPartitionsError(f"the partitioner raised {type(error).__name__}: {error}") from error
+        if answer is None:
+            return None
+        try:
+            number = whole_number(answer)
+            if 0 <= number < topic.partitions:
+                return number
+        except (TypeError, OverflowError):
+            pass
+        raise InvalidPartitionsError(f"the partitioner answered {answer!r} for topic {topic.name!r}: a partition of "
+                                     f"it is an int from 0 to {topic.partitions - 1}, and None leaves the choice to us")
+
+    cdef RecordFuture send_intercepted(self, object record, object callback):
+        record = self.interceptors.on_send(record)
+        try:
+            return ProducerCore.send(self, *record, callback=Acknowledgement(self.interceptors, callback))
+        except Exception as error:
+            self.interceptors.on_send_error(record, error)
+            raise
+
+    cdef int check_takes_columns(self) except -1:
+        for name, found in (("key.serializer", self.key_serializer), ("value.serializer", self.value_serializer),
+                            ("partitioner.class", self.partitioner), ("interceptor.classes", self.interceptors)):
+            if found is not None:
+                raise ConfigError(f"send_arrow sends the bytes that the columns hold and makes no Python objects of "
+                                  f"them, so that {name} has no part in it: use send_many(), or a producer without")
+        return 0
+
+    # ---- the rest of the way -----------------------------------------------------------------------------------------
+
+    cpdef int check_open(self) except -1:
+        if self.closing:
+            raise ClosedError(self.closed_because or "the producer is not open")
+        return 0
+
+    cdef TopicQueues topic_of(self, object name, double* waited):
+        cdef TopicQueues topic
+        cdef double started
+        if type(name) is not str:
+            raise InvalidTopicError(f"a topic's name is a str, found {type(name).__name__}: {name!r}")
+        topic = self.accumulator.topics.get(name)
+        if topic is None:
+            started = self.clock.monotonic()
+            topic = self._await_topic(name)
+            waited[0] += <double>self.clock.monotonic() - started
+        self.last_name = name
+        self.last_topic = topic
+        return topic
+
+    cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited):
+        cdef double started
+        if number >= topic.partitions:
+            started = self.clock.monotonic()
+            self._await_partition(topic.name, number, max(self.max_block - waited[0], 0.0))
+            waited[0] += <double>self.clock.monotonic() - started
+        if number < 0 or number >= topic.partitions:
+            raise InvalidPartitionsError(
+                f"partition {number} of topic {topic.name!r} does not exist: it has {topic.partitions} "
+                f"(0 to {topic.partitions - 1})")
+        return <PartitionQueue>topic.queues[number]
+
+    cdef object deadline(self, double waited):
+        return self.clock.monotonic() + (self.max_block - waited)
+
+    cdef int64_t now_ms(self) except -1:
+        cdef timespec now
+        if not self.system_clock:
+            return self.clock.time_ms()
+        clock_gettime(CLOCK_REALTIME, &now)
+        return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
+
+    cdef int check_size(self, const Record* r) except -1:
+        cdef int64_t size = size_upper_bound(self.accumulator.magic, r)
+        if r.header_count and self.accumulator.magic < 2:
+            raise SerializationError("record.magic is 1, and that format has no headers: send without, or use magic 2")
+        if size > self.max_request_size:
+            raise RecordTooLargeError(
+                f"the record needs up to {size} bytes, more than max.request.size ({self.max_request_size}) allows")
+        return 0
+
+
+cdef int64_t whole_number(object number) except? -1:
+    # The conversion by itself takes a bool for 0 or 1 and cuts a float short.
+    if type(number) is bool:
+        raise TypeError
+    return PyNumber_Index(number)
+
+
+cdef int64_t partition_number(object partition) except? -1:
+    try:
+        return whole_number(partition)
+    except (TypeError, OverflowError):
+        raise InvalidPartitionsError(f"a partition is a whole number, found {partition!r}") from None
+
+
+cdef int64_t checked_timestamp(object timestamp_ms) except -1:
+    cdef int64_t value
+    try:
+        value = whole_number(timestamp_ms)
+    except (TypeError, OverflowError):
+        raise InvalidTimestampError(f"timestamp_ms is a whole number of milliseconds, found {timestamp_ms!r}") from None
+    if value < 0:
+        raise InvalidTimestampError(f"timestamp_ms must not be negative, found {value}")
+    return value

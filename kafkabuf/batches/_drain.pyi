@@ -1,0 +1,38 @@
+from collections.abc import Callable
+from typing import final
+
+from kafkabuf._pool import BufferPool
+from kafkabuf.batches._accumulator import AccumulatorCore, PartitionQueue
+from kafkabuf.batches._batch import Batch
+from kafkabuf.batches._sequences import SequenceCore
+from kafkabuf.clock import Clock
+
+@final
+class Ready:
+    queues_by_node: dict[int, list[PartitionQueue]]
+    leaderless_topics: set[str]
+    next_check: float
+
+class DrainCore(AccumulatorCore):
+    producer_state: SequenceCore | None
+    flushes: set[object]
+    def __init__(
+        self,
+        pool: BufferPool,
+        clock: Clock,
+        *,
+        linger: float,
+        delivery_timeout: float,
+        max_request_size: int,
+        producer_state: SequenceCore | None = None,
+        magic: int = ...,
+        batch_size: int = ...,
+        wakeup: Callable[[], None] = ...,
+        availability_timeout: float = ...,
+    ) -> None: ...
+    def ready(self, now: float) -> Ready: ...
+    def drain_one(self, queue: PartitionQueue) -> Batch | None: ...
+    def drain(self, queues: list[PartitionQueue], now: float, full: bool = False) -> list[Batch]: ...
+    def holds(self, batch: Batch) -> bool: ...
+    def queue_of(self, batch: Batch) -> PartitionQueue: ...
+    def time_to_expiry(self, now: float) -> float: ...

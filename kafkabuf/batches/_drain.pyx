@@ -1,0 +1,186 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Which batches are ready, and taking them: at most one of a partition into each request."""
+
+cimport cython
+from libc.math cimport INFINITY
+
+from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf.batches._batch cimport Batch
+from kafkabuf._records cimport LARGEST_BATCH, PARTITION_OVERHEAD, finish
+from kafkabuf.batches._sequences cimport SequenceCore
+
+# Seconds. While a partition rests its topic may be deleted and made again, long before metadata tells; its leader then
+# knows nothing of our numbers. So one that has had nothing for so long gets one batch to begin with (see `proven`),
+# which costs those behind it one round trip.
+cdef double PROOF_LASTS = 1.0
+
+
+@cython.final
+cdef class Ready:
+    """Answer to `RecordAccumulator.ready`."""
+
+    def __cinit__(self):
+        self.queues_by_node = {}
+        self.leaderless_topics = set()
+        self.next_check = INFINITY
+
+
+cdef class DrainCore(AccumulatorCore):
+    """The Sender's questions of every turn. `RecordAccumulator` adds the rarer ones."""
+
+    def __init__(
+        self, pool, clock, *, linger, delivery_timeout, max_request_size, SequenceCore producer_state=None, **core
+    ):
+        super().__init__(pool, clock, **core)
+        self.linger = linger
+        self.delivery_timeout = delivery_timeout
+        self.max_request_size = max_request_size
+        self.producer_state = producer_state
+        self.flushes = set()
+
+    def ready(self, double now):
+        """The queues with a batch that may go now, by their leader's node id."""
+        self.require_pool()
+        return self.find_ready(now)
+
+    cdef Ready find_ready(self, double now):
+        cdef Ready answer = Ready.__new__(Ready)
+        cdef PartitionQueue queue
+        cdef bint exhausted = self.pool.exhausted()
+        cdef double wait
+        for queue in list(self.active):  # a copy: send() adds to it while this loop runs
+            if queue.leader < 0:
+                answer.leaderless_topics.add(queue.topic)
+                continue
+            wait = self.time_until_sendable(queue, now, exhausted)
+            if wait > 0:
+                answer.next_check = min(answer.next_check, wait)
+            elif queue.leader in answer.queues_by_node:
+                (<list>answer.queues_by_node[queue.leader]).append(queue)
+            else:
+                answer.queues_by_node[queue.leader] = [queue]
+        return answer
+
+    cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1:
+        cdef Batch head
+        if queue.muted or not queue.batches:
+            return INFINITY  # an event, not time, will change that
+        head = <Batch>queue.batches[0]
+        if head.claimed:
+            return INFINITY
+        if self.producer_state is not None and not self.producer_state.may_send(queue, head):
+            return INFINITY
+        if head.attempts:
+            # A new leader has refused nothing yet: it is not to wait for (KIP-951).
+            return 0.0 if queue.leader_epoch > head.leader_epoch else max(head.retry_at - now, 0.0)
+        if head.closed or exhausted or self.closed or self.flushes or len(queue.batches) > 1:
+            return 0.0
+        return max(head.created + self.linger - now, 0.0)
+
+    def drain(self, list queues not None, double now, bint full=False):
+        """At most one batch of each queue, together at most max.request.size, unless the first alone is larger.
+
+        `full`: only batches that take no further record.
+        """
+        self.require_pool()
+        for queue in queues:
+            if type(queue) is not PartitionQueue:
+                raise TypeError(f"drain() takes PartitionQueues, found {type(queue).__name__}")
+        return self.drain_from(queues, now, full)
+
+    cdef list drain_from(self, list queues, double now, bint full):
+        cdef list batches = []
+        cdef PartitionQueue queue
+        cdef Batch batch
+        cdef int64_t size = 0, most
+        cdef bint exhausted = self.pool.exhausted()
+        try:
+            for queue in queues:
+                if self.time_until_sendable(queue, now, exhausted) > 0:
+                    continue
+                # Making a list may have let a bulk append claim the batch since it was asked after.
+                batch = <Batch>queue.batches[0]
+                if batch.claimed or (full and not batch.closed):
+                    continue
+                most = min(self.max_request_size, <int64_t>LARGEST_BATCH - PARTITION_OVERHEAD * <int64_t>len(batches))
+                if batches and size + <int64_t>batch.builder.position > most:
+                    break
+                if queue.in_flight == 0 and now - queue.drained_at > PROOF_LASTS:
+                    queue.proven = False
+                queue.drained_at = now
+                self.take(queue)
+                batches.append(batch)
+                self.make_ready(queue, batch)
+                size += <int64_t>batch.builder.position
+        except BaseException:
+            for batch in batches:
+                self.put_back(self.queue_for(batch), batch)
+            raise
+        return batches
+
+    def drain_one(self, PartitionQueue queue not None):
+        """Take the oldest batch, closed and numbered; None where there is none or a bulk append writes to it."""
+        cdef Batch batch
+        if not queue.batches or queue.claimed:
+            return None
+        batch = self.take(queue)
+        self.make_ready(queue, batch)
+        return batch
+
+    cdef Batch take(self, PartitionQueue queue):
+        cdef Batch batch = queue.batches.popleft()
+        if batch is queue.open:
+            queue.seal()
+        if queue.batches:
+            self.active.move_to_end(queue)
+        else:
+            del self.active[queue]
+        return batch
+
+    cdef int make_ready(self, PartitionQueue queue, Batch batch) except -1:
+        cdef SequenceCore state = self.producer_state
+        batch.close()
+        batch.leader_epoch = max(batch.leader_epoch, queue.leader_epoch)
+        if batch.attempts == 0 and self.codec is not None and not batch.builder.codec:
+            self.compress(batch)
+        if state is not None:
+            state.number(queue, batch)
+        if batch.attempts == 0 or batch.renumbered:
+            batch.renumbered = False
+            finish(&batch.builder, batch.producer_id, batch.producer_epoch, batch.base_sequence,
+                   state is not None and state.transactional)
+        return 0
+
+    cdef int note_taken(self, object node_id, bint taken, double now) except -1:
+        if taken:
+            self.waits_since.pop(node_id, None)
+            self.slow_nodes.discard(node_id)
+        elif now - <double>self.waits_since.setdefault(node_id, now) > self.availability_timeout:
+            self.slow_nodes.add(node_id)
+        return 0
+
+    cdef int forget_idle(self, dict queues_by_node) except -1:
+        for node_id in [node_id for node_id in self.waits_since if node_id not in queues_by_node]:
+            del self.waits_since[node_id]
+            self.slow_nodes.discard(node_id)
+        return 0
+
+    def holds(self, Batch batch not None):
+        """Whether the batch waits in its queue."""
+        return batch in self.queue_for(batch).batches
+
+    def queue_of(self, Batch batch not None):
+        """The queue that the batch came from."""
+        return self.queue_for(batch)
+
+    cdef PartitionQueue queue_for(self, Batch batch):
+        cdef TopicQueues topic = self.topics[batch.topic]
+        return <PartitionQueue>topic.queues[batch.partition]
+
+    def time_to_expiry(self, double now):
+        """Seconds until the oldest batch's delivery.timeout.ms is over."""
+        return self.until_expiry(now)
+
+    cdef double until_expiry(self, double now) except? -1:
+        cdef Batch oldest = self.first_incomplete()
+        return INFINITY if oldest is None else oldest.created + self.delivery_timeout - now

@@ -1,0 +1,183 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Numbering of batches, and which may go as far as their numbers are concerned. The rules are in _sequences.pxd."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kafkabuf.batches._accumulator cimport PartitionQueue
+from kafkabuf.batches._batch cimport Batch
+
+
+cdef class SequenceCore:
+    """Base of ProducerState."""
+
+    def __init__(self, *, transactional=False):
+        self.producer_id = self.producer_epoch = -1
+        self.transactional = transactional
+
+    # ---- on every batch's way ----------------------------------------------------------------------------------------
+
+    cdef bint may_send(self, PartitionQueue queue, Batch head) except -1:
+        """Whether the oldest batch of a partition may go now."""
+        cdef list under_way = queue.in_sequence
+        if self.producer_id < 0:
+            return False
+        if self.send_allowed is not None and not self.send_allowed(queue.topic, queue.partition):
+            return False
+        if head.base_sequence >= 0:
+            return head is under_way[0] or head is queue.asked
+        if queue.unresolved:
+            return False
+        if not under_way:
+            return True
+        # A leader that knows nothing of this producer takes whatever number comes first: it gets one batch to begin
+        # with. One that is repeated may be forgotten as soon as five come after it, answered or not. And what is to go
+        # under new numbers must not be overtaken by what comes after it.
+        return (queue.proven and self.is_current(queue) and (<Batch>under_way[0]).attempts == 0
+                and not (<Batch>under_way[len(under_way) - 1]).renumbered)
+
+    cdef bint is_current(self, PartitionQueue queue) noexcept:
+        return queue.producer_id == self.producer_id and queue.producer_epoch == self.producer_epoch
+
+    cdef int number(self, PartitionQueue queue, Batch batch) except -1:
+        """The batch is drained: the next numbers are its, unless it has some already."""
+        if batch.base_sequence >= 0:
+            batch.unseen = False
+            if batch is queue.asked:  # should it come back, then to its place
+                queue.asked = None
+            return 0
+        if not self.is_current(queue):
+            self.start_sequences_at_beginning(queue)
+        batch.producer_id = self.producer_id
+        batch.producer_epoch = self.producer_epoch
+        batch.base_sequence = queue.next_sequence
+        queue.next_sequence = sequence_after(queue.next_sequence, batch.builder.count)
+        queue.in_sequence.append(batch)
+        return 0
+
+    cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1:
+        """A drained batch was not sent after all: the numbers are free, unless an earlier attempt used them."""
+        cdef list under_way = queue.in_sequence
+        if batch.attempts == 0 and not batch.renumbered and under_way and under_way[len(under_way) - 1] is batch:
+            under_way.pop()
+            queue.next_sequence = batch.base_sequence
+            batch.producer_id = batch.producer_epoch = batch.base_sequence = -1
+        return 0
+
+    cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1:
+        """The broker has the batch (Kafka's handleCompletedBatch), at `base_offset`; -1: it tells no offset."""
+        cdef list under_way = queue.in_sequence
+        cdef Py_ssize_t place = 0
+        cdef int32_t last
+        if base_offset >= 0:
+            queue.last_acked_offset = max(queue.last_acked_offset, base_offset + batch.builder.count - 1)
+        if len(under_way) == 0 or under_way[0] is not batch:
+            place = under_way.index(batch) if batch in under_way else -1  # -1: it expired meanwhile
+        if place >= 0:
+            del under_way[place]
+            if batch.renumbered:  # it was taken under its old numbers, so nothing will ever have the new ones
+                return self.close_gap(queue, batch, place)
+        if batch.producer_id == queue.producer_id and batch.producer_epoch == queue.producer_epoch:
+            last = sequence_after(batch.base_sequence, batch.builder.count - 1)
+            if is_later(last, queue.last_acked):
+                queue.last_acked = last
+            else:  # what came behind it may be in another log, so that the leader may not take what is next
+                queue.proven = False
+        return 0
+
+    # ---- now and then ------------------------------------------------------------------------------------------------
+
+    def set_producer_id_and_epoch(self, int64_t producer_id, int producer_epoch):
+        """What batches are numbered under from now on; -1, -1: none."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+    def is_stale(self, PartitionQueue queue not None):
+        """Whether the partition's numbers belong to an earlier id or epoch (Kafka's hasStaleProducerIdAndEpoch)."""
+        return not self.is_current(queue)
+
+    def start_sequences_at_beginning(self, PartitionQueue queue not None, int32_t beginning=0):
+        """The partition counts from 0 under the id and epoch of now, and so do its batches without an outcome.
+
+        Another `beginning` is for tests: no broker takes it.
+        """
+        cdef Batch batch
+        if queue.producer_id != self.producer_id:
+            queue.proven = False
+        queue.producer_id = self.producer_id
+        queue.producer_epoch = self.producer_epoch
+        queue.next_sequence = beginning
+        queue.last_acked = beginning - 1
+        queue.unresolved = False
+        for batch in queue.in_sequence:
+            batch.producer_id = self.producer_id
+            batch.producer_epoch = self.producer_epoch
+            batch.base_sequence = queue.next_sequence
+            batch.renumbered = True
+            queue.next_sequence = sequence_after(queue.next_sequence, batch.builder.count)
+
+    def is_next(self, PartitionQueue queue not None, Batch batch not None):
+        """Whether the broker should take this one of the partition's batches next, by all that is known of it."""
+        return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
+                and is_later(batch.base_sequence, queue.last_acked))
+
+    def was_overtaken(self, PartitionQueue queue not None, Batch batch not None):
+        """Whether the first of the partition's batches without an outcome has a number that the broker is past.
+
+        Who took the ones behind it takes it no more: it began with them, without having known the producer, while this
+        one was refused or lost on its way.
+        """
+        return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
+                and not is_later(batch.base_sequence, queue.last_acked))
+
+    def in_doubt(self, PartitionQueue queue not None, Batch batch not None):
+        """Of the batches behind this one, the first without an outcome, that the broker may have taken; or None.
+
+        A broker takes none before the one that was refused, unless it began with it: the topic was made again while
+        they were on their way. Then the one that was refused has been before, and is refused now for its number.
+        """
+        cdef Batch later
+        if batch.attempts:
+            for later in queue.in_sequence:
+                if later is not batch and not (later.unseen or later.renumbered or later.claimed):
+                    return later
+        return None
+
+    def ask_for(self, PartitionQueue queue not None, Batch batch not None):
+        """Send this one, if it is not on its way, before the first: if the broker has it, it says so."""
+        queue.asked = None
+        if batch in queue.batches:
+            queue.asked = batch
+            queue.batches.remove(batch)
+            queue.batches.appendleft(batch)
+
+    def no_gap(self, PartitionQueue queue not None):
+        """Whether the last batch that was acknowledged is the last that got numbers."""
+        return queue.next_sequence == sequence_after(queue.last_acked, 1)
+
+    def failed(self, PartitionQueue queue not None, Batch batch not None):
+        """A batch will not be sent again. Whether its numbers are lost: used, but perhaps not known to the broker."""
+        cdef Py_ssize_t place
+        if batch not in queue.in_sequence:
+            return False
+        place = queue.in_sequence.index(batch)
+        del queue.in_sequence[place]
+        if batch.renumbered:
+            self.close_gap(queue, batch, place)
+            return False
+        queue.unresolved = True
+        return True
+
+    def resolved(self, PartitionQueue queue not None):
+        queue.unresolved = False
+
+    cdef int close_gap(self, PartitionQueue queue, Batch batch, Py_ssize_t place) except -1:
+        """Numbers under which a batch never went are free: those that came after it move up.
+
+        Nor did these go under theirs: what stands behind a renumbered batch waits for it.
+        """
+        cdef Batch later
+        cdef int64_t free = LARGEST_SEQUENCE + <int64_t>1 - batch.builder.count
+        queue.next_sequence = sequence_after(queue.next_sequence, free)
+        for later in queue.in_sequence[place:]:
+            later.base_sequence = sequence_after(later.base_sequence, free)
+        return 0

@@ -1,0 +1,244 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""What the broker finds too large goes again in two halves, down to single records (KIP-126). Thread: Sender.
+
+Splitting takes no memory, so that it cannot wait for any: the halves are Batches over the slab that the records lie in.
+The front half gets the header that is there; the other's header comes to lie over the end of the front's records::
+
+    before  | header | record 0 | ... | record k - 1 | record k | ... | record n - 1 |
+    front   | header | record 0 | ... | record k - 1 |
+    rest                             | header        | record 0 | ... | record n-k-1 |
+
+Hence the order of things. The front claims the rest, which keeps it in the queue, and the batches behind it too: parts
+go one at a time, in order. When the front is over and no socket reads it, the rest gets its header and may go. The rest
+is the refused batch itself: it keeps the slab, the deadline and its place among the `incomplete`, where flush() and
+expiry find it, and is the last to get an outcome.
+
+Records keep their timestamps relative to the base they were written with, which any base may be, and get new offsets
+from 0 on, which never take more room than the old ones.
+
+Java splits at batch.size, which does not help where a topic takes less, and no plain magic 1 batch, since there the
+limit is one for each message; here it is split as well, to find the message that is too large.
+"""
+
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memmove
+
+from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf.batches._batch cimport PENDING, Batch, RecordFuture
+from kafkabuf._records cimport RecordsBuilder, records_start, wrap_overhead
+from kafkabuf.batches._sequences cimport sequence_after
+from kafkabuf._wire cimport put_i64, put_varint, varint_size
+
+cdef enum:
+    # Where fields of a magic 1 message stand.
+    MESSAGE_SIZE = 8
+    MESSAGE_TIMESTAMP = 18
+
+
+def split(AccumulatorCore accumulator not None, Batch refused not None):
+    """Put a drained batch of several records back into its queue as two halves.
+
+    Parts of the same batch that wait and are no smaller than what was just refused are halved as well.
+    Raises what the codec does for records that do not decompress; the batch is in no queue then.
+    """
+    cdef PartitionQueue queue = (<TopicQueues>accumulator.topics[refused.topic]).queues[refused.partition]
+    cdef Batch whole = refused if refused.whole is None else refused.whole
+    cdef Batch part, front
+    cdef size_t limit
+    if refused.builder.codec:
+        decompress(accumulator, refused)
+    limit = refused.builder.position
+    # A part is a batch that was never sent: what it is compressed for, and what Java counts.
+    refused.attempts = 0
+    refused.retry_at = 0
+    for part in [refused] if whole.parts is None else list(whole.parts):
+        if part.outcome == PENDING and part.builder.count > 1 and part.builder.position >= limit:
+            front = halve(part, whole)
+            divide_numbers(queue, part, front)
+            accumulator.put_back(queue, front)
+    accumulator.put_back(queue, refused)
+
+
+cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
+    """The plain records again, where they were. Two or more are no larger than batch.size, for which the scratch is."""
+    cdef RecordsBuilder* b = &batch.builder
+    cdef uint8_t* records = b.base + records_start(b)
+    cdef size_t size = b.position - records_start(b) - wrap_overhead(b)
+    cdef uint8_t* scratch = accumulator.pool.address(accumulator.scratch)
+    memcpy(scratch, records + wrap_overhead(b), size)
+    frame = PyMemoryView_FromMemory(<char*>scratch, size, PyBUF_READ)
+    target = PyMemoryView_FromMemory(<char*>records, b.capacity - records_start(b), PyBUF_WRITE)
+    b.position = records_start(b) + <size_t>accumulator.codec.decompress(frame, target)
+    b.codec = 0
+    return 0
+
+
+cdef Batch halve(Batch batch, Batch whole):
+    """The first half of a batch's records as a batch of its own; those who wait for one of them wait for that."""
+    cdef Batch front = Batch.__new__(Batch, batch.topic, batch.partition, batch.created, batch.pool, batch.slab,
+                                     batch.n_slabs, 0, batch.builder.magic, batch.incomplete)
+    cdef list parts = [whole], thunks = [], sleepers = []
+    front.thunks = []
+    front.sleepers = []
+    # From here on no object is made, so that no other thread runs: it would find a record in both or in neither.
+    cut(&batch.builder, &front.builder)
+    front.closed = True
+    front.number = batch.number
+    front.whole = whole
+    front.first = batch.first
+    batch.first += front.builder.count
+    if whole.parts is None:
+        whole.parts = parts
+    stand_in_front(whole.parts, batch, front)
+    hand_over(batch, front, thunks, sleepers)
+    return front
+
+
+cdef int divide_numbers(PartitionQueue queue, Batch batch, Batch front) except -1:
+    """Both halves together have the numbers that the whole had: what comes after it keeps its own."""
+    if batch.base_sequence < 0:
+        return 0
+    front.producer_id = batch.producer_id
+    front.producer_epoch = batch.producer_epoch
+    front.base_sequence = batch.base_sequence
+    front.renumbered = batch.renumbered
+    batch.base_sequence = sequence_after(batch.base_sequence, front.builder.count)
+    queue.in_sequence.insert(queue.in_sequence.index(batch), front)
+    return 0
+
+
+cdef int stand_in_front(list parts, Batch batch, Batch front) except -1:
+    """Whoever holds the claim on `batch` holds one on `front` now, which has that on `batch`."""
+    cdef Py_ssize_t place = 0
+    cdef Batch ahead = None
+    while parts[place] is not batch:
+        ahead = <Batch>parts[place]
+        place += 1
+    parts.insert(place, front)
+    front.behind = batch
+    if ahead is not None and ahead.behind is batch:
+        ahead.behind = front
+        front.claim()
+    else:
+        batch.claim()
+    return 0
+
+
+cdef int hand_over(Batch batch, Batch front, list thunks, list sleepers) except -1:
+    """Divide callbacks and sleeping threads between both; the lists given become those of `batch`."""
+    cdef Py_ssize_t i
+    cdef RecordFuture future
+    if batch.thunks is not None:
+        for i in range(0, len(batch.thunks), 2):
+            future = <RecordFuture>batch.thunks[i + 1]
+            receiver = front.thunks if future.index < batch.first else thunks
+            receiver.append(batch.thunks[i])
+            receiver.append(future)
+    if batch.sleepers is not None:
+        for sleeper in batch.sleepers:
+            future = (<tuple>sleeper)[1]
+            if future is not None and future.index < batch.first:
+                front.sleepers.append(sleeper)
+            else:
+                sleepers.append(sleeper)
+    batch.thunks = thunks
+    batch.sleepers = sleepers
+    return 0
+
+
+# ---- the records themselves ------------------------------------------------------------------------------------------
+
+cdef int64_t read_varint(const uint8_t** p) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int shift = 0
+    while p[0][0] & 0x80:
+        value |= <uint64_t>(p[0][0] & 0x7F) << shift
+        shift += 7
+        p[0] += 1
+    value |= <uint64_t>p[0][0] << shift
+    p[0] += 1
+    return <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
+
+
+cdef int64_t read_big_endian(const uint8_t* p, int size) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value = (value << 8) | p[i]
+    return <int64_t>value
+
+
+cdef const uint8_t* end_of(int magic, const uint8_t* p) noexcept nogil:
+    cdef int64_t size
+    if magic < 2:
+        return p + MESSAGE_SIZE + 4 + read_big_endian(p + MESSAGE_SIZE, 4)
+    size = read_varint(&p)
+    return p + size
+
+
+cdef int64_t timestamp_of(const RecordsBuilder* b, const uint8_t* p) noexcept nogil:
+    if b.magic < 2:
+        return read_big_endian(p + MESSAGE_TIMESTAMP, 8)
+    read_varint(&p)
+    p += 1
+    return b.base_timestamp + read_varint(&p)
+
+
+cdef uint8_t* move(
+    int magic, uint8_t* target, const uint8_t* record, const uint8_t* end, int32_t offset
+) noexcept nogil:
+    """Copy a record to `target`, where it gets another offset within its batch; where the copy ends."""
+    cdef const uint8_t* attributes
+    cdef const uint8_t* old_offset
+    cdef const uint8_t* key
+    cdef int64_t body
+    if magic < 2:
+        memmove(target, record, <size_t>(end - record))
+        put_i64(target, offset)
+        return target + (end - record)
+    attributes = record
+    body = read_varint(&attributes)
+    old_offset = attributes + 1
+    read_varint(&old_offset)
+    key = old_offset
+    read_varint(&key)
+    # Each piece ends no later than it did, for none grows: what is still to be read is not written over.
+    target = put_varint(target, body - (key - old_offset) + varint_size(offset))
+    memmove(target, attributes, <size_t>(old_offset - attributes))
+    target = put_varint(target + (old_offset - attributes), offset)
+    memmove(target, key, <size_t>(end - key))
+    return target + (end - key)
+
+
+cdef void cut(RecordsBuilder* b, RecordsBuilder* front) noexcept nogil:
+    """Leave in `b` what `front` does not take: records up to half the bytes, and at least the first.
+
+    No header is written, nor anything outside the rest's records.
+    """
+    cdef uint8_t* records = b.base + records_start(b)
+    cdef const uint8_t* end = b.base + b.position
+    cdef const uint8_t* half = records + (end - records) // 2
+    cdef const uint8_t* p = records
+    cdef const uint8_t* following = end_of(b.magic, p)
+    front[0] = b[0]
+    front.count = 0
+    front.max_timestamp = b.max_timestamp = -1
+    while front.count == 0 or following <= half:
+        front.max_timestamp = max(front.max_timestamp, timestamp_of(b, p))
+        front.count += 1
+        p = following
+        following = end_of(b.magic, p)
+    front.position = front.capacity = <size_t>(p - front.base)
+    b.base = <uint8_t*>p - records_start(b)
+    b.capacity -= front.position - records_start(b)
+    b.count = 0
+    records = <uint8_t*>p
+    while p < end:
+        following = end_of(b.magic, p)
+        b.max_timestamp = max(b.max_timestamp, timestamp_of(b, p))
+        records = move(b.magic, records, p, following, b.count)
+        b.count += 1
+        p = following
+    b.position = <size_t>(records - b.base)

@@ -1,0 +1,99 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""A request on its way out: bytes of ours and, between them, records where they lie. Nothing is copied."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+from posix.uio cimport iovec
+
+
+cdef class Frame:
+    """One request as a list of spans, in wire order; see the .pxd for who keeps them alive."""
+
+    def __cinit__(self):
+        memset(&self.spans, 0, sizeof(Spans))
+        self.spans.answer.largest = LARGEST_ANSWER
+        self.owners = []
+
+    def __dealloc__(self):
+        free(self.spans.items)
+
+    cdef int add(self, const void* data, size_t nbytes) except -1:
+        cdef Spans* spans = &self.spans
+        cdef Py_ssize_t room
+        cdef iovec* items
+        if self.queued:
+            raise ValueError("the frame is being sent and takes no more spans")
+        if nbytes == 0:
+            return 0
+        if spans.count == spans.room:
+            room = 2 * spans.room if spans.room else 8
+            items = <iovec*> realloc(spans.items, room * sizeof(iovec))
+            if items == NULL:
+                raise MemoryError(f"{room} spans of a request")
+            spans.items = items
+            spans.room = room
+        spans.items[spans.count].iov_base = <void*> data
+        spans.items[spans.count].iov_len = nbytes
+        spans.count += 1
+        self.nbytes += <Py_ssize_t> nbytes
+        return 0
+
+    cpdef int add_bytes(self, bytes data) except -1:
+        if data is None:
+            raise TypeError("a frame takes bytes, found None")
+        self.owners.append(data)
+        return self.add(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+    cpdef int own(self, object owner) except -1:
+        self.owners.append(owner)
+        return 0
+
+    @property
+    def notify(self):
+        return self.spans.notify
+
+    @notify.setter
+    def notify(self, bint value):
+        self.spans.notify = value
+
+    @property
+    def correlation_id(self):
+        return self.spans.answer.correlation_id
+
+    @correlation_id.setter
+    def correlation_id(self, int value):
+        self.spans.answer.correlation_id = value
+
+    @property
+    def largest_answer(self):
+        return self.spans.answer.largest
+
+    @largest_answer.setter
+    def largest_answer(self, Py_ssize_t value):
+        self.spans.answer.largest = value
+
+    @property
+    def untouched(self):
+        cdef Py_ssize_t i
+        cdef size_t left = 0
+        for i in range(self.spans.done, self.spans.count):
+            left += self.spans.items[i].iov_len
+        return <Py_ssize_t> left == self.nbytes
+
+    @property
+    def written(self):
+        return self.queued and self.spans.done == self.spans.count and not self.spans.sealed
+
+    def to_bytes(self):
+        cdef Py_ssize_t i, at = 0
+        cdef bytes copy
+        cdef char* target
+        if self.queued:
+            raise ValueError("the frame is being sent: its spans have moved on")
+        copy = PyBytes_FromStringAndSize(NULL, self.nbytes)
+        target = PyBytes_AS_STRING(copy)
+        for i in range(self.spans.count):
+            memcpy(target + at, self.spans.items[i].iov_base, self.spans.items[i].iov_len)
+            at += <Py_ssize_t> self.spans.items[i].iov_len
+        return copy

@@ -1,0 +1,392 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The client's half of Produce, written for speed: request around the slabs, answer without schema classes.
+
+Request, versions 2 to 8::
+
+    size i32 | api key i16 = 0 | version i16 | correlation id i32 | client id string
+    | transactional id nullable string (v3+) | acks i16 | timeout ms i32
+    | topics: count i32, then each: name string | partitions: count i32, then each: index i32 | size i32 | RECORDS
+    string: size i16 | bytes
+
+Versions 9 to 12 (flexible) have a tag section uvarint 0 behind the header, each partition, each topic and the body,
+counts and sizes as uvarint of n + 1, strings likewise, but for the client id, which stays as it was.
+
+RECORDS are the batch where it lies: a span of the Frame. All other bytes stand in one buffer that the Frame owns.
+
+Answer::
+
+    [size cut off] correlation id i32 | tags (v9+)
+    | topics: name | partitions: index i32 | error i16 | base offset i64 | log append time i64
+        | log start offset i64 (v5+) | record errors: batch index i32, message | message (v8+)
+        | tags, of which 0 is the leader: id i32, epoch i32
+    | throttle time ms i32 | tags, of which 0 are endpoints of such leaders: id i32, host, port i32, rack, tags
+
+The tags numbered 0 are of version 10 (KIP-951): a broker that leads no more says who does.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from kafkabuf.batches._batch cimport Batch
+from kafkabuf._wire cimport get_i16, get_i32, get_i64, put_bytes, put_i16, put_i32, put_i8, put_uvarint
+from kafkabuf.protocol._frame cimport Frame
+
+from kafkabuf.errors import CorruptMessageError
+
+PRODUCE = 0
+# What a batch of either format may travel in.
+VERSIONS_BY_MAGIC = {1: (2, 2), 2: (3, 12)}
+cdef int FIRST_WITH_LEADERS = 10
+cdef int FIRST_TO_THROTTLE = 6      # before it the broker has waited by itself (KIP-219)
+
+cdef enum:
+    # Bytes that an answer may have. Brokers quote topic and timestamps when they explain why they refuse a record.
+    ANSWER_HEAD = 65536             # with the addresses of the leaders it names
+    ANSWER_OF_A_PARTITION = 4096
+    ANSWER_OF_A_RECORD = 256
+
+
+cdef inline uint8_t* put_count(uint8_t* p, int64_t n, bint flexible) noexcept nogil:
+    return put_uvarint(p, <uint64_t>(n + 1)) if flexible else put_i32(p, <int32_t>n)
+
+
+cdef inline uint8_t* put_string(uint8_t* p, const char* text, Py_ssize_t size, bint flexible) noexcept nogil:
+    if flexible:
+        p = put_uvarint(p, <uint64_t>(size + 1))
+    else:
+        p = put_i16(p, <int16_t>size)
+    return put_bytes(p, text, <size_t>size)
+
+
+cdef inline uint8_t* put_tags(uint8_t* p, bint flexible) noexcept nogil:
+    return put_uvarint(p, 0) if flexible else p
+
+
+cpdef Frame build_request(int version, int correlation_id, bytes client_id, int acks, int timeout_ms, list batches,
+                          bytes transactional_id=None):
+    """A Frame with one Produce request of `batches`, all for one node, at most one of each partition.
+
+    Every batch gets a reader; who gives the frame away calls `end_read` on each once it is written or dropped.
+    """
+    cdef bint flexible = version >= 9
+    cdef dict topics = {}
+    cdef Batch batch
+    cdef const char* text
+    cdef Py_ssize_t size
+    # Never more than 24 bytes a partition or topic besides the name, and 64 for what stands before.
+    cdef Py_ssize_t room = 64 + len(client_id) + (0 if transactional_id is None else len(transactional_id))
+    for batch in batches:
+        if batch is None:
+            raise TypeError("a request is made of Batches, found None")
+        group = topics.get(batch.topic)
+        if group is None:
+            group = topics[batch.topic] = []
+            PyUnicode_AsUTF8AndSize(batch.topic, &size)
+            room += 24 + size
+        (<list>group).append(batch)
+        room += 24
+    cdef bytes head = PyBytes_FromStringAndSize(NULL, room)
+    cdef uint8_t* begin = <uint8_t*>PyBytes_AS_STRING(head)
+    cdef uint8_t* p = put_header(begin, version, correlation_id, client_id, transactional_id, acks, timeout_ms)
+    cdef Frame frame = Frame.__new__(Frame)
+    cdef int64_t records = 0
+    cdef Py_ssize_t largest = ANSWER_HEAD
+    frame.own(head)
+    frame.own(batches)
+    cdef uint8_t* span = begin
+    p = put_count(p, len(topics), flexible)
+    for name, group in topics.items():
+        text = PyUnicode_AsUTF8AndSize(name, &size)
+        p = put_string(p, text, size, flexible)
+        p = put_count(p, len(<list>group), flexible)
+        for batch in <list>group:
+            p = put_i32(p, batch.partition)
+            p = put_count(p, batch.builder.position, flexible)
+            frame.add(span, p - span)
+            frame.add(batch.builder.base, batch.builder.position)
+            records += batch.builder.position
+            # What a topic of so long a name may explain, of the batch and of each of its records.
+            largest += ANSWER_OF_A_PARTITION + (ANSWER_OF_A_RECORD + size) * (1 + batch.builder.count)
+            span = p
+            p = put_tags(p, flexible)
+        p = put_tags(p, flexible)
+    p = put_tags(p, flexible)
+    if p > span:
+        frame.add(span, p - span)
+    frame.spans.answer.judge = took_all
+    frame.spans.answer.version = version
+    frame.spans.answer.partitions = <int>len(batches)
+    frame.spans.answer.largest = largest
+    put_i32(begin, <int32_t>(p - begin - 4 + records))
+    for batch in batches:
+        batch.start_read()
+    return frame
+
+
+cdef uint8_t* put_header(
+    uint8_t* p, int version, int correlation_id, bytes client_id, bytes transactional_id, int acks, int timeout_ms
+) noexcept:
+    cdef bint flexible = version >= 9
+    p = put_i32(p, 0)  # the size, patched when it is known
+    p = put_i16(p, 0)
+    p = put_i16(p, <int16_t>version)
+    p = put_i32(p, correlation_id)
+    p = put_string(p, client_id, len(client_id), False)
+    p = put_tags(p, flexible)
+    if transactional_id is not None:
+        p = put_string(p, transactional_id, len(transactional_id), flexible)
+    elif version >= 3:
+        p = put_i8(p, 0) if flexible else put_i16(p, -1)
+    p = put_i16(p, <int16_t>acks)
+    return put_i32(p, timeout_ms)
+
+
+cdef class PartitionAnswer:
+    pass
+
+
+cdef class ProduceAnswer:
+    pass
+
+
+@cython.final
+cdef class Reader:
+    """Cursor over an answer that believes no length it has not checked."""
+
+    cdef bytes frame                # whose bytes these are
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    cdef int version
+    cdef bint flexible
+
+    cdef inline int need(self, int64_t size) except -1:
+        if size < 0 or size > self.end - self.at:
+            raise CorruptMessageError(f"a Produce answer of {len(self.frame)} bytes ends before its fields do")
+        return 0
+
+    cdef inline int16_t i16(self) except? -1:
+        self.need(2)
+        self.at += 2
+        return get_i16(self.at - 2)
+
+    cdef inline int32_t i32(self) except? -1:
+        self.need(4)
+        self.at += 4
+        return get_i32(self.at - 4)
+
+    cdef inline int64_t i64(self) except? -1:
+        self.need(8)
+        self.at += 8
+        return get_i64(self.at - 8)
+
+    cdef int64_t uvarint(self) except? -1:
+        cdef int64_t value = 0
+        cdef int shift = 0
+        while True:
+            self.need(1)
+            value |= <int64_t>(self.at[0] & 0x7F) << shift
+            self.at += 1
+            if not (self.at - 1)[0] & 0x80:
+                return value
+            shift += 7
+            if shift > 28:
+                raise CorruptMessageError("a Produce answer holds a varint of more than five bytes")
+
+    cdef int64_t count(self) except? -1:
+        """Elements of an array, which none may be missing; each takes at least a byte."""
+        cdef int64_t n = self.uvarint() - 1 if self.flexible else self.i32()
+        self.need(n)
+        return n
+
+    cdef object string(self):
+        cdef int64_t n = self.uvarint() - 1 if self.flexible else self.i16()
+        if n < 0:
+            return None
+        self.need(n)
+        self.at += n
+        return (<const char*>self.at - n)[:n].decode("utf-8", "replace")
+
+    cdef int tags(self, PartitionAnswer partition=None, ProduceAnswer answer=None) except -1:
+        """Tagged fields: read what is known to follow `partition` or `answer`, skip all else."""
+        cdef int64_t tag, size
+        cdef const uint8_t* end
+        if not self.flexible:
+            return 0
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            size = self.uvarint()
+            self.need(size)
+            end = self.at + size
+            if tag != 0 or self.version < FIRST_WITH_LEADERS:
+                self.at = end
+            elif partition is not None:
+                partition.leader = self.i32()
+                partition.leader_epoch = self.i32()
+                self.tags()
+            elif answer is not None:
+                self.endpoints(answer.nodes)
+            else:
+                self.at = end
+            if self.at != end:
+                raise CorruptMessageError(f"a tagged field of a Produce answer is not the {size} bytes it says it is")
+        return 0
+
+    cdef int endpoints(self, dict nodes) except -1:
+        for _ in range(self.count()):
+            node_id = self.i32()
+            host = self.string()
+            port = self.i32()
+            if not host or not 0 < port <= 0xFFFF:
+                raise CorruptMessageError(f"a Produce answer names node {node_id} at {host!r}:{port}")
+            nodes[node_id] = (host, port, self.string())
+            self.tags()
+        return 0
+
+
+# ---- at a glance, without the GIL ------------------------------------------------------------------------------------
+
+cdef struct Scan:
+    const uint8_t* at
+    Py_ssize_t left                 # negative once the answer ended too early
+
+
+cdef inline uint64_t scan(Scan* s, int size) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int i
+    s.left -= size
+    if s.left < 0:
+        return 0
+    for i in range(size):
+        value = (value << 8) | s.at[i]
+    s.at += size
+    return value
+
+
+cdef inline uint64_t scan_varint(Scan* s) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef uint64_t byte = 0x80
+    cdef int shift = 0
+    while byte >= 0x80 and shift <= 28:
+        byte = scan(s, 1)
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return value
+
+
+cdef inline int64_t scan_count(Scan* s, bint flexible, int size) noexcept nogil:
+    return <int64_t>scan_varint(s) - 1 if flexible else <int64_t>scan(s, size)
+
+
+cdef inline void scan_over(Scan* s, uint64_t size) noexcept nogil:
+    if s.left >= 0 and size > <uint64_t>s.left:
+        s.left = -1
+    if s.left >= 0:
+        s.at += size
+        s.left -= <Py_ssize_t>size
+
+
+cdef inline void scan_tags(Scan* s, bint flexible) noexcept nogil:
+    cdef uint64_t count = scan_varint(s) if flexible else 0
+    while count > 0 and s.left >= 0:
+        scan_varint(s)
+        scan_over(s, scan_varint(s))
+        count -= 1
+
+
+cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version, int asked) noexcept nogil:
+    """Whether every batch was taken, and the next request is welcome. An answer with words to explain something, or
+    that is not made as it should be, counts as none."""
+    cdef bint flexible = version >= 9
+    cdef int64_t topics, partitions
+    cdef int64_t missing = asked
+    cdef Scan s
+    s.at = answer
+    s.left = size
+    scan_over(&s, 4)
+    scan_tags(&s, flexible)
+    topics = scan_count(&s, flexible, 4)
+    while topics > 0 and s.left >= 0:
+        scan_over(&s, <uint64_t>scan_count(&s, flexible, 2))
+        partitions = scan_count(&s, flexible, 4)
+        missing -= partitions
+        while partitions > 0 and s.left >= 0:
+            scan_over(&s, 4)
+            if scan(&s, 2) != 0:
+                return False
+            scan_over(&s, 24 if version >= 5 else 16)
+            # No errors of single records, no message.
+            if flexible and scan(&s, 2) != 0x0100 or version == 8 and scan(&s, 6) != 0xFFFF:
+                return False
+            scan_tags(&s, flexible)
+            partitions -= 1
+        scan_tags(&s, flexible)
+        topics -= 1
+    if scan(&s, 4) != 0 and version >= FIRST_TO_THROTTLE:
+        return False
+    scan_tags(&s, flexible)
+    return s.left == 0 and missing == 0
+
+
+def says_all_were_taken(int version, const uint8_t[::1] frame not None, int partitions):
+    """What the poll call thinks of an answer about so many partitions, for tests."""
+    return frame.shape[0] > 0 and took_all(&frame[0], frame.shape[0], version, partitions)
+
+
+cpdef ProduceAnswer parse_response(int version, bytes frame):
+    """The ProduceAnswer in a frame whose size is cut off. Raises CorruptMessageError."""
+    cdef Reader r = Reader.__new__(Reader)
+    cdef ProduceAnswer answer = ProduceAnswer.__new__(ProduceAnswer)
+    if frame is None:
+        raise TypeError("an answer is bytes, found None")
+    answer.partitions = {}
+    answer.nodes = {}
+    r.frame = frame
+    r.at = <const uint8_t*>PyBytes_AS_STRING(frame)
+    r.end = r.at + len(frame)
+    r.version = version
+    r.flexible = version >= 9
+    r.i32()
+    r.tags()
+    for _ in range(r.count()):
+        topic = r.string()
+        for _ in range(r.count()):
+            partition = r.i32()
+            if (topic, partition) in answer.partitions:
+                raise CorruptMessageError(f"a Produce answer names {topic}-{partition} twice")
+            answer.partitions[topic, partition] = parse_partition(r)
+        r.tags()
+    answer.throttle_ms = r.i32()
+    r.tags(None, answer)
+    if answer.throttle_ms < 0:
+        raise CorruptMessageError(f"a Produce answer asks for a pause of {answer.throttle_ms} ms")
+    if r.at != r.end:
+        raise CorruptMessageError(f"a Produce answer has {r.end - r.at} bytes behind its last field")
+    return answer
+
+
+cdef object texts_of(list record_errors):
+    return None if not record_errors else "; ".join([text for _, text in record_errors if text]) or None
+
+
+cdef PartitionAnswer parse_partition(Reader r):
+    cdef PartitionAnswer answer = PartitionAnswer.__new__(PartitionAnswer)
+    answer.leader = answer.leader_epoch = answer.log_start_offset = -1
+    answer.error_code = r.i16()
+    answer.base_offset = r.i64()
+    answer.log_append_time = r.i64()
+    if r.version >= 5:
+        answer.log_start_offset = r.i64()
+    if r.version >= 8:
+        answer.record_errors = []
+        for _ in range(r.count()):
+            place = r.i32()
+            answer.record_errors.append((place, r.string()))
+            r.tags()
+        answer.message = r.string() or texts_of(answer.record_errors)
+    r.tags(answer)
+    if answer.base_offset < -1 or answer.log_append_time < -1:
+        raise CorruptMessageError(
+            f"a Produce answer gives offset {answer.base_offset} and append time {answer.log_append_time}")
+    return answer

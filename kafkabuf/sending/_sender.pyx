@@ -1,0 +1,414 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Drain what is ready into Produce requests, poll, act on the answers. Thread: Sender."""
+
+cimport cython
+
+import logging
+
+from libc.math cimport INFINITY
+from libc.stdint cimport int64_t
+
+from kafkabuf.batches._accumulator cimport PartitionQueue
+from kafkabuf.batches._batch cimport PENDING, Batch
+from kafkabuf.batches._drain cimport DrainCore, Ready
+from kafkabuf._metrics cimport ProducerStats, TopicStats
+from kafkabuf._sealed cimport seal
+from kafkabuf.protocol._frame cimport Frame
+from kafkabuf.sending._produce cimport PartitionAnswer, ProduceAnswer, build_request, parse_response
+
+from kafkabuf.errors import (
+    AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code,
+)
+from kafkabuf.network._client import Request
+from kafkabuf.sending._produce import PRODUCE, VERSIONS_BY_MAGIC
+
+# Metadata forgets topics that nobody has used for minutes: often enough.
+cdef double KEEP_FRESH_EVERY = 1.0
+
+cdef enum:
+    DUPLICATE_SEQUENCE_NUMBER = 46
+
+cdef object logger = logging.getLogger("kafkabuf.producer")
+
+cdef tuple LEADS_NO_MORE = (6, 74)  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH
+
+
+@cython.final
+cdef class ProduceRequest:
+    """What a Produce request carries: the context of its Completion."""
+
+    cpdef Frame build(self, int correlation_id):
+        cdef SenderCore s = self.sender
+        cdef Frame frame = build_request(self.version, correlation_id, s.client_id, s.acks, s.request_timeout_ms,
+                                         self.batches, s.transactional_id)
+        self.built = True
+        return frame
+
+
+seal(ProduceRequest)
+
+
+cdef class SenderCore:
+    """Base of Sender: one turn when all goes well."""
+
+    def __init__(self, config, DrainCore accumulator not None, metadata, client, clock):
+        accumulator.require_pool()
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._client = client
+        self._clock = clock
+        self._producer_state = accumulator.producer_state
+        self.stats = ProducerStats(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
+        self.client_id = config.client_id.encode()
+        if config.transactional_id is not None:
+            self.transactional_id = config.transactional_id.encode()
+        self.acks = config.acks
+        self.request_timeout_ms = config.request_timeout_ms
+        self.retry_backoff = config.retry_backoff_ms / 1000
+        # No answer starts a request after one of acks=0; and a Sender that compresses has better things to do than to
+        # watch answers come.
+        self.goes_ahead = config.acks != 0 and accumulator.codec is None
+        self.ordered = config.max_in_flight_requests_per_connection == 1
+        self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
+        self.fresh_topics = set()
+        self.tell_at = INFINITY
+
+    def run_once(self, double max_wait=INFINITY):
+        """One turn; waits in `poll` for at most `max_wait` seconds."""
+        cdef double now = self._clock.monotonic()
+        cdef double wait
+        cdef Ready ready
+        if self._accumulator.until_expiry(now) <= 0:
+            self._expire(now)
+        if now >= self.tell_at:
+            self.tell_at = INFINITY
+            self._tell_failures()
+        if self._producer_state is not None and not self._producer_state.settled:
+            max_wait = min(max_wait, self._settle_producer_state(now))
+        ready = self._accumulator.find_ready(now)
+        if ready.leaderless_topics:
+            self._ask_for_leaders(ready.leaderless_topics)
+        if self._transactions is not None:
+            max_wait = min(max_wait, self._run_transactions(now))
+        if self._accumulator.waits_since:
+            self._accumulator.forget_idle(ready.queues_by_node)
+        wait = min(max_wait, ready.next_check, self._accumulator.until_expiry(now), self.tell_at - now)
+        if ready.queues_by_node:
+            wait = min(wait, self.send_to_all(ready.queues_by_node, now))
+        if self.closing:
+            # What this turn has ended was perhaps the last: nothing would wake the poll then.
+            wait = min(wait, <double>self._wait_while_closing(now))
+        self.on_completions(self._client.poll(max(wait, 0.0)))
+
+    cdef double send_to_all(self, dict queues_by_node, double now) except? -1:
+        """send_to each node; one that raises must not keep the others, nor the answers that have come, waiting."""
+        cdef double wait = INFINITY
+        node_id = None
+        try:
+            for node_id, queues in queues_by_node.items():
+                wait = min(wait, self.send_to(node_id, queues, now))
+        except Exception:
+            logger.exception("nothing could be sent to broker %s; it is tried again", node_id)
+            nodes = list(queues_by_node)
+            others = {other: queues_by_node[other] for other in nodes[nodes.index(node_id) + 1:]}
+            wait = min(wait, self.retry_backoff, self.send_to_all(others, now))
+        return wait
+
+    cdef double send_to(self, object node_id, list queues, double now) except? -1:
+        """Fill the node's in-flight table, and queue what is full behind it; seconds until it should be tried again."""
+        cdef list batches
+        cdef double wait = INFINITY
+        cdef bint taken = False
+        while True:
+            if self._client.ready(node_id):
+                taken = True
+                batches = self._accumulator.drain_from(queues, now, False)
+            elif self.goes_ahead and self._client.takes_ahead(node_id):
+                batches = self._accumulator.drain_from(queues, now, True)
+            else:
+                wait = self.delay(node_id, queues)
+                break
+            if not batches:
+                break
+            taken = True
+            # First: whatever raised between drain and this would leave the batches in no place.
+            self.send(node_id, batches)
+            self.keep_fresh(batches, now)
+            self.count_sent(batches, now)
+        if self._accumulator.availability_timeout > 0:
+            self._accumulator.note_taken(node_id, taken, now)
+        return wait
+
+    cdef double delay(self, object node_id, list queues) except? -1:
+        """Seconds until the node may take requests; where it never will, its batches fail."""
+        try:
+            return self._client.connection_delay(node_id)
+        except AuthenticationError as error:
+            self._fail_unauthenticated(queues, error)
+            return INFINITY
+
+    cdef int keep_fresh(self, list batches, double now) except -1:
+        """Tell metadata that the batches' topics are in use."""
+        cdef Batch batch
+        if now >= self.fresh_until:
+            self.fresh_topics.clear()
+            self.fresh_until = now + KEEP_FRESH_EVERY
+        for batch in batches:
+            if batch.topic not in self.fresh_topics:
+                self.fresh_topics.add(batch.topic)
+                self._metadata.add_topic(batch.topic)
+        return 0
+
+    cdef int count_sent(self, list batches, double now) except -1:
+        """A Produce request with these batches goes out."""
+        cdef ProducerStats stats = self.stats
+        cdef Batch batch
+        cdef TopicStats topic
+        cdef int64_t records = 0
+        cdef double size
+        for batch in batches:
+            size = <double>batch.builder.position
+            records += batch.builder.count
+            stats.batch_size.record(size, now)
+            stats.compression.record(batch.compression, now)
+            stats.queue_time.record((now - batch.created) * 1000.0, now)
+            stats.record_size.record(size / batch.builder.count, now)
+            topic = stats.topic(batch.topic)
+            topic.records.record(batch.builder.count, now)
+            topic.bytes.record(size, now)
+            topic.compression.record(batch.compression, now)
+        stats.records.record(<double>records, now)
+        return 0
+
+    cdef int send(self, object node_id, list batches) except -1:
+        cdef ProduceRequest request = ProduceRequest.__new__(ProduceRequest)
+        request.sender = self
+        request.batches = batches
+        self.count_request(request, 1)
+        try:
+            request.version = self._client.api_version(node_id, PRODUCE, self.produce_versions)
+            self._client.send(node_id, Request(PRODUCE, request.version, request.build, request, self.acks != 0))
+        except Exception as error:
+            self.not_sent(node_id, request, error)
+        return 0
+
+    cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1:
+        """The request was not handed over: its batches go back, or fail."""
+        cdef Batch batch
+        self.count_request(request, -1)
+        if isinstance(error, UnsupportedVersionError):
+            self._fail_unsupported(request.batches, error)
+            return 0
+        logger.error("a request to broker %s could not be sent; it is tried again", node_id, exc_info=error)
+        if request.built:
+            # Perhaps the connection has its frame: closed, it reads the slabs no more.
+            self._client.fail_connection(node_id, NetworkError(f"a request could not be sent: {error!r}"))
+            for batch in request.batches:
+                batch.end_read()
+        self._go_again(request.batches, error, request.built)
+        return 0
+
+    cdef int count_request(self, ProduceRequest request, int change) except -1:
+        cdef Batch batch
+        request.in_flight = change > 0
+        for batch in request.batches:
+            self.count_in_flight(batch, change)
+        return 0
+
+    cdef int count_in_flight(self, Batch batch, int change) except -1:
+        """Of a partition one batch at a time is sent with max.in.flight = 1, and until its leader has taken one.
+
+        A leader that was just elected or has just refused a batch may refuse the next ones as well, or only some of
+        them; with several in flight their records would change places. Where batches are numbered the broker sees to
+        that, and which may go is _sequences.pyx's to say.
+        """
+        cdef PartitionQueue queue = self._accumulator.queue_for(batch)
+        queue.in_flight += change
+        queue.muted = queue.in_flight > 0 and (self.ordered or not (queue.proven or self._producer_state is not None))
+        return 0
+
+    # ---- answers -----------------------------------------------------------------------------------------------------
+
+    cdef int on_completions(self, list completions) except -1:
+        """All that one poll brought: what goes wrong with one costs no other its end."""
+        cdef Py_ssize_t place = 0
+        while place < len(completions):
+            try:
+                while place < len(completions):
+                    place += 1
+                    self.end_request(completions[place - 1])
+            except Exception as error:
+                logger.error("the end of a request could not be dealt with", exc_info=error)
+                self.clean_up(completions[place - 1], error)
+        return 0
+
+    def end_requests(self, list completions not None):
+        """The same for what is left at the Sender's end."""
+        self.on_completions(completions)
+
+    cdef int clean_up(self, object completion, object error) except -1:
+        """What a request's end has left undone: what the answer says of a batch holds, though not for another."""
+        cdef ProduceRequest request
+        cdef ProduceAnswer answers = None
+        cdef Batch batch
+        context = completion.request.context
+        if type(context) is not ProduceRequest:
+            return 0
+        request = <ProduceRequest>context
+        if request.in_flight:
+            self.count_request(request, -1)
+        try:
+            if completion.error is None and completion.response is not None:
+                answers = parse_response(request.version, completion.response)
+        except CorruptMessageError:
+            pass
+        for batch in request.batches:
+            try:
+                if answers is not None and batch.outcome == PENDING and not self._accumulator.holds(batch):
+                    self.on_partition(batch, answers)
+            except Exception:
+                logger.exception("the answer for %r could not be dealt with", batch)
+        self._go_again(request.batches, error, True)
+        return 0
+
+    def on_completion(self, completion):
+        """As the turn does with each that a poll returns."""
+        self.end_request(completion)
+
+    cdef int end_request(self, object completion) except -1:
+        """The end of a request: each of its batches gets its outcome, or goes back into its queue.
+
+        The context of a request that is no ProduceRequest takes the Completion itself.
+        """
+        cdef ProduceRequest request
+        cdef Batch batch
+        context = completion.request.context
+        if type(context) is not ProduceRequest:
+            context(completion)
+            return 0
+        request = <ProduceRequest>context
+        for batch in request.batches:
+            batch.end_read()
+        if not self.settle(request, completion):
+            self.take_back(completion.node_id)
+        self.count_request(request, -1)
+        return 0
+
+    cdef int take_back(self, object node_id) except -1:
+        # What goes next is to be asked again, now that a batch must be repeated: the broker remembers five only, so
+        # that no more may be on their way before that one is there.
+        for request in reversed(self._client.take_back(node_id, PRODUCE)):
+            self.take_back_one(<ProduceRequest?>request.context)
+        return 0
+
+    cdef int take_back_one(self, ProduceRequest request) except -1:
+        # Nothing here runs Python: a request is taken back whole.
+        cdef Batch batch
+        for batch in request.batches:
+            batch.end_read()
+        self.put_back(request)
+        self.count_request(request, -1)
+        return 0
+
+    cdef int put_back(self, ProduceRequest request) except -1:
+        """The request was never sent, nor were any that came after it: its batches are as they were."""
+        cdef PartitionQueue queue
+        cdef Batch batch
+        for batch in request.batches:
+            if batch.outcome == PENDING:
+                queue = self._accumulator.queue_for(batch)
+                if self._producer_state is not None:
+                    self._producer_state.unnumber(queue, batch)
+                self._accumulator.put_back(queue, batch)
+        return 0
+
+    cdef bint settle(self, ProduceRequest request, object completion) except -1:
+        """Whether the broker has all the request's batches, and is ready for more."""
+        cdef Batch batch
+        if completion.error is not None:
+            if completion.never_left:
+                self.put_back(request)
+                return False
+            self._retry_or_fail_all(request.batches, completion.error)
+            return False
+        if completion.response is None:  # acks=0: written is all that will be known
+            for batch in request.batches:
+                self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
+            return True
+        return self.on_answer(request, completion)
+
+    cdef bint on_answer(self, ProduceRequest request, object completion) except -1:
+        cdef ProduceAnswer answers
+        cdef bint has_all
+        try:
+            answers = parse_response(request.version, completion.response)
+        except CorruptMessageError as error:
+            self._client.fail_connection(completion.node_id, error)
+            self._retry_or_fail_all(request.batches, error)
+            return False
+        self._client.throttle(completion.node_id, completion.request, answers.throttle_ms)
+        self.stats.answered(completion.node_id, completion.latency, self._clock.monotonic())
+        has_all = self.on_partitions(request.batches, answers)
+        if not has_all:
+            self.learn_leaders(request.batches, answers)
+        if len(answers.partitions) != len(request.batches) or not (has_all or names_all(request.batches, answers)):
+            error = CorruptMessageError("a Produce answer is not of the partitions that were sent")
+            self._client.fail_connection(completion.node_id, error)
+        return has_all and answers.throttle_ms == 0  # a pause is for what waits behind full in-flight tables too
+
+    cdef bint on_partitions(self, list batches, ProduceAnswer answers) except -1:
+        cdef Batch batch
+        cdef bint has_all = True
+        for batch in batches:
+            if not self.on_partition(batch, answers):
+                has_all = False
+        return has_all
+
+    cdef bint on_partition(self, Batch batch, ProduceAnswer answers) except -1:
+        """Whether the broker has the batch."""
+        cdef PartitionAnswer answer = answers.partitions.get((batch.topic, batch.partition))
+        if answer is None:
+            text = f"the broker's answer leaves out {batch.topic}-{batch.partition}"
+            self._retry_or_fail(batch, CorruptMessageError(text))
+            return False
+        if answer.error_code == 0:
+            self.complete(self._accumulator.queue_for(batch), batch, answer.base_offset, answer.log_append_time)
+        elif answer.error_code == DUPLICATE_SEQUENCE_NUMBER:
+            # The broker has had it for so long that it has forgotten the offset.
+            self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
+        else:
+            self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message), answer)
+            return False
+        return True
+
+    cdef int learn_leaders(self, list batches, ProduceAnswer answers) except -1:
+        """Who leads now, where a refusal says so."""
+        cdef Batch batch
+        cdef PartitionAnswer answer
+        cdef dict leaders = {}
+        for batch in batches:
+            answer = answers.partitions.get((batch.topic, batch.partition))
+            if answer is not None and answer.leader >= 0 and answer.error_code in LEADS_NO_MORE:
+                leaders[batch.topic, batch.partition] = (answer.leader, answer.leader_epoch)
+        if leaders:
+            self._on_leaders(leaders, answers)
+        return 0
+
+    cdef int complete(
+        self, PartitionQueue queue, Batch batch, int64_t base_offset, int64_t log_append_time
+    ) except -1:
+        queue.proven = True
+        if queue.last_error is not None:
+            queue.last_error = None
+        if self._producer_state is not None:
+            self._producer_state.completed(queue, batch, base_offset)
+        batch.complete(base_offset, log_append_time)
+        return 0
+
+
+cdef bint names_all(list batches, ProduceAnswer answers) except -1:
+    cdef Batch batch
+    for batch in batches:
+        if (batch.topic, batch.partition) not in answers.partitions:
+            return False
+    return True

@@ -1,0 +1,300 @@
+"""The idempotent producer's state: its id and epoch, and what becomes of a partition whose sequence broke.
+
+Kafka's TransactionManager as far as it concerns producers without transactions (KIP-98, KIP-360). The numbering itself,
+and the rules it follows, are in _sequences.pyx.
+
+When numbers were lost, or the broker says that it misses some, a new epoch counts from 0. Only the first batch of a
+partition without an outcome can ask for one, when all before it have theirs: batches under new numbers are new to the
+broker, so none may get them that it might have.
+
+Thread: the Sender's, for all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kafkabuf.backoff import ExponentialBackoff
+from kafkabuf.batches._accumulator import PartitionQueue
+from kafkabuf.batches._batch import Batch
+from kafkabuf.batches._sequences import SequenceCore
+from kafkabuf.clock import Clock
+from kafkabuf.config import ProducerConfig
+from kafkabuf.errors import (
+    ClosedError,
+    ClusterAuthorizationError,
+    CorruptMessageError,
+    InvalidProducerEpochError,
+    KafkaError,
+    OutOfOrderSequenceNumberError,
+    UnknownProducerIdError,
+    UnsupportedVersionError,
+    error_for_code,
+)
+from kafkabuf.network.client import Completion
+from kafkabuf.protocol import messages
+
+log = logging.getLogger("kafkabuf.producer")
+
+LARGEST_EPOCH = 2**15 - 1
+INIT_PRODUCER_ID_VERSIONS = range(6)
+NO_TRANSACTION_TIMEOUT = 2**31 - 1
+
+
+class ProducerState(SequenceCore):
+    """Producer id and epoch of one producer, and the partitions whose sequence numbers are in doubt."""
+
+    def __init__(self, *, transactional: bool = False) -> None:
+        super().__init__(transactional=transactional)
+        self._unresolved: set[PartitionQueue] = set()  # numbers were lost, and batches behind are still on their way
+        self._to_restart: set[PartitionQueue] = set()  # to count from 0 under a new epoch
+        self.fatal_error: KafkaError | None = None  # nothing will ever be sent again, because of this
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def has_unresolved_sequences(self) -> bool:
+        return bool(self._unresolved)
+
+    def set_producer_id_and_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        super().set_producer_id_and_epoch(producer_id, producer_epoch)
+        self.settled = False
+
+    # ---- outcomes ----------------------------------------------------------------------------------------------------
+
+    def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
+        """Whether a batch that the broker refused goes again; asks for a new epoch where it could not pass without.
+
+        `log_start_offset` is that of the answer, -1 where it tells none.
+        """
+        if isinstance(error, InvalidProducerEpochError):
+            return batch.renumbered  # then it is the epoch of before that was refused
+        if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
+            return error.retriable
+        # A batch behind the first was refused because of one before it, and waits for its turn. A broker that has
+        # forgotten the producer knows where its log starts, but for a moment while the partition moves.
+        if isinstance(error, UnknownProducerIdError) and log_start_offset < 0:
+            return True
+        forgotten = isinstance(error, UnknownProducerIdError)
+        batch.unseen = True
+        if self.is_next(queue, batch):
+            doubtful = None if forgotten else self.in_doubt(queue, batch)
+            if doubtful is None:
+                self.request_idempotent_epoch_bump_for_partition(queue)
+            else:
+                self.ask_for(queue, doubtful)
+        return not self.was_overtaken(queue, batch)
+
+    def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
+        """A batch ended without the broker's consent; `refused`: it is certain that its last attempt left no trace."""
+        certain = refused and self.is_next(queue, batch) and self.in_doubt(queue, batch) is None
+        if not self.failed(queue, batch):
+            return
+        if certain:
+            self.request_idempotent_epoch_bump_for_partition(queue)
+        else:
+            self._unresolved.add(queue)
+            self.settled = False
+
+    def fail(self, error: KafkaError) -> None:
+        """Nothing can be sent any more."""
+        self.fatal_error = self.fatal_error or error
+        self.set_producer_id_and_epoch(-1, -1)
+
+    def request_idempotent_epoch_bump_for_partition(self, queue: PartitionQueue) -> None:
+        """From the next turn on, count from 0 in this partition, under a new epoch."""
+        self._to_restart.add(queue)
+        self.settled = False
+
+    # ---- before each drain, unless settled ---------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Do what has been found necessary since the last turn, as far as it can be done now."""
+        self._resolve_sequences()
+        self._bump_epoch()
+        if self.has_producer_id:
+            for queue in self._to_restart:
+                self.start_sequences_at_beginning(queue)
+                self._unresolved.discard(queue)
+            self._to_restart.clear()
+        self.settled = self.has_producer_id and not self._unresolved
+
+    def _resolve_sequences(self) -> None:
+        for queue in [queue for queue in self._unresolved if not queue.in_sequence]:
+            self._unresolved.discard(queue)
+            if self.no_gap(queue):  # a later batch was acknowledged, so the broker had the lost ones too
+                self.resolved(queue)
+            else:
+                self._to_restart.add(queue)
+
+    def _bump_epoch(self) -> None:
+        # A partition that is behind already has not used the epoch of now.
+        if not self.has_producer_id or all(self.is_stale(queue) for queue in self._to_restart):
+            return
+        if self.producer_epoch < LARGEST_EPOCH:
+            self.set_producer_id_and_epoch(self.producer_id, self.producer_epoch + 1)
+        else:
+            self.set_producer_id_and_epoch(-1, -1)
+        names = ", ".join(f"{queue.topic}-{queue.partition}" for queue in self._to_restart)
+        log.info("the sequence of %s broke; going on with %r", names, self)
+
+    def __repr__(self) -> str:
+        return f"ProducerState(id {self.producer_id}, epoch {self.producer_epoch})"
+
+
+class TransactionalState(ProducerState):
+    """The same for a producer with transactions.
+
+    A partition whose numbers are in doubt fails the transaction; a new epoch, which TransactionManager gets from the
+    coordinator, begins every partition anew.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(transactional=True)
+        self.settled = True
+        self.on_failure: OnFailure | None = None  # the TransactionManager's
+
+    def set_producer_id_and_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        super().set_producer_id_and_epoch(producer_id, producer_epoch)
+        for queue in self._unresolved:
+            self.start_sequences_at_beginning(queue)
+        self._unresolved.clear()
+        self.settled = True
+
+    def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
+        if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
+            return error.retriable
+        if isinstance(error, UnknownProducerIdError) and log_start_offset < 0:
+            return True
+        if not self.is_next(queue, batch):
+            return not self.was_overtaken(queue, batch)
+        if isinstance(error, UnknownProducerIdError) and log_start_offset > queue.last_acked_offset:
+            # Retention took all that the producer wrote there, and with it what the broker knew of the producer. No
+            # number is used twice by counting from 0 once more, so the transaction need not be aborted.
+            self.start_sequences_at_beginning(queue)
+            return True
+        return False
+
+    def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
+        numbers_lost = self.failed(queue, batch)
+        if numbers_lost:
+            self._unresolved.add(queue)
+        assert self.on_failure is not None
+        assert batch.error is not None
+        self.on_failure(batch.error, numbers_lost=numbers_lost)
+
+    def fail(self, error: KafkaError) -> None:
+        """The batch that fails of it tells the TransactionManager."""
+
+
+def producer_state(config: ProducerConfig) -> ProducerState | None:
+    """What a producer with these settings needs to number its batches; None: they go without numbers."""
+    if config.transactional_id is not None:
+        return TransactionalState()
+    return ProducerState() if config.enable_idempotence else None
+
+
+class OnFailure(Protocol):
+    def __call__(self, error: KafkaError, *, numbers_lost: bool) -> None: ...
+
+
+class Client(Protocol):
+    """What asking for a producer id needs of the NetworkClient."""
+
+    def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None: ...
+    def api_version(self, node_id: int, api_key: int, supported: range) -> int: ...
+    def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None: ...
+
+
+class ProducerIdSource:
+    """Asks any broker for a producer id until one has given it (InitProducerId without a transactional id).
+
+    `give_up(error)` is called when what is buffered must fail: authorisation is missing, or no broker can give ids.
+    """
+
+    def __init__(
+        self,
+        state: ProducerState,
+        client: Client,
+        clock: Clock,
+        backoff: ExponentialBackoff,
+        give_up: Callable[[KafkaError], None],
+    ) -> None:
+        self._state = state
+        self._client = client
+        self._clock = clock
+        self._backoff = backoff
+        self._give_up = give_up
+        self._under_way = False
+        self._failures = 0
+        self._not_before = 0.0
+        self._asked: int | None = None  # in vain: it may be cut off from those who give ids, and another not
+
+    def run(self, now: float, *, urgent: bool) -> float:
+        """Ask if that is due; seconds until it may be. `urgent`: records wait, which is worth a connection."""
+        if self._under_way or (self._failures and not urgent):
+            return float("inf")
+        if now < self._not_before:
+            return self._not_before - now
+        node_id = self._client.least_loaded(connect=urgent, rather_not=self._asked)
+        if node_id is None:
+            return self._backoff.delay(0) if urgent else float("inf")
+        try:
+            version = self._client.api_version(node_id, messages.INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSIONS)
+        except UnsupportedVersionError as error:
+            text = f"enable.idempotence needs brokers of Kafka 0.11 or later: set it to false ({error})"
+            self._fail(UnsupportedVersionError(text))
+            return float("inf")
+        entity = messages.build_request(
+            messages.INIT_PRODUCER_ID,
+            version,
+            transactional_id=None,
+            transaction_timeout=NO_TRANSACTION_TIMEOUT,
+        )
+        self._under_way = True
+        self._asked = node_id
+        self._client.send_entity(node_id, entity, self._answered)
+        return float("inf")
+
+    def _answered(self, completion: Completion) -> None:
+        self._under_way = False
+        try:
+            response = completion.decode()
+            code = int(response.error_code)
+            if code:
+                raise error_for_code(code)
+            producer_id, epoch = int(response.producer_id), int(response.producer_epoch)
+            if producer_id < 0 or epoch < 0:
+                raise CorruptMessageError(f"a broker gave the producer id {producer_id} with epoch {epoch}")
+        except KafkaError as error:
+            self._refused(error)
+            return
+        self._failures = 0
+        self._asked = None
+        self._state.set_producer_id_and_epoch(producer_id, epoch)
+        log.debug("the broker gave %r", self._state)
+
+    def _refused(self, error: KafkaError) -> None:
+        if isinstance(error, ClosedError):  # the producer's end, which is no trouble
+            return
+        self._not_before = self._clock.monotonic() + self._backoff.delay(self._failures)
+        self._failures += 1
+        if error.retriable:
+            log.debug("no producer id, asking again: %s", error)
+        elif isinstance(error, ClusterAuthorizationError):
+            # What is sent later finds the right given by then, perhaps.
+            self._give_up(ClusterAuthorizationError(f"no right to send idempotently (IdempotentWrite): {error}"))
+        elif isinstance(error, UnsupportedVersionError):
+            self._fail(error)
+        else:
+            # Another broker may do better, or this one later: one answer must not end the producer for good.
+            text = f"no producer id, which enable.idempotence needs: InitProducerId was refused: {error}"
+            self._give_up(type(error)(text))
+
+    def _fail(self, error: KafkaError) -> None:
+        self._state.fail(error)
+        self._give_up(error)

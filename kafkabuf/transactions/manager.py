@@ -1,0 +1,600 @@
+"""A producer's transactions: in which state they are, what is asked of the coordinators, who waits (KIP-98, KIP-890).
+
+Kafka's TransactionManager, but for sequence numbers (idempotence.py, _sequences.pyx) and the requests themselves
+(transaction_requests.py).
+
+Threads. A user's thread begins an operation and waits for its `Result`; the Sender's thread does all that follows. Both
+change what is here, under one lock.
+
+A partition takes part from when the Sender first wants to send to it: under version 1 it is held back until the
+coordinator has been told (AddPartitionsToTxn), under version 2 the leader tells the coordinator. So nothing is done for
+a record; that none is sent outside a transaction is seen when a batch is opened (`AccumulatorCore.barred`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from kafkabuf.backoff import ExponentialBackoff
+from kafkabuf.batches.accumulator import RecordAccumulator
+from kafkabuf.clock import Clock
+from kafkabuf.errors import (
+    AbortableTransactionError,
+    AuthenticationError,
+    ClosedError,
+    ClusterAuthorizationError,
+    FatalTransactionError,
+    IllegalStateError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidRequestError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerFencedError,
+    TimeoutError,
+    TransactionAbortedError,
+    UnknownProducerIdError,
+    UnsupportedVersionError,
+)
+from kafkabuf.metadata.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkabuf.network.client import Completion
+from kafkabuf.transactions.idempotence import TransactionalState
+from kafkabuf.transactions.queue import Client, RequestQueue
+from kafkabuf.transactions.requests import (
+    AddOffsets,
+    AddPartitions,
+    EndTxn,
+    FindCoordinator,
+    InitProducerId,
+    Priority,
+    TransactionalRequest,
+    TxnOffsetCommit,
+)
+from kafkabuf.transactions.states import SOURCES, Result, State, TransactionConfig, advice
+
+log = logging.getLogger("kafkabuf.producer")
+
+TRANSACTION_VERSION = "transaction.version"  # the feature; at level 2 transactions are those of KIP-890
+
+
+# A batch that fails with one of these is the last.
+_FATAL_FOR_BATCHES = (
+    ClusterAuthorizationError,
+    FatalTransactionError,
+    InvalidProducerIdMappingError,
+    UnsupportedVersionError,
+)
+# What a producer hears whose transaction its coordinator has aborted.
+_AFTER_TIMEOUT = (InvalidProducerEpochError, InvalidTxnStateError, ProducerFencedError)
+_OPEN = (State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR)
+_ENDING = (State.COMMITTING, State.ABORTING)
+_FAILED = (State.ABORTABLE_ERROR, State.FATAL_ERROR)
+
+
+class TransactionManager:
+    """One transactional producer's state. Its methods say which thread calls them."""
+
+    def __init__(self, config: TransactionConfig, accumulator: RecordAccumulator, client: Client, clock: Clock) -> None:
+        assert config.transactional_id is not None
+        assert isinstance(accumulator.producer_state, TransactionalState)
+        self.transactional_id = config.transactional_id
+        self.transaction_timeout_ms = config.transaction_timeout_ms
+        self.producer_state = accumulator.producer_state
+        self._config = config
+        self._accumulator = accumulator
+        self._client = client
+        self._clock = clock
+        backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._lock = threading.RLock()  # guards everything below
+        self.state = State.UNINITIALIZED
+        self.is_v2 = False  # which transactions the cluster has, as this one began
+        self.partitions: set[TopicPartition] = set()  # of this transaction, known to the coordinator
+        self._found: set[TopicPartition] = set()  # the coordinator is to be told of them (version 1)
+        self._adding: set[TopicPartition] = set()  # and is being told
+        self._started = False  # the coordinator may know of this transaction
+        self._began_at = float("inf")  # as far as is known here
+        self._bump = False  # the epoch must be raised once it has ended (version 1)
+        self._error: KafkaError | None = None  # why it must be aborted, or nothing can be done at all
+        self._waited_for: Result | None = None  # the operation whose caller has not seen its end
+        self.queue = RequestQueue(client, clock, backoff)
+        self.producer_state.send_allowed = self.send_allowed
+        self.producer_state.on_failure = self.on_failure
+        self._accumulator.barred = self.refusal
+
+    # ---- thread: a user's --------------------------------------------------------------------------------------------
+
+    def init(self) -> None:
+        """KafkaProducer.init_transactions."""
+        self._operate("init_transactions", self._init)
+
+    def begin(self) -> None:
+        """KafkaProducer.begin_transaction."""
+        with self._lock:
+            self._refuse_while_another_is_waited_for("begin_transaction")
+            self._refuse_if_failed(_FAILED)
+            self._go(State.IN_TRANSACTION, "begin_transaction")
+            self._began_at = self._clock.monotonic()
+            self.is_v2 = self._next_is_v2
+
+    def join(self, producer_id: int, producer_epoch: int, *, is_v2: bool) -> None:
+        """Instead of `init` and `begin`: take part in a transaction that another producer has begun (sharing.py)."""
+        with self._lock:
+            if self.state is not State.UNINITIALIZED:
+                raise IllegalStateError(f"only a new producer can join a transaction; this is {self.state.value}")
+            self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
+            self.is_v2 = is_v2
+            self._started = True
+            self._began_at = self._clock.monotonic()
+            self._become(State.IN_TRANSACTION)
+
+    def leave(self) -> None:
+        """Leave the transaction to the others; nothing of ours is under way any more."""
+        with self._lock:
+            self._refuse_if_failed(_FAILED)
+            if self.state is not State.IN_TRANSACTION:
+                raise IllegalStateError(f"there is no transaction to leave; this is {self.state.value}")
+            self.partitions.clear()
+            self._started = False
+            self._become(State.UNINITIALIZED)
+
+    @property
+    def _next_is_v2(self) -> bool:
+        return self._client.finalized_features.get(TRANSACTION_VERSION, 0) >= 2
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+        """KafkaProducer.send_offsets_to_transaction."""
+
+        def start(result: Result) -> None:
+            self._refuse_if_failed(_FAILED)
+            if self.state is not State.IN_TRANSACTION:
+                raise IllegalStateError(
+                    f"send_offsets_to_transaction() needs a transaction; this is {self.state.value}"
+                )
+            commit = TxnOffsetCommit(self, result, offsets, group)
+            if self.is_v2:
+                self.offsets_added(commit)
+            else:
+                self.queue.push(AddOffsets(self, result, commit))
+
+        self._operate("send_offsets_to_transaction", start, (dict(offsets), group))
+
+    def commit(self) -> None:
+        """KafkaProducer.commit_transaction."""
+        self._operate("commit_transaction", self._commit)
+
+    def abort(self) -> None:
+        """KafkaProducer.abort_transaction."""
+        self._operate("abort_transaction", self._abort)
+
+    def refusal(self) -> KafkaError:
+        """Why no record is taken now."""
+        with self._lock:
+            if self.state in _FAILED:
+                return self.failure()
+        return IllegalStateError(f"send() needs a transaction: call begin_transaction(); this is {self.state.value}")
+
+    def failure(self) -> KafkaError:
+        """What is wrong, as a fresh error that says whether aborting helps."""
+        with self._lock:
+            cause = self._error
+            assert cause is not None
+            if self.state is not State.FATAL_ERROR:
+                found: KafkaError = AbortableTransactionError(f"abort_transaction() is needed: {cause}")
+            elif isinstance(cause, FatalTransactionError):
+                found = type(cause)(*cause.args)
+            else:
+                found = FatalTransactionError(f"this producer can only be closed: {cause}")
+            found.__cause__ = cause
+            return found
+
+    def _operate(self, operation: str, start: Callable[[Result], None], arguments: object = None) -> None:
+        """Start, or go on waiting for what timed out, for up to max.block.ms."""
+        with self._lock:
+            self._refuse_while_another_is_waited_for(operation, arguments)
+            result = self._waited_for
+            if result is None:
+                self._refuse_if_failed((State.FATAL_ERROR,))
+                result = self._start(Result(operation, arguments), start)
+        self._client.wakeup()
+        max_block_ms = self._config.max_block_ms
+        if not result.wait(max_block_ms / 1000, self._clock):
+            raise TimeoutError(
+                f"{operation}() did not end within max.block.ms ({max_block_ms} ms); it goes on: call it again to wait "
+                f"for it. {self._circumstances()}"
+            )
+        with self._lock:
+            if self._waited_for is result:
+                self._waited_for = None
+        if result.error is not None:
+            raise result.error
+
+    def _start(self, result: Result, start: Callable[[Result], None]) -> Result:
+        """Under the lock. What interrupts the beginning, as Ctrl-C may, leaves an operation that goes on, or none."""
+        before = self.state
+        self._waited_for = result
+        try:
+            start(result)
+        except BaseException as error:
+            if all(request.result is not result for request in self.queue):
+                self._waited_for = None
+                self._take_back(before, error)
+            raise
+        return result
+
+    def _take_back(self, before: State, error: BaseException) -> None:
+        """Under the lock. An operation was interrupted before there was a request for it."""
+        if self.state is before or self.state is State.FATAL_ERROR:
+            return
+        self._accumulator.flushes.discard(self)
+        if self.state is State.ABORTING:  # some of the transaction may be gone already
+            self._error = self._error or KafkaError(f"abort_transaction() was interrupted by {error!r}")
+            before = State.ABORTABLE_ERROR
+        self._become(before)
+
+    def is_held_here(self) -> bool:
+        """Whether this thread is in the middle of a change here, which a signal's handler has interrupted."""
+        result = self._waited_for
+        mine = bool(self._lock._is_owned())  # type: ignore[attr-defined]
+        return mine or (result is not None and result.is_held_here())
+
+    def _refuse_while_another_is_waited_for(self, operation: str, arguments: object = None) -> None:
+        earlier = self._waited_for
+        if earlier is None or (earlier.operation, earlier.arguments) == (operation, arguments):
+            return
+        # Its caller was interrupted, and asks no more; or the offsets, which aborting discards, are wanted no more.
+        if earlier.done or (earlier.operation, operation) == ("send_offsets_to_transaction", "abort_transaction"):
+            self._waited_for = None
+            return
+        raise IllegalStateError(
+            f"{earlier.operation}() timed out and is under way: call it again, with the same arguments, before "
+            f"{operation}()"
+        )
+
+    def _refuse_if_failed(self, states: tuple[State, ...]) -> None:
+        if self.state in states:
+            raise self.failure()
+
+    def _circumstances(self) -> str:
+        """The end of a time-out's text: what is waited for, what went wrong last, and what helps."""
+        with self._lock:
+            trouble = self.queue.trouble
+            told = [self._waited_for_now(), *([f"Last error: {trouble}."] if trouble is not None else [])]
+            return " ".join([*told, advice(trouble, self._config)])
+
+    def _waited_for_now(self) -> str:
+        sent, waiting, batches = self.queue.under_way, self.queue.first, len(self._accumulator.incomplete)
+        if sent is not None:
+            seconds = self._clock.monotonic() - sent.sent_at
+            return f"Broker {sent.sent_to} was sent {sent} {seconds:.1f} s ago and has not answered yet."
+        if waiting is None or (waiting.priority is Priority.END_TXN and batches):
+            return f"First {batches} batch(es) of records must end, which delivery.timeout.ms bounds."
+        node_id = self.queue.coordinator(waiting)
+        return f"Next is {waiting}" + ("." if node_id is None else f", for broker {node_id}.")
+
+    # ---- operations; under the lock ----------------------------------------------------------------------------------
+
+    def _init(self, result: Result) -> None:
+        if self.state is not State.UNINITIALIZED:
+            raise IllegalStateError(f"init_transactions() is called once; this is {self.state.value}")
+        self._go(State.INITIALIZING, "init_transactions")
+        self.queue.push(InitProducerId(self, result))
+
+    def _commit(self, result: Result) -> None:
+        self._refuse_if_failed(_FAILED)
+        self._go(State.COMMITTING, "commit_transaction")
+        self._end(result, committed=True)
+
+    def _abort(self, result: Result) -> None:
+        self._go(State.ABORTING, "abort_transaction")
+        self._found.clear()
+        for request in self.queue.drop_what_aborting_spares():
+            self._give_up_offsets(request)
+        self._end(result, committed=False)
+
+    def _give_up_offsets(self, request: TransactionalRequest) -> None:
+        # Should a commit of offsets still be on its way, it must not pass for a part of the next transaction.
+        self._bump = self._bump or (isinstance(request, TxnOffsetCommit) and request.sent_to >= 0 and not self.is_v2)
+        if request.result is not None:
+            request.result.end(offsets_aborted())
+
+    def _end(self, result: Result, *, committed: bool) -> None:
+        self._accumulator.seal_all()  # a record of another thread's comes too late for this transaction
+        self._accumulator.flushes.add(self)
+        self.queue.push(EndTxn(self, result, committed=committed))
+
+    def _go(self, state: State, operation: str) -> None:
+        if self.state not in SOURCES[state]:
+            needed = " or ".join(repr(source.value) for source in SOURCES[state])
+            raise IllegalStateError(f"{operation}() needs a producer {needed}; this one is {self.state.value!r}")
+        self._become(state)
+
+    def _become(self, state: State) -> None:
+        log.debug("transactional id %s: %s", self.transactional_id, state.value)
+        self.state = state
+        self._accumulator.barred = None if state is State.IN_TRANSACTION else self.refusal
+
+    # ---- thread: Sender; questions -----------------------------------------------------------------------------------
+
+    def send_allowed(self, topic: str, partition: int) -> bool:
+        """Before every drain of a partition that holds records."""
+        where = (topic, partition)
+        with self._lock:
+            if where in self.partitions:
+                return self.state in _OPEN
+            if self.state not in (State.IN_TRANSACTION, State.COMMITTING):
+                return False
+            if self.is_v2:
+                self.partitions.add(where)
+                self._started = True
+                return True
+            if where not in self._adding:
+                self._found.add(where)
+            return False
+
+    @property
+    def must_drop_unsent(self) -> bool:
+        """Records that were never sent have no transaction to go into any more."""
+        return self.state in (State.ABORTING, State.ABORTABLE_ERROR)
+
+    @property
+    def has_ongoing_transaction(self) -> bool:
+        return self.state in _OPEN
+
+    @property
+    def newest_produce_version(self) -> int:
+        """From 12 on Produce adds its partitions to the transaction."""
+        return 12 if self.is_v2 else 11
+
+    def reason_to_drop(self) -> KafkaError:
+        """What the records that are dropped fail with."""
+        with self._lock:
+            if self._error is not None:
+                return self.failure()
+        return TransactionAbortedError("the transaction that the record belonged to was aborted")
+
+    def on_failure(self, error: KafkaError, *, numbers_lost: bool) -> None:
+        """A batch failed for good: the transaction cannot be committed."""
+        if isinstance(error, _FATAL_FOR_BATCHES):
+            self.fail(error)
+        else:
+            self.abort_with(error, bump=numbers_lost)
+
+    def doubt_coordinator(self) -> None:
+        """A leader could not get hold of it, or waits for it and so does not answer us: one that stands still is
+        noticed before we wait for it ourselves, for another request.timeout.ms."""
+        with self._lock:
+            self.queue.look_up(Coordinator.TRANSACTION)
+
+    def close(self, error: ClosedError) -> None:
+        """The Sender has ended."""
+        with self._lock:
+            self._error = self._error or error
+            self._become(State.FATAL_ERROR)
+            self._terminate_all(error)
+
+    def abort_on_close(self) -> None:
+        """The producer is being closed: its transaction, unless it is ending already, is aborted."""
+        with self._lock:
+            if self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+                log.info("aborting the open transaction of %s: the producer is closed", self.transactional_id)
+                self._abort(Result("close"))
+
+    @property
+    def abort_is_hopeless(self) -> bool:
+        """For request.timeout.ms no coordinator could be asked, or none did what it was asked. The transaction ends
+        without us: its coordinator aborts it after transaction.timeout.ms."""
+        patience = self._config.request_timeout_ms / 1000
+        with self._lock:
+            return self.state is State.ABORTING and self._clock.monotonic() > self.queue.trouble_since + patience
+
+    def say_what_is_left(self) -> None:
+        """The producer ends before its transaction has."""
+        log.warning(
+            "transactional id %s: close() leaves a transaction that is %s, and may be aborted by its coordinator after "
+            "transaction.timeout.ms (%d ms). %s",
+            self.transactional_id,
+            self.state.value,
+            self.transaction_timeout_ms,
+            self._circumstances(),
+        )
+
+    # ---- thread: Sender; requests ------------------------------------------------------------------------------------
+
+    def run(self, now: float, *, has_incomplete: bool) -> float:
+        """Send the next request if it is due; seconds until there may be more to do."""
+        with self._lock:
+            if self._found:
+                self.queue.push(AddPartitions(self, self._found))
+                self._adding |= self._found
+                self._found = set()
+            if self.queue.under_way is not None:
+                return float("inf")
+            request = self._next(has_incomplete)
+            if request is None:
+                return float("inf")
+            if request.not_before > now:
+                return request.not_before - now
+            try:
+                return self.queue.send_first(self._answered)
+            except (UnsupportedVersionError, AuthenticationError) as error:
+                self.queue.pop()
+                self.fail(error, request)
+                return 0.0
+            except Exception as error:  # it could not be encoded, and never will: whoever waits for it must not wait on
+                self.queue.pop()
+                self.abort_with(InvalidRequestError(f"{request} cannot be written: {error}"), request)
+                return 0.0
+
+    def _next(self, has_incomplete: bool) -> TransactionalRequest | None:
+        """The first that is still wanted; it stays in the queue."""
+        while (request := self.queue.first) is not None:
+            if self._terminated(request):
+                self.queue.pop()
+            elif isinstance(request, EndTxn) and not self._started and not has_incomplete:
+                self.queue.pop()
+                self.ended(request)
+            elif request.priority is Priority.END_TXN and has_incomplete:
+                return None
+            elif request.coordinator is not None and self.queue.lacks_coordinator(request):
+                key = self.queue.group if request.coordinator is Coordinator.GROUP else self.transactional_id
+                self.queue.push_lookup(FindCoordinator(self, request.coordinator, key))
+            else:
+                return request
+        return None
+
+    def _terminated(self, request: TransactionalRequest) -> bool:
+        """After an error nothing goes out but what aborting needs."""
+        if self.state not in _FAILED:
+            return False
+        if self.state is State.ABORTABLE_ERROR and isinstance(request, FindCoordinator):
+            return False
+        if isinstance(request, AddPartitions):
+            self._adding -= request.partitions
+        if request.result is not None:
+            request.result.end(self.failure())
+        return True
+
+    def _terminate_all(self, error: KafkaError) -> None:
+        for request in self.queue:
+            if request.result is not None:
+                request.result.end(error)
+        self.queue.clear()
+        if self._waited_for is not None:
+            self._waited_for.end(error)
+
+    def _answered(self, request: TransactionalRequest, completion: Completion) -> None:
+        with self._lock:
+            self.queue.under_way = None
+            if self.state is State.FATAL_ERROR:
+                self._terminated(request)
+                return
+            if self.state is State.ABORTING and request.serves_offsets:
+                self._give_up_offsets(request)
+                return
+            if completion.error is not None and completion.error.retriable:
+                log.debug("%s goes again: %s", type(request).__name__, completion.error)
+                self.queue.look_up(request.coordinator)
+                self.queue.retry(request, completion.error)
+                return
+            try:
+                request.answered(completion.decode())
+            except KafkaError as error:
+                request.refused(error)
+
+    # ---- what answers come to; thread: Sender ------------------------------------------------------------------------
+
+    def initialized(self, producer_id: int, producer_epoch: int, request: InitProducerId) -> None:
+        self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
+        self._become(State.READY)
+        assert request.result is not None
+        request.result.end()
+
+    def added(self, partitions: frozenset[TopicPartition]) -> None:
+        self._adding -= partitions
+        self.partitions |= partitions
+        self._started = True
+
+    def offsets_added(self, commit: TxnOffsetCommit) -> None:
+        self._started = True
+        if self.state is State.IN_TRANSACTION:
+            self.queue.push(commit)
+        elif self.state not in _FAILED:
+            self._give_up_offsets(commit)
+        elif commit.result is not None:
+            commit.result.end(self.failure())
+
+    def ended(self, request: EndTxn) -> None:
+        assert request.result is not None
+        self._close_transaction(request.result)
+
+    def _close_transaction(self, result: Result) -> None:
+        self._accumulator.flushes.discard(self)
+        self.partitions.clear()
+        self._found.clear()
+        self._adding.clear()
+        self._started = False
+        self._error = None
+        # What is late of version 1 must not pass for a part of a transaction of version 2 with the same epoch.
+        if self._bump or not self.producer_state.has_producer_id or (self._next_is_v2 and not self.is_v2):
+            self._bump = False
+            self._become(State.INITIALIZING)
+            self.queue.push(InitProducerId(self, result, bump=self.producer_state.has_producer_id))
+        else:
+            self._become(State.READY)
+            result.end()
+
+    def abort_with(self, error: KafkaError, request: TransactionalRequest | None = None, *, bump: bool = False) -> None:
+        """The transaction cannot be committed.
+
+        `bump`: what the leaders have seen of this epoch's numbers is not certain.
+        """
+        with self._lock:
+            bump = bump or isinstance(error, UnknownProducerIdError | InvalidProducerIdMappingError)
+            self._bump = self._bump or (bump and not self.is_v2)  # version 2 has a new epoch each time
+            if isinstance(request, AddPartitions):
+                self._adding -= request.partitions
+            if self.state is State.ABORTING:
+                if isinstance(request, EndTxn):
+                    self._abort_failed(error, request)
+                elif request is not None and request.result is not None:
+                    request.result.end(error)
+                return
+            if self.state is State.FATAL_ERROR:
+                return
+            if self.state is not State.ABORTABLE_ERROR:  # the first error is the one that tells
+                error = self._explained(error)
+                log.info("transactional id %s: the transaction must be aborted: %s", self.transactional_id, error)
+                self._accumulator.flushes.discard(self)
+                self._error = error
+                self._become(State.ABORTABLE_ERROR)
+            if request is not None and request.result is not None:
+                request.result.end(self.failure())
+
+    def _abort_failed(self, error: KafkaError, request: EndTxn) -> None:
+        if isinstance(error, UnknownProducerIdError | InvalidProducerIdMappingError):
+            self._bump = True
+            self.ended(request)
+            return
+        self.queue.note_trouble(error)
+        self._accumulator.flushes.discard(self)
+        self._error = error
+        self._become(State.ABORTABLE_ERROR)
+        assert request.result is not None
+        request.result.end(self.failure())
+
+    def fail(self, error: KafkaError, request: TransactionalRequest | None = None) -> None:
+        """Nothing can be done with this producer any more."""
+        with self._lock:
+            if self.state is State.FATAL_ERROR:
+                return
+            error = self._explained(error)
+            log.error("transactional id %s cannot go on: %s", self.transactional_id, error)
+            self._accumulator.flushes.discard(self)
+            self._error = error
+            self._become(State.FATAL_ERROR)
+            failure = self.failure()
+            if request is not None and request.result is not None:
+                request.result.end(failure)
+            self._terminate_all(failure)
+
+    def _explained(self, error: KafkaError) -> KafkaError:
+        """With what is likely behind it, where the transaction was open for longer than its coordinator allows."""
+        seconds = self._clock.monotonic() - self._began_at
+        if (
+            self.state not in _OPEN
+            or not isinstance(error, _AFTER_TIMEOUT)
+            or seconds < self.transaction_timeout_ms / 1000
+        ):
+            return error
+        explained = type(error)(
+            f"{error}. The transaction was open for {seconds:.1f} s; its coordinator aborts it after "
+            f"transaction.timeout.ms ({self.transaction_timeout_ms} ms)"
+        )
+        explained.__cause__ = error
+        return explained
+
+
+def offsets_aborted() -> KafkaError:
+    return TransactionAbortedError("the transaction that these offsets belonged to was aborted")
