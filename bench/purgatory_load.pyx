@@ -13,7 +13,7 @@ import time
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from kafkabuf.broker._purgatory cimport DelayedOperation
+from kafkabuf.broker.waiting._purgatory cimport DelayedOperation
 
 cdef extern from "<time.h>" nogil:
     ctypedef long time_t

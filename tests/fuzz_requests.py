@@ -117,7 +117,7 @@ _MUTATIONS: tuple[Callable[[random.Random, bytearray, list[bytes]], None], ...] 
 def renew() -> None:
     """The corpus: of every API and version the longest request of the script that is not too long."""
     from kafkabuf.broker import EmbeddedCluster
-    from kafkabuf.broker.dispatch import APIS
+    from kafkabuf.broker.apis.dispatch import APIS
     from tests import conformance, conformance_topics
     from tests.fuzz_target import CORPUS, NAME, api_of
     from tests.raw_client import RawClient, message

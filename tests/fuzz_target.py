@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kafkabuf.broker import EmbeddedCluster, apis
-from kafkabuf.broker.cluster import Cluster
-from kafkabuf.broker.dispatch import dispatch
+from kafkabuf.broker.apis.dispatch import dispatch
+from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from kafkabuf.broker.group import Group, State
-from kafkabuf.broker.group_members import Answer, Joining
-from kafkabuf.broker.timer import Timer
+from kafkabuf.broker.groups.group import Group, State
+from kafkabuf.broker.groups.members import Answer, Joining
+from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 
 

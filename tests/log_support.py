@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kafkabuf.broker.batch import Limits, check_batch, stamp
-from kafkabuf.broker.control import Marker
-from kafkabuf.broker.log import PartitionLog
-from kafkabuf.broker.storage.batches import heads
+from kafkabuf.broker.log.batch import Limits, check_batch, stamp
+from kafkabuf.broker.log.control import Marker
+from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.log.storage.batches import heads
 from tests.raw_client import NOW, batch
 
 Producer = tuple[int, int, int]

@@ -10,9 +10,9 @@ from typing import Any
 
 from kafkabuf.broker import apis
 from kafkabuf.broker.apis import fetch, produce
-from kafkabuf.broker.cluster import Cluster, ClusterConfig
-from kafkabuf.broker.node import Node
-from kafkabuf.broker.replication import Replica
+from kafkabuf.broker.cluster.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.clock import ManualClock
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest

@@ -28,9 +28,9 @@ from functools import partial
 from typing import Any
 
 from kafkabuf.broker.apis import produce
-from kafkabuf.broker.node import Node
-from kafkabuf.broker.replication import NO_LEADER, Replica
-from kafkabuf.broker.topics import Partition
+from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.replica.replication import NO_LEADER, Replica
+from kafkabuf.broker.replica.topics import Partition
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.messages import RequestHeader

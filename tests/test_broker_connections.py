@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster, apis
-from kafkabuf.broker.cluster import Cluster, ClusterConfig
-from kafkabuf.broker.dispatch import APIS, Later, dispatch
-from kafkabuf.broker.server import Connection
+from kafkabuf.broker.apis.dispatch import APIS, Later, dispatch
+from kafkabuf.broker.cluster.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.front.server import Connection
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import KafkaError
 from kafkabuf.protocol import messages

@@ -19,10 +19,10 @@ import pytest
 
 from kafkabuf import KafkaProducer, RecordMetadata
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.broker.log_config import LogConfig
-from kafkabuf.broker.log_manager import LogManager
-from kafkabuf.broker.storage.journal import Journal
-from kafkabuf.broker.timer import Timer
+from kafkabuf.broker.log.config import LogConfig
+from kafkabuf.broker.log.manager import LogManager
+from kafkabuf.broker.log.storage.journal import Journal
+from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import InvalidTopicError, KafkaStorageError
 from kafkabuf.protocol import messages

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from kafkabuf.broker.apis import delete_records
-from kafkabuf.broker.control import Marker
-from kafkabuf.broker.replication import NO_LEADER
+from kafkabuf.broker.log.control import Marker
+from kafkabuf.broker.replica.replication import NO_LEADER
 from kafkabuf.errors import (
     KafkaStorageError,
     NotLeaderOrFollowerError,

@@ -16,7 +16,7 @@ from kafka.record import MemoryRecords
 
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.broker.cluster import Cluster
+from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.record_metadata import RecordMetadata
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

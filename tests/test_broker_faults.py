@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.broker.replication import PartitionState
+from kafkabuf.broker.replica.replication import PartitionState
 from kafkabuf.errors import ConfigError
 from kafkabuf.protocol import messages
 from tests.raw_client import RawClient, batch

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from kafkabuf.broker.group import State
-from kafkabuf.broker.groups import subscribed_topics
-from kafkabuf.broker.timer import Timer
+from kafkabuf.broker.groups.group import State
+from kafkabuf.broker.groups.groups import subscribed_topics
+from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import ManualClock
 from tests.conformance_groups import subscription
 from tests.group_support import World, pending, scenario, settled, synced

@@ -19,8 +19,8 @@ import cramjam
 import pytest
 
 from kafkabuf.broker import ConnectionLimits, EmbeddedCluster
-from kafkabuf.broker.cluster import Cluster
-from kafkabuf.broker.compression import GZIP, LZ4, SNAPPY, ZSTD, decompress, most_unpacked
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.log.compression import GZIP, LZ4, SNAPPY, ZSTD, decompress, most_unpacked
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ConfigError, CorruptMessageError
 from kafkabuf.protocol import messages

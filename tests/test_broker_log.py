@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from kafkabuf.broker import batch as batches
-from kafkabuf.broker import message_set, records
-from kafkabuf.broker.batch import Limits, check_batch
-from kafkabuf.broker.log import PartitionLog
-from kafkabuf.broker.log_config import LogConfig
+from kafkabuf.broker.log import batch as batches
+from kafkabuf.broker.log import message_set, records
+from kafkabuf.broker.log.batch import Limits, check_batch
+from kafkabuf.broker.log.config import LogConfig
+from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -292,7 +292,7 @@ def test_value_size_beyond_the_message_is_read() -> None:
 
 
 def test_gzip_bomb_unpacks() -> None:
-    from kafkabuf.broker.compression import decompress
+    from kafkabuf.broker.log.compression import decompress
 
     with pytest.raises(CorruptMessageError, match="larger than"):
         decompress(1, gzip.compress(bytes(101 * 1024 * 1024), compresslevel=1))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.broker import fetcher
 from kafkabuf.broker.apis import fetch as fetch_api
-from kafkabuf.broker.control import Marker
-from kafkabuf.broker.replication import NO_LEADER
+from kafkabuf.broker.log.control import Marker
+from kafkabuf.broker.replica import fetcher
+from kafkabuf.broker.replica.replication import NO_LEADER
 from kafkabuf.errors import (
     FencedLeaderEpochError,
     NotEnoughReplicasAfterAppendError,

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.broker.batch import BatchInfo
-from kafkabuf.broker.cluster import Cluster
-from kafkabuf.broker.control import Marker, control_batch
-from kafkabuf.broker.groups import offsets_partition
-from kafkabuf.broker.log import PartitionLog
-from kafkabuf.broker.producer_state import EXPIRATION_MS, AbortedTransaction, ProducerStates
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.groups.groups import offsets_partition
+from kafkabuf.broker.log.batch import BatchInfo
+from kafkabuf.broker.log.control import Marker, control_batch
+from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.log.producer_state import EXPIRATION_MS, AbortedTransaction, ProducerStates
 from kafkabuf.protocol import messages
 from tests import transaction_steps
 from tests.raw_client import RawClient

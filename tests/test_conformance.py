@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster, apis
-from kafkabuf.broker.dispatch import APIS
+from kafkabuf.broker.apis.dispatch import APIS
 from kafkabuf.protocol import messages
 from tests import (
     conformance,

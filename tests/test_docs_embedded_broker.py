@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkabuf.broker import ConnectionLimits, EmbeddedCluster
-from kafkabuf.broker.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
+from kafkabuf.broker.guards.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
 from kafkabuf.protocol.schema import MOST_ITEMS
 
 pytest_plugins = ["pytester"]

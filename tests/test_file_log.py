@@ -21,12 +21,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkabuf.broker.batch import Limits
-from kafkabuf.broker.log import PartitionLog
-from kafkabuf.broker.log_config import LogConfig
-from kafkabuf.broker.message_set import check_message_set, stamp
-from kafkabuf.broker.storage.files import FileSegments
-from kafkabuf.broker.storage.index import OFFSETS, TIMES, SparseIndex
+from kafkabuf.broker.log.batch import Limits
+from kafkabuf.broker.log.config import LogConfig
+from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.log.message_set import check_message_set, stamp
+from kafkabuf.broker.log.storage.files import FileSegments
+from kafkabuf.broker.log.storage.index import OFFSETS, TIMES, SparseIndex
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError, KafkaStorageError, OutOfOrderSequenceNumberError
 from tests.jars import java, resolve_kafka
@@ -470,7 +470,7 @@ def test_sealed_segment_is_never_flushed_or_trusted_before_it_is(tmp_path: Path)
     clock = ManualClock(wall_ms=NOW)
     log = PartitionLog(LogConfig(segment_bytes=100), FileSegments(tmp_path, 0, clock, Flusher()), clock)
     synced: list[str] = []
-    with mock.patch("kafkabuf.broker.storage.segment.sync_path", side_effect=lambda path: synced.append(path.name)):
+    with mock.patch("kafkabuf.broker.log.storage.segment.sync_path", side_effect=lambda path: synced.append(path.name)):
         for _ in range(4):
             put(log, b"x")
         assert (len(tasks), log.segments.recovery_point) == (3, 0)

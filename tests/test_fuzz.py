@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.broker.dispatch import APIS
+from kafkabuf.broker.apis.dispatch import APIS
 from kafkabuf.protocol import messages
 from tests.fuzz_requests import mutated
 from tests.fuzz_target import MAX_BYTES, FuzzError, Target, api_of, corpus

@@ -47,8 +47,8 @@ def _tree(root: Path, files: dict[str, str]) -> list[str]:
         ("kafkabuf/_pool.pyx", "cimport numpy as cnp", "cimports numpy"),
         ("kafkabuf/novelty.py", "", "kafkabuf.novelty is in no layer"),
         ("kafkabuf/errors.py", "import kafkabuf.novelty", "imports kafkabuf.novelty, which is in no layer"),
-        ("kafkabuf/broker/log.py", "from kafkabuf._records import encode", "must not depend on kafkabuf._records"),
-        ("kafkabuf/broker/log.py", "from kafkabuf import KafkaProducer", "must not depend on the package's face"),
+        ("kafkabuf/broker/log/log.py", "from kafkabuf._records import encode", "must not depend on kafkabuf._records"),
+        ("kafkabuf/broker/log/log.py", "from kafkabuf import KafkaProducer", "must not depend on the package's face"),
         (
             "kafkabuf/batches/accumulator.py",
             "from kafkabuf.broker import EmbeddedCluster",
@@ -71,12 +71,12 @@ def test_import_against_the_layers_passes(tmp_path: Path, path: str, text: str, 
             '"""\nimport kafkabuf.sending.sender\n"""\nimport numpy as np\nfrom kafkabuf._wire cimport put',
         ),
         ("kafkabuf/spark/sink.py", "from kafkabuf import KafkaProducer"),
-        ("kafkabuf/broker/log.py", "import asyncio\nfrom kafkabuf.errors import KafkaError\nfrom . import batch"),
+        ("kafkabuf/broker/log/log.py", "import asyncio\nfrom kafkabuf.errors import KafkaError\nfrom . import batch"),
         ("kafkabuf/cli/demo.py", "from kafkabuf.broker import EmbeddedCluster"),
     ],
 )
 def test_import_along_the_layers_is_refused(tmp_path: Path, path: str, text: str) -> None:
-    assert _tree(tmp_path, {path: text, "kafkabuf/broker/batch.py": ""}) == []
+    assert _tree(tmp_path, {path: text, "kafkabuf/broker/log/batch.py": ""}) == []
 
 
 def test_broker_reaches_the_encoder_through_protocol(tmp_path: Path) -> None:

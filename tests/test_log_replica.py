@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafkabuf.broker.batch import Limits, check_batch
 from kafkabuf.broker.embedded import EmbeddedCluster
-from kafkabuf.broker.log import PartitionLog
-from kafkabuf.broker.log_config import LogConfig
+from kafkabuf.broker.log.batch import Limits, check_batch
+from kafkabuf.broker.log.config import LogConfig
+from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import (
     CorruptMessageError,

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from kafkabuf.broker import ExpirationReaper, Timeout, TimingWheel
-from kafkabuf.broker.timer import Timer
+from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import Clock, Lockable, ManualClock, SystemClock
 
 PATIENCE = 10.0

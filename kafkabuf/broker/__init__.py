@@ -10,13 +10,13 @@ Parts that are of use on their own, from any thread: `TimingWheel`, which runs w
 `ExpirationReaper` is the thread that drives a wheel where there is no event loop.
 """
 
-from kafkabuf.broker._purgatory import DelayedOperation, RequestPurgatory
-from kafkabuf.broker._timing_wheel import Timeout, TimerTask, TimingWheel
 from kafkabuf.broker.embedded import EmbeddedCluster
-from kafkabuf.broker.limits import ConnectionLimits
-from kafkabuf.broker.reaper import ExpirationReaper
-from kafkabuf.broker.request_log import LoggedRequest
-from kafkabuf.broker.security import Security
+from kafkabuf.broker.guards.limits import ConnectionLimits
+from kafkabuf.broker.guards.request_log import LoggedRequest
+from kafkabuf.broker.guards.security import Security
+from kafkabuf.broker.waiting._purgatory import DelayedOperation, RequestPurgatory
+from kafkabuf.broker.waiting._timing_wheel import Timeout, TimerTask, TimingWheel
+from kafkabuf.broker.waiting.reaper import ExpirationReaper
 
 __all__ = [
     "ConnectionLimits",

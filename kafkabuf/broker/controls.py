@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kafkabuf.broker.cluster import Cluster
-from kafkabuf.broker.dispatch import APIS
-from kafkabuf.broker.request_log import LoggedRequest, Match
+from kafkabuf.broker.apis.dispatch import APIS
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.guards.request_log import LoggedRequest, Match
 from kafkabuf.errors import ConfigError
 
 T = TypeVar("T")

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kafkabuf.broker import apis
-from kafkabuf.broker.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.cluster.cluster import Cluster, ClusterConfig
 from kafkabuf.broker.controls import FaultControls, TrafficControls
-from kafkabuf.broker.limits import ConnectionLimits
+from kafkabuf.broker.guards.limits import ConnectionLimits
+from kafkabuf.broker.guards.security import Security
 from kafkabuf.broker.node_controls import NodeControls
-from kafkabuf.broker.security import Security
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import ClosedError, ConfigError
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafkabuf.broker.control import Marker
-from kafkabuf.broker.timer import Timeout, Timer
+from kafkabuf.broker.log.control import Marker
+from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import (
     ConcurrentTransactionsError,
     InvalidProducerEpochError,

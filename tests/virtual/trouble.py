@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kafkabuf.broker.node import Node
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,

@@ -18,8 +18,8 @@ from typing import Any
 
 from kafkabuf import backoff
 from kafkabuf.broker import apis
-from kafkabuf.broker.cluster import Cluster, ClusterConfig
-from kafkabuf.broker.node import Node
+from kafkabuf.broker.cluster.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.clock import Lockable, ManualClock
 from kafkabuf.network.resolve import Address
 from tests.virtual.network import Link, VirtualPoller, black_hole

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.transactions import Producer, TopicPartition, code_for
 from kafkabuf.errors import KafkaError, NotCoordinatorError, OperationNotAttemptedError
 from kafkabuf.protocol.messages import ADD_PARTITIONS_TO_TXN, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 @api(ADD_PARTITIONS_TO_TXN, 0, 5, own_errors=True, fails_after=True)

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.topics import Topic
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import ALTER_CONFIGS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 TOPIC = 2
 # From a topic and what is asked for it to the settings that it is to have.

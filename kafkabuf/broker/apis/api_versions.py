@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api, version_ranges
+from kafkabuf.broker.apis.dispatch import api, version_ranges
 from kafkabuf.protocol.messages import API_VERSIONS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 _FEATURE = "transaction.version"
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.configs import topic_settings
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.configs import topic_settings
 from kafkabuf.errors import InvalidConfigError, InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import CREATE_TOPICS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 _DEFAULT = -1
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DELETE_GROUPS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 @api(DELETE_GROUPS, 0, 2, own_errors=True)

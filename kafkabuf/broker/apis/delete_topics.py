@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DELETE_TOPICS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 @api(DELETE_TOPICS, 1, 6, own_errors=True)

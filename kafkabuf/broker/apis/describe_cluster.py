@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.controller import NO_NODE
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.apis.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kafkabuf.broker.cluster.controller import NO_NODE
 from kafkabuf.protocol.messages import DESCRIBE_CLUSTER, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 _BROKERS, _CONTROLLERS = 1, 2
 _MISMATCHED_ENDPOINT_TYPE, _UNSUPPORTED_ENDPOINT_TYPE = 114, 115

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.configs import Setting, node_settings, topic_settings
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.topics import check_name
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.configs import Setting, node_settings, topic_settings
+from kafkabuf.broker.replica.topics import check_name
 from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_CONFIGS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 TOPIC, BROKER = 2, 4
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.group import Group, State
-from kafkabuf.broker.group_members import Member
-from kafkabuf.broker.groups import check_coordinator
-from kafkabuf.broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.apis.operations import GROUP_OPERATIONS, NOT_ASKED
+from kafkabuf.broker.groups.group import Group, State
+from kafkabuf.broker.groups.groups import check_coordinator
+from kafkabuf.broker.groups.members import Member
 from kafkabuf.errors import GroupIdNotFoundError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_GROUPS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 _FIRST_TO_KNOW_NOT_FOUND = 6
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.topics import Topic
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.protocol.messages import DESCRIBE_LOG_DIRS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 IN_MEMORY = "memory"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.producer_state import ProducerEntry
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.log.producer_state import ProducerEntry
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_PRODUCERS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 @api(DESCRIBE_PRODUCERS, 0, 0, own_errors=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.metadata import describe_partition
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.operations import TOPIC_OPERATIONS
-from kafkabuf.broker.topics import check_name
+from kafkabuf.broker.apis.operations import TOPIC_OPERATIONS
+from kafkabuf.broker.replica.topics import check_name
 from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_TOPIC_PARTITIONS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 # Kafka's max.request.partition.size.limit.
 MAX_PARTITIONS = 2000

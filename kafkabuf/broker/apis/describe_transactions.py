@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.transactions import Transaction
 from kafkabuf.errors import InvalidRequestError, NotCoordinatorError, TransactionalIdNotFoundError
 from kafkabuf.protocol.messages import DESCRIBE_TRANSACTIONS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

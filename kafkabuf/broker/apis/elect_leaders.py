@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.replication import NO_LEADER
-from kafkabuf.broker.topics import Partition
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.replica.replication import NO_LEADER
+from kafkabuf.broker.replica.topics import Partition
 from kafkabuf.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
@@ -18,7 +18,7 @@ from kafkabuf.errors import (
 from kafkabuf.protocol.messages import ELECT_LEADERS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Cluster, Node
+    from kafkabuf.broker.cluster.cluster import Cluster, Node
 
 _KINDS = PREFERRED, UNCLEAN = 0, 1
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.transactions import code_for
 from kafkabuf.errors import KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import END_TXN, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 _FIRST_OF_VERSION_2 = 5
 

@@ -18,19 +18,19 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kafkabuf.broker.delayed import DelayedAnswer
-from kafkabuf.broker.dispatch import Frame, api
-from kafkabuf.broker.leader_epochs import NO_EPOCH
-from kafkabuf.broker.log import PartitionLog
-from kafkabuf.broker.replication import Replica
-from kafkabuf.broker.storage.batches import Data
+from kafkabuf.broker.apis.dispatch import Frame, api
+from kafkabuf.broker.log.leader_epochs import NO_EPOCH
+from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.log.storage.batches import Data
+from kafkabuf.broker.replica.delayed import DelayedAnswer
+from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError, error_for_code
 from kafkabuf.protocol import fetch
 from kafkabuf.protocol.fetch import CONSUMER, FetchedPartition, FetchPartition, FetchRequest
 from kafkabuf.protocol.messages import FETCH, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 Answer = list[tuple[str | UUID, list[FetchedPartition]]]
 _FETCH_SESSION_ID_NOT_FOUND = 70

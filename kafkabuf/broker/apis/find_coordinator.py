@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.controller import NO_NODE
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.controller import NO_NODE
 from kafkabuf.errors import CoordinatorNotAvailableError, InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import FIND_COORDINATOR, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 GROUP, TRANSACTION = 0, 1
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import HEARTBEAT, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 @api(HEARTBEAT, 0, 4)

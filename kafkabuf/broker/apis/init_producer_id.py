@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.transactions import code_for
 from kafkabuf.errors import InvalidRequestError, KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 _NOTHING = (-1, -1)
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.group_members import Joining, failed
-from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.groups.groups import check_coordinator
+from kafkabuf.broker.groups.members import Joining, failed
 from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import JOIN_GROUP, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 @api(JOIN_GROUP, 0, 9)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.protocol.messages import LIST_GROUPS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 CLASSIC = "classic"
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.replication import Replica
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.errors import KafkaError, UnsupportedVersionError, error_for_code
 from kafkabuf.protocol.messages import LIST_OFFSETS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 # The first version to know each.

@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.transactions import State, Transaction
 from kafkabuf.protocol.messages import LIST_TRANSACTIONS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 _INVALID_REGULAR_EXPRESSION = 128
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from kafkabuf.broker.topics import Partition, Topic, check_name, leader_error
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.apis.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kafkabuf.broker.replica.topics import Partition, Topic, check_name, leader_error
 from kafkabuf.errors import InvalidRequestError, KafkaError, UnknownTopicOrPartitionError, error_for_code
 from kafkabuf.protocol.messages import METADATA, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 NO_TOPIC_ID = UUID(int=0)
 _FIRST_BY_ID = 12

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.group import Group
-from kafkabuf.broker.group_offsets import MAX_METADATA, Committed
-from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.groups.group import Group
+from kafkabuf.broker.groups.groups import check_coordinator
+from kafkabuf.broker.groups.offsets import MAX_METADATA, Committed
 from kafkabuf.errors import (
     GroupIdNotFoundError,
     IllegalGenerationError,
@@ -20,7 +20,7 @@ from kafkabuf.errors import (
 from kafkabuf.protocol.messages import OFFSET_COMMIT, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 _FIRST_TO_KNOW_NOT_FOUND = 9

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.group import Group, State
-from kafkabuf.broker.groups import CONSUMER, check_coordinator, subscribed_topics
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.groups.group import Group, State
+from kafkabuf.broker.groups.groups import CONSUMER, check_coordinator, subscribed_topics
 from kafkabuf.errors import GroupSubscribedToTopicError, KafkaError, NonEmptyGroupError
 from kafkabuf.protocol.messages import OFFSET_DELETE, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 @api(OFFSET_DELETE, 0, 0)

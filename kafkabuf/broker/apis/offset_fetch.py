@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.group_offsets import Committed, GroupOffsets
-from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.groups.groups import check_coordinator
+from kafkabuf.broker.groups.offsets import Committed, GroupOffsets
 from kafkabuf.errors import UnstableOffsetCommitError
 from kafkabuf.protocol.messages import OFFSET_FETCH, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 _FIRST_GROUPS = 8
 _NEVER = Committed(-1, -1, "")

@@ -20,11 +20,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kafkabuf.broker import batch, message_set, records
-from kafkabuf.broker.batch import BatchInfo
-from kafkabuf.broker.delayed import DelayedAnswer, Pending, ReplicationWait
-from kafkabuf.broker.dispatch import Frame, api
-from kafkabuf.broker.replication import Replica
+from kafkabuf.broker.apis.dispatch import Frame, api
+from kafkabuf.broker.log import batch, message_set, records
+from kafkabuf.broker.log.batch import BatchInfo
+from kafkabuf.broker.replica.delayed import DelayedAnswer, Pending, ReplicationWait
+from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.errors import (
     ConcurrentTransactionsError,
     FencedLeaderEpochError,
@@ -41,7 +41,7 @@ from kafkabuf.protocol.messages import PRODUCE, RequestHeader
 from kafkabuf.protocol.produce import PartitionResult, ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 log = logging.getLogger("kafkabuf.broker")
 

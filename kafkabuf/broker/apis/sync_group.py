@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.dispatch import api
-from kafkabuf.broker.groups import check_coordinator
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.errors import InconsistentGroupProtocolError, UnknownMemberIdError
 from kafkabuf.protocol.messages import SYNC_GROUP, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 _FIRST_PROTOCOL = 5

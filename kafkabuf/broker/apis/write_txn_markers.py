@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.broker.control import Marker
-from kafkabuf.broker.dispatch import api
+from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.log.control import Marker
 from kafkabuf.errors import KafkaError
 from kafkabuf.protocol.messages import WRITE_TXN_MARKERS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster import Node
+    from kafkabuf.broker.cluster.cluster import Node
 
 
 @api(WRITE_TXN_MARKERS, 1, 1, own_errors=True)

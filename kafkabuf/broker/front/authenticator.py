@@ -1,0 +1,146 @@
+"""The SASL dialogue of one connection, led as Kafka's SaslServerAuthenticator leads it. Thread: the event loop.
+
+Before it has ended well only ApiVersions is served besides. SaslHandshake names the mechanism; its version 1 has tokens
+come in SaslAuthenticate requests, version 0 bare in frames (KIP-43, KIP-152). A session ends with the token or after
+connections.max.reauth.ms, whichever is first: by then the client authenticates again on the same connection, as the
+same principal and with the same mechanism (KIP-368), or its next request ends the connection. One that has no end
+cannot be renewed.
+
+Deviations: a refusal goes out at once, not after connection.failed.authentication.delay.ms; Produce and Fetch in the
+middle of the dialogue get no answer before the connection is closed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkabuf.broker.apis.dispatch import Frame, open_request, refuse_api_versions
+from kafkabuf.broker.guards.sasl import Exchange
+from kafkabuf.broker.guards.security import Mechanisms
+from kafkabuf.errors import (
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationError,
+    UnsupportedSaslMechanismError,
+    error_for_code,
+)
+from kafkabuf.protocol.messages import API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kafkabuf.protocol.schema import Buffer
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster.cluster import Node
+
+# Who authenticates again more often is told that it is not the time for it.
+_MIN_REAUTHENTICATION_SECONDS = 1.0
+
+
+class Reply(NamedTuple):
+    """What goes back, and for a refusal why the connection is closed then."""
+
+    frame: Frame | None
+    refusal: str | None = None
+
+
+class Authenticator:
+    """`principal` is who the client is, once that is known."""
+
+    def __init__(self, node: Node, mechanisms: Mechanisms) -> None:
+        self._node = node
+        self._clock = node.cluster.clock
+        self._mechanisms = mechanisms
+        self.principal: str | None = None
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
+        # Tokens come bare, without a request around them.
+        self._bare = False
+        self._told_versions = False
+        # When the session is over; before when no other authentication may begin.
+        self._expires = math.inf
+        self._again_from = 0.0
+
+    @property
+    def authenticated(self) -> bool:
+        return self.principal is not None
+
+    def take(self, key: int, frame: Buffer) -> Reply | None:
+        """The answer to a request that is the dialogue's, None for one that may be served.
+
+        Raises what leaves nothing to do but close the connection.
+        """
+        if self._exchange is not None:
+            return self._authenticate(self._exchange, key, frame)
+        now = self._clock.monotonic()
+        renewable = not math.isinf(self._expires) and now >= self._again_from
+        if key == SASL_HANDSHAKE and (not self.authenticated or renewable):
+            return self._handshake(frame)
+        if not self.authenticated:
+            self._check_first(key, frame)
+        elif now >= self._expires:
+            raise SaslAuthenticationError(f"the session of {self.principal} is over, and it did not authenticate again")
+        return None
+
+    def _check_first(self, key: int, frame: Buffer) -> None:
+        """ApiVersions may be asked for once, and again in another version where the first is refused."""
+        if key != API_VERSIONS or self._told_versions:
+            raise IllegalSaslStateError(f"a request of API key {key} from a client that has not authenticated")
+        self._told_versions = refuse_api_versions(frame) is None
+
+    def _handshake(self, frame: Buffer) -> Reply:
+        request = open_request(self._node, frame)
+        name, known = request.body.mechanism, self._mechanisms.names
+        code = self._node.cluster.faults.take_error(SASL_HANDSHAKE)
+        if not code and name not in known:
+            code = UnsupportedSaslMechanismError.code
+        answer = request.encode({"error_code": code, "mechanisms": list(known)})
+        if code:
+            reason = f"SASL mechanism {name!r} is refused, there are {', '.join(known)}"
+            # As Kafka: who authenticates again learns of it from the end of the connection alone.
+            return Reply(None if self.authenticated else answer, reason)
+        if self.authenticated:
+            self._again_from = self._clock.monotonic() + _MIN_REAUTHENTICATION_SECONDS
+            self._exchange = self._mechanisms.begin_again(name, self._mechanism)
+        else:
+            self._exchange = self._mechanisms.begin(name)
+        self._mechanism = name
+        self._bare = request.header.version == 0
+        return Reply(answer)
+
+    def _authenticate(self, exchange: Exchange, key: int, frame: Buffer) -> Reply:
+        if self._bare:
+            return Reply((self._respond(exchange, bytes(frame)),))
+        request = open_request(self._node, frame)
+        if key != SASL_AUTHENTICATE:
+            reason = f"a request of API key {key} from a client that is authenticating"
+            if key in (PRODUCE, FETCH):
+                raise IllegalSaslStateError(reason)
+            return Reply(request.encode({"error_code": IllegalSaslStateError.code}), reason)
+        try:
+            if code := self._node.cluster.faults.take_error(SASL_AUTHENTICATE):
+                raise error_for_code(code)
+            answer = self._respond(exchange, request.body.auth_bytes)
+        except KafkaError as error:
+            return Reply(request.encode({"error_code": error.code, "error_message": str(error)}), str(error))
+        values = {"error_message": "", "auth_bytes": answer, "session_lifetime": self._lifetime_ms()}
+        return Reply(request.encode(values))
+
+    def _lifetime_ms(self) -> int:
+        """Of the session that has just begun; 0 where it has no end, or has not begun."""
+        if self._exchange is not None or math.isinf(self._expires):
+            return 0
+        return round((self._expires - self._clock.monotonic()) * 1000)
+
+    def _respond(self, exchange: Exchange, token: bytes) -> bytes:
+        answer = exchange.respond(token)
+        if exchange.principal is not None:
+            self._finish(exchange.principal, exchange.expires_at)
+        return answer
+
+    def _finish(self, principal: str, expires_at: float | None) -> None:
+        if self.principal not in (None, principal):
+            raise SaslAuthenticationError(f"the connection is {self.principal}'s and cannot become {principal}'s")
+        self.principal, self._exchange, self._bare = principal, None, False
+        lifetimes = [self._mechanisms.max_reauth_ms / 1000 or math.inf]
+        if expires_at is not None:
+            lifetimes.append(max(0.0, expires_at - self._clock.time_ms() / 1000))
+        self._expires = self._clock.monotonic() + min(lifetimes)

@@ -1,0 +1,117 @@
+"""A node's listening socket: TLS, the cap on connections, the end of those that overstay. Thread: the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from kafkabuf.broker.front.server import Connection
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster.cluster import Node
+
+log = logging.getLogger("kafkabuf.broker")
+
+_BACKLOG = 1024
+_ACCEPT_RETRY_SECONDS = 1.0
+# How often connections are asked whether they have overstayed; none is asked while there is none.
+_SWEEP_SECONDS = 0.5
+_TLS_SHUTDOWN_SECONDS = 1.0
+
+
+class Listener:
+    """A listening socket and the connections being made from it. `close` returns when each of those has its protocol.
+
+    asyncio's own Server forgets, unclosed, what it has accepted but not yet served when it is closed.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._limits = node.cluster.config.limits
+        family = socket.AF_INET6 if ":" in node.host else socket.AF_INET
+        self._socket = socket.create_server((node.host, node.port), family=family, backlog=_BACKLOG)
+        self._socket.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._accepting: dict[asyncio.Task[None], Connection] = {}
+        self._resume: asyncio.TimerHandle | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._refused = 0
+        self._listen()
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    def _listen(self) -> None:
+        self._resume = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            accepted, peer = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            # Most likely there are no file descriptors left: the socket stays readable, so look away for a while.
+            log.warning("cannot accept a connection on port %d: %s", self.port, error)
+            self._loop.remove_reader(self._socket)
+            self._resume = self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen)
+            return
+        if self._open() >= self._limits.max_connections:
+            self._refuse(accepted)
+            return
+        accepted.setblocking(False)
+        # An answer is written whole. asyncio sets this only for sockets that were made with the protocol's number.
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self._node)
+        task = self._loop.create_task(self._connect(accepted, connection, peer))
+        self._accepting[task] = connection
+        task.add_done_callback(self._accepting.pop)
+        if self._sweeping is None:
+            self.sweep()
+
+    def _open(self) -> int:
+        made = self._node.connections
+        return len(made) + sum(one not in made for one in self._accepting.values())
+
+    def _refuse(self, accepted: socket.socket) -> None:
+        """The 1st, 2nd, 4th, 8th ... are logged: whoever tries to exhaust us shall not fill the log either."""
+        accepted.close()
+        self._refused += 1
+        if not self._refused & (self._refused - 1):
+            most = self._limits.max_connections
+            log.warning("node %d: %d connections are open, refusing more", self._node.node_id, most)
+
+    async def _connect(self, accepted: socket.socket, connection: Connection, peer: object) -> None:
+        context = self._node.cluster.tls
+        timeouts = {} if context is None else self._tls_timeouts()
+        try:
+            await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=context, **timeouts)
+        except OSError as error:
+            log.warning("node %d: no TLS with %s: %s", self._node.node_id, peer, error)
+
+    def _tls_timeouts(self) -> dict[str, float]:
+        handshake = self._limits.authentication_timeout_ms / 1000
+        return {"ssl_handshake_timeout": handshake, "ssl_shutdown_timeout": _TLS_SHUTDOWN_SECONDS}
+
+    def sweep(self) -> None:
+        """Closes the connections that overstay, now and every so often while there are any."""
+        for connection in tuple(self._node.connections):
+            connection.check_overdue()
+        busy = self._node.connections or self._accepting
+        self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self.sweep) if busy else None
+
+    async def close(self) -> None:
+        if self._resume is not None:
+            self._resume.cancel()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        if self._node.cluster.tls is not None:
+            # A handshake lasts as long as its client likes; whose is cancelled is closed.
+            for task in self._accepting:
+                task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)

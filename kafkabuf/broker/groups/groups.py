@@ -1,0 +1,116 @@
+"""All classic consumer groups of a cluster (Kafka's GroupCoordinator). They belong to the cluster, not to a node, and
+outlive the coordinating node.
+
+Deviations: groups and offsets are kept for ever; a member's host is that of the node it talks to, which is loopback.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kafkabuf.broker.groups.group import Group, State
+from kafkabuf.broker.waiting.timer import Timer
+from kafkabuf.errors import (
+    GroupIdNotFoundError,
+    IllegalGenerationError,
+    InvalidGroupIdError,
+    KafkaError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+)
+from kafkabuf.protocol.cursor import MALFORMED, Cursor
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster.cluster import Node
+
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_PARTITIONS = 50
+CONSUMER = "consumer"
+
+
+def offsets_partition(group_id: str) -> int:
+    """The partition of Kafka's __consumer_offsets that a group belongs to, by Java's hash of its name."""
+    code = 0
+    for unit in memoryview(group_id.encode("utf-16-le")).cast("H"):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % OFFSETS_PARTITIONS
+
+
+@dataclass(slots=True)
+class Groups:
+    """`remember` is told of every change of a group's offsets, under the group's name."""
+
+    timer: Timer
+    remember: Callable[[tuple[str | int, ...], Any], None] = lambda key, value: None
+    _by_id: dict[str, Group] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._by_id.values())
+
+    def find(self, group_id: str) -> Group | None:
+        return self._by_id.get(group_id)
+
+    def get(self, group_id: str) -> Group:
+        """The group of this name, made when first asked for."""
+        if group_id not in self._by_id:
+            group = self._by_id[group_id] = Group(group_id, self.timer)
+            group.offsets.remember = lambda key, value: self.remember((group_id, *key), value)
+        return self._by_id[group_id]
+
+    def existing(self, group_id: str) -> Group:
+        """GroupIdNotFoundError if there is none of this name."""
+        if (found := self._by_id.get(group_id)) is None:
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+        return found
+
+    def committing(self, group_id: str, generation: int, missing: type[KafkaError] = IllegalGenerationError) -> Group:
+        """The group that offsets are committed to; who names no generation may be the first to do so, `missing` is
+        for others."""
+        if group_id not in self._by_id and generation >= 0:
+            raise missing(f"there is no group {group_id!r}, generation {generation} came")
+        return self.get(group_id)
+
+    def delete(self, group_id: str) -> None:
+        """Offsets and all. NonEmptyGroupError while it has members."""
+        if self.existing(group_id).state is not State.EMPTY:
+            raise NonEmptyGroupError(f"group {group_id!r} has members")
+        self._by_id.pop(group_id).offsets.clear()
+
+    def forget_topic(self, name: str) -> None:
+        """Offsets go with the topic they are offsets of."""
+        for group in self._by_id.values():
+            group.offsets.forget_topic(name)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """A marker for the offsets topic: every group whose offsets took part sees the end."""
+        for group in self._by_id.values():
+            group.offsets.end_transaction(producer_id, committed)
+
+
+def check_coordinator(node: Node, group_id: str, *, named: bool = True) -> KafkaError | None:
+    """The error for a request about a group that is coordinated elsewhere, or has no name where it has to have one."""
+    if named and not group_id:
+        return InvalidGroupIdError("a group's id is not empty")
+    if not node.coordinates(group_id):
+        return NotCoordinatorError(f"node {node.node_id} does not coordinate group {group_id!r}")
+    return None
+
+
+def subscribed_topics(group: Group) -> set[str]:
+    """The topics that a group of consumers reads, by what its members say in their metadata; empty for groups of
+    another kind. Metadata that is none counts as nothing (Kafka's ClassicGroup.computeSubscribedTopics)."""
+    if group.protocol_type != CONSUMER or not group.protocol:
+        return set()
+    return {topic for member in group.members for topic in _topics(member.metadata(group.protocol))}
+
+
+def _topics(metadata: bytes) -> list[str]:
+    """ConsumerProtocolSubscription: version i16, array of topics, whatever follows."""
+    cursor = Cursor(metadata, struct.calcsize(">h"), flexible=False)
+    try:
+        return [cursor.string() for _ in range(cursor.count())]
+    except MALFORMED:
+        return []

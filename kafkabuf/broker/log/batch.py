@@ -1,0 +1,115 @@
+"""Record batches as the broker sees them: checked on arrival, stamped with offset and epoch, otherwise left alone.
+
+Magic 2, one batch:
+    base offset i64 | length i32 | leader epoch i32 | magic i8 | crc u32 | attributes i16 | last offset delta i32 |
+    first timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 | base sequence i32 | count i32 |
+    records
+The CRC-32C covers attributes to end, so base offset and leader epoch are stamped without touching it.
+
+The checks are those of Kafka's UnifiedLog and LogValidator that the header allows. What is inside the records is looked
+at only when a broker is told to (`verify_records`, see records.py): it costs a few microseconds each.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from kafkabuf.broker.log import compression
+from kafkabuf.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    UnsupportedCompressionTypeError,
+)
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = HEADER.size
+# Base offset and length: what the length does not count.
+OVERHEAD = 12
+MAGIC_AT = 16
+ATTRIBUTES_AT = 21
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+NO_TIMESTAMP = -1
+
+_BASE = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """What the log keeps of a batch besides its bytes. Offsets are relative to the first record: 0 to `count` - 1."""
+
+    count: int
+    max_timestamp: int
+    magic: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a topic accepts. Timestamps may lie this far ahead of the broker's clock (KIP-937)."""
+
+    max_message_bytes: int = 1_048_588
+    timestamp_after_max_ms: int = 3_600_000
+
+
+def check_batch(records: memoryview, version: int, limits: Limits, now_ms: int) -> BatchInfo:
+    """Checks the one magic 2 batch of a Produce request, version 3 or later. Raises the error to answer with.
+
+    CorruptMessageError for lengths and CRC, InvalidRecordError for what contradicts itself, RecordTooLargeError,
+    UnsupportedCompressionTypeError, InvalidTimestampError.
+    """
+    if not len(records):
+        raise InvalidRecordError("there must be one record batch for the partition, found none")
+    if len(records) > MAGIC_AT and records[MAGIC_AT] != 2:
+        raise InvalidRecordError(f"Produce version {version} takes magic 2 only, found {records[MAGIC_AT]}")
+    if len(records) < HEADER_SIZE:
+        raise CorruptMessageError(f"{len(records)} bytes are no record batch: its header alone takes {HEADER_SIZE}")
+    fields = HEADER.unpack_from(records)
+    _, length, _, _, crc, attributes, last_delta, _, max_timestamp, pid, pid_epoch, sequence, count = fields
+    _check_length(len(records), length, limits)
+    actual = crc32c(records[ATTRIBUTES_AT:])
+    if actual != crc:
+        raise CorruptMessageError(f"the batch says CRC {crc:#010x}, its bytes have {actual:#010x}")
+    if count <= 0 or last_delta != count - 1:
+        raise InvalidRecordError(f"{count} records, but the last offset delta is {last_delta}")
+    if pid >= 0 and (sequence < 0 or pid_epoch < 0):
+        raise InvalidRecordError(f"producer id {pid} with epoch {pid_epoch} and base sequence {sequence}")
+    if attributes & CONTROL:
+        raise InvalidRecordError("clients may not write control batches")
+    _check_codec(attributes & CODEC_MASK, version)
+    if max_timestamp > now_ms + limits.timestamp_after_max_ms:
+        raise InvalidTimestampError(f"timestamp {max_timestamp} is more than {limits.timestamp_after_max_ms} ms ahead")
+    return BatchInfo(count, max_timestamp, 2, pid, pid_epoch, sequence, bool(attributes & TRANSACTIONAL))
+
+
+def _check_length(size: int, length: int, limits: Limits) -> None:
+    if length < HEADER_SIZE - OVERHEAD or length + OVERHEAD > size:
+        raise CorruptMessageError(f"a batch length of {length} where {size - OVERHEAD} bytes follow it")
+    if length + OVERHEAD < size:
+        raise InvalidRecordError(f"{size - length - OVERHEAD} bytes after the batch: exactly one is allowed")
+    if size > limits.max_message_bytes:
+        raise RecordTooLargeError(f"a batch of {size} bytes, max.message.bytes is {limits.max_message_bytes}")
+
+
+def _check_codec(codec: int, version: int) -> None:
+    if codec >= len(compression.NAMES):
+        raise UnsupportedCompressionTypeError(f"compression type {codec} is unknown")
+    if codec == compression.ZSTD and version < 7:
+        raise UnsupportedCompressionTypeError(f"zstd needs Produce version 7 or later, this is {version}")
+
+
+def stamp(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Writes the leader's part of a magic 2 batch; neither field is under the CRC."""
+    _BASE.pack_into(batch, 0, base_offset)
+    _EPOCH.pack_into(batch, OVERHEAD, leader_epoch)

@@ -1,0 +1,62 @@
+"""Transaction markers: control batches of one record, byte for byte as Kafka's brokers write them.
+
+key:   version i16 = 0 | type i16 (0 abort, 1 commit)
+value: version i16 = 0 | coordinator epoch i32
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from kafkabuf.broker.log.batch import ATTRIBUTES_AT, CONTROL, HEADER, OVERHEAD, TRANSACTIONAL
+
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
+# Length, attributes, timestamp delta, offset delta; key of 4 bytes; value of 6; no headers.
+_RECORD = struct.Struct(">4s b hh b hi b")
+_HEAD = bytes((32, 0, 0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The end of a transaction, for every partition that took part."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+
+
+def read_marker(batch: bytes | bytearray | memoryview) -> Marker:
+    """What `control_batch` wrote."""
+    fields = HEADER.unpack_from(batch)
+    *_, committed, _, _, coordinator_epoch, _ = _RECORD.unpack_from(batch, HEADER.size)
+    return Marker(fields[9], fields[10], coordinator_epoch, bool(committed))
+
+
+def control_batch(marker: Marker, timestamp: int) -> bytearray:
+    """The batch; base offset and leader epoch are for the log to stamp."""
+    record = _RECORD.pack(_HEAD, 8, 0, marker.committed, 12, 0, marker.coordinator_epoch, 0)
+    out = bytearray(HEADER.size) + record
+    HEADER.pack_into(
+        out,
+        0,
+        0,
+        len(out) - OVERHEAD,
+        -1,
+        2,
+        0,
+        TRANSACTIONAL | CONTROL,
+        0,
+        timestamp,
+        timestamp,
+        marker.producer_id,
+        marker.producer_epoch,
+        -1,
+        1,
+    )
+    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[ATTRIBUTES_AT:]))
+    return out

@@ -1,0 +1,245 @@
+"""The log of one replica of a partition (Kafka's UnifiedLog): offsets, producers, leader epochs, retention.
+
+Its batches lie in `Segments`, in memory or on disk. Belongs to the cluster's event loop; nothing here is locked. A
+stored batch is never changed once appended, so that responses and the logs of other replicas may refer to it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import islice
+
+from kafkabuf.broker.log.batch import NO_TIMESTAMP, BatchInfo, stamp
+from kafkabuf.broker.log.config import UNLIMITED, LogConfig
+from kafkabuf.broker.log.control import Marker, control_batch, read_marker
+from kafkabuf.broker.log.leader_epochs import LeaderEpochs
+from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
+from kafkabuf.broker.log.records import read_records
+from kafkabuf.broker.log.storage.batches import NO_LIMIT, Data, Head, Segments, StoredBatch, heads, read_head
+from kafkabuf.broker.log.storage.memory import MemorySegments
+from kafkabuf.clock import Clock, SystemClock
+from kafkabuf.errors import OffsetOutOfRangeError
+
+_DEFAULTS = LogConfig()
+
+
+class PartitionLog:
+    """`log_start_offset` <= offsets kept < `end_offset`. Retention drops whole batches in memory, whole segments on
+    disk, never above the high watermark, and by bytes never the last one; records deleted by request may leave a batch
+    of which only the end counts. `config` may be replaced at any time.
+
+    KafkaStorageError from whatever changes the log if the disk refuses; then nothing has changed.
+    """
+
+    def __init__(
+        self, config: LogConfig = _DEFAULTS, segments: Segments | None = None, clock: Clock | None = None
+    ) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.segments: Segments = segments or MemorySegments()
+        self.log_start_offset = self.segments.start_offset
+        self.end_offset = self.segments.end_offset
+        self.leader_epochs = LeaderEpochs(self.segments.epochs(), lambda: self.end_offset, self.segments.save_epochs)
+        self.producers = ProducerStates()
+        self._high_watermark: int | None = None
+        self._rebuild()
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to here consumers may read. A log used alone has everything replicated; one of several replicas is told
+        (never a value beyond its end)."""
+        return self.end_offset if self._high_watermark is None else self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        if offset != self._high_watermark:
+            self._high_watermark = offset
+            self.producers.replicated(offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here consumers with read_committed may read: where the oldest transaction began that has not ended
+        below the high watermark."""
+        unstable, high_watermark = self.producers.first_unstable_offset, self.high_watermark
+        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
+
+    @property
+    def size(self) -> int:
+        """Bytes kept."""
+        return self.segments.size
+
+    # ---- appending
+
+    def append(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int, now_ms: int = 0) -> int:
+        """Takes over `data`, already stamped with `end_offset` and checked against `producers`. Returns the base
+        offset. From `now_ms`, the broker's time, the producer's silence counts."""
+        base = self.end_offset
+        self._keep(StoredBatch(base, base + info.count - 1, info.max_timestamp, leader_epoch, data))
+        if info.producer_id >= 0:
+            self.producers.append(info, base, now_ms)
+        self._appended()
+        return base
+
+    def append_marker(self, marker: Marker, timestamp: int, leader_epoch: int) -> None:
+        """Ends the producer's transaction in this partition. InvalidProducerEpochError or
+        TransactionCoordinatorFencedError if the marker comes too late."""
+        self.producers.check_end(marker)
+        data, offset = control_batch(marker, timestamp), self.end_offset
+        stamp(data, offset, leader_epoch)
+        self._keep(StoredBatch(offset, offset, timestamp, leader_epoch, data))
+        self._end(marker, offset, timestamp)
+        self._appended()
+
+    def append_as_follower(self, data: Data) -> None:
+        """Whole batches as a leader's `read` gave them: offsets and epochs stay, the bytes are shared, the state of
+        producers follows. OffsetOutOfRangeError for a batch that does not begin at `end_offset`; those before it are
+        kept."""
+        now_ms = self.clock.time_ms()
+        for at, head in heads(data, self.end_offset):
+            if head.base_offset != self.end_offset:
+                raise OffsetOutOfRangeError(f"a batch at offset {head.base_offset}, {self.end_offset} is next")
+            kept = data if head.size == len(data) else memoryview(data)[at : at + head.size]
+            self._keep(
+                StoredBatch(head.base_offset, head.last_offset, head.info.max_timestamp, head.leader_epoch, kept)
+            )
+            self._follow(head, kept, now_ms)
+        self._appended()
+
+    def _keep(self, batch: StoredBatch) -> None:
+        if self.segments.full(batch, self.config.segment_bytes):
+            self.segments.roll(self.producers)
+        self.leader_epochs.assign(batch.leader_epoch, batch.base_offset)
+        self.segments.append(batch)
+        self.end_offset = batch.last_offset + 1
+
+    def _follow(self, head: Head, data: Data, now_ms: int) -> None:
+        """What a batch that others have checked makes of its producer."""
+        if head.control:
+            self._end(read_marker(data), head.last_offset, head.info.max_timestamp)
+        elif head.info.producer_id >= 0:
+            self.producers.append(head.info, head.base_offset, now_ms)
+
+    def _end(self, marker: Marker, offset: int, timestamp: int) -> None:
+        aborted = self.producers.end(marker, offset, timestamp, self.clock.time_ms())
+        if aborted is not None:
+            self.segments.add_aborted(aborted, self.producers.first_open_offset(offset + 1))
+
+    def _appended(self) -> None:
+        if self._high_watermark is None:
+            self.producers.replicated(self.end_offset)
+        if self.config.retention_bytes != UNLIMITED:
+            self.retain()
+        if self.end_offset - self.segments.recovery_point >= self.config.flush_messages:
+            self.flush()
+
+    # ---- dropping
+
+    def retain(self) -> None:
+        """Drops what retention does not ask to keep, by bytes and by the clock. As Kafka: a batch or segment goes only
+        if what stays still fills retention.bytes, or if its newest record is older than retention.ms."""
+        config = self.config
+        if not config.delete:
+            return
+        oldest = NO_TIMESTAMP if config.retention_ms == UNLIMITED else self.clock.time_ms() - config.retention_ms
+        size = NO_LIMIT if config.retention_bytes == UNLIMITED else config.retention_bytes
+        self.segments.drop_old(size, oldest, self.high_watermark, self.producers)
+        if self.segments.start_offset > self.log_start_offset:
+            self._start_at(self.segments.start_offset)
+
+    def delete_before(self, offset: int) -> None:
+        """DeleteRecords: what lies before `offset` cannot be read any more. OffsetOutOfRangeError beyond the high
+        watermark."""
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRangeError(f"offset {offset}: records before 0 to {self.high_watermark} can be deleted")
+        if offset > self.log_start_offset:
+            self.segments.drop_before(offset)
+            self._start_at(offset)
+
+    def _start_at(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self.leader_epochs.drop_before(offset)
+        self.producers.forget_aborted_before(offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops what a follower has and its leader has not: every batch with an offset of `offset` or more. What was
+        known of producers only from batches that retention has dropped may be forgotten."""
+        if offset >= self.end_offset:
+            return
+        if offset < self.segments.start_offset:
+            self.restart_at(offset)
+            return
+        self.segments.truncate_to(offset)
+        self._truncated()
+
+    def restart_at(self, offset: int) -> None:
+        """Drops everything; the next batch begins at `offset`, where a leader's log begins that is far ahead."""
+        self.segments.restart_at(offset)
+        self.log_start_offset = offset
+        self._truncated()
+
+    def _truncated(self) -> None:
+        self.end_offset = self.segments.end_offset
+        self.log_start_offset = min(self.log_start_offset, self.end_offset)
+        if self._high_watermark is not None:
+            self._high_watermark = max(min(self._high_watermark, self.end_offset), self.log_start_offset)
+        self.leader_epochs.truncate_to(self.end_offset)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """What is known of producers, from the batches; and of epochs, should more have come than was noted."""
+        start, self.producers = self.segments.producers()
+        now_ms = self.clock.time_ms()
+        for batch in self.segments.batches(start) if start < self.end_offset else ():
+            head = read_head(batch.data, 0, batch.base_offset)
+            self.leader_epochs.assign(head.leader_epoch, head.base_offset)
+            self._follow(head, batch.data, now_ms)
+        self.producers.replicated(self.high_watermark)
+
+    # ---- reading
+
+    def batches(self) -> Sequence[StoredBatch]:
+        return list(self.segments.batches())
+
+    def available(self, offset: int, limit: int = NO_LIMIT) -> int:
+        """Bytes of the batches from the one that holds `offset` to `limit`, where one ends."""
+        return self.segments.available(offset, limit)
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, limit: int = NO_LIMIT) -> list[Data]:
+        """Whole batches from the one that holds `offset` to `limit`, where one ends, at most `max_bytes` of them; in
+        buffers of one batch from memory, of many from disk.
+
+        With `at_least_one` the first comes even if it is larger (KIP-74), so that a consumer never gets stuck.
+        """
+        return self.segments.read(offset, max_bytes, at_least_one, limit)
+
+    def aborted(self, offset: int, limit: int) -> list[AbortedTransaction]:
+        """The transactions whose records between two offsets a reader has to pass over."""
+        found = self.producers.aborted
+        first = bisect_left(found, offset, key=lambda one: one.last_offset)
+        return [one for one in islice(found, first, None) if one.first_offset < limit]
+
+    def offset_at(self, timestamp: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record at or after `timestamp`; None if there is none."""
+        for batch in self.segments.at_or_after(timestamp):
+            for record in read_records(batch.data):
+                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                    return record.offset, record.timestamp, self.leader_epochs.at(record.offset)
+        return None
+
+    def newest(self) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the record with the highest timestamp, the first if several have it."""
+        return self.offset_at(self.segments.newest_timestamp())
+
+    # ---- the end
+
+    def flush(self) -> None:
+        """All that was appended is on the disk, if it goes there at all."""
+        self.segments.flush()
+
+    def close(self) -> None:
+        self.segments.close(self.producers)
+
+    def delete(self) -> None:
+        """With all that it has on the disk."""
+        self.segments.delete()

@@ -1,0 +1,131 @@
+"""Message sets of magic 0 and 1, which Produce version 2 carries: checked message by message, offsets set in place.
+
+    offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | [timestamp i64, magic 1] | key size i32 | key |
+    value size i32 | value
+The CRC-32 runs from magic to the end of the message, so the offset is set without touching it. A compressed message's
+value is a message set in itself; its own offset is that of its last inner message, and in magic 1 the inner ones are
+relative (KIP-31).
+
+Deviations from Kafka: sets are stored as they came, not converted to magic 2; a compressed magic 0 message, whose inner
+offsets would have to be rewritten and compressed again, is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kafkabuf.broker.log.batch import CODEC_MASK, NO_TIMESTAMP, BatchInfo, Limits
+from kafkabuf.broker.log.compression import NAMES, NONE, ZSTD, decompress, most_unpacked
+from kafkabuf.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+)
+
+_HEAD = struct.Struct(">qiIbb")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+OVERHEAD = 12
+CRC_END = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a set: where it starts and ends in it, and its value's place (a null value is empty)."""
+
+    start: int
+    end: int
+    offset: int
+    magic: int
+    codec: int
+    timestamp: int
+    value: slice
+
+
+def messages(data: memoryview) -> Iterator[Message]:
+    """The messages of a set, each checked: CorruptMessageError for a wrong length or CRC."""
+    position = 0
+    while position < len(data):
+        message = _message(data, position)
+        yield message
+        position = message.end
+
+
+def _message(data: memoryview, start: int) -> Message:
+    try:
+        offset, size, crc, magic, attributes = _HEAD.unpack_from(data, start)
+        end = start + OVERHEAD + size
+        if end > len(data) or size < 14:
+            raise CorruptMessageError(f"a message size of {size} where {len(data) - start - OVERHEAD} bytes follow it")
+        if magic not in (0, 1):
+            raise InvalidRecordError(f"a message set holds magic 0 and 1 only, found {magic}")
+        actual = zlib.crc32(data[start + CRC_END : end])
+        if actual != crc:
+            raise CorruptMessageError(f"the message says CRC {crc:#010x}, its bytes have {actual:#010x}")
+        at = start + _HEAD.size
+        timestamp = NO_TIMESTAMP
+        if magic:
+            (timestamp,) = _INT64.unpack_from(data, at)
+            at += 8
+        (key_size,) = _INT32.unpack_from(data, at)
+        at += 4 + max(key_size, 0)
+        (value_size,) = _INT32.unpack_from(data, at)
+        value = slice(at + 4, at + 4 + max(value_size, 0))
+    except struct.error as error:
+        raise CorruptMessageError(f"a message is cut short: {error}") from error
+    if key_size < -1 or value_size < -1 or value.stop != end:
+        raise CorruptMessageError(f"key of {key_size} and value of {value_size} bytes do not fill a message of {size}")
+    return Message(start, end, offset, magic, attributes & CODEC_MASK, timestamp, value)
+
+
+def check_message_set(records: memoryview, limits: Limits, now_ms: int) -> tuple[BatchInfo, list[tuple[int, int]]]:
+    """Checks a whole set. Returns what the log keeps of it, and each message's (position, offset within the set).
+
+    Raises the error to answer with, as `check_batch` does.
+    """
+    offsets: list[tuple[int, int]] = []
+    count, newest, magic = 0, NO_TIMESTAMP, 0
+    room = most_unpacked(len(records))
+    for message in messages(records):
+        if message.end - message.start > limits.max_message_bytes:
+            size = message.end - message.start
+            raise RecordTooLargeError(f"a message of {size} bytes, max.message.bytes is {limits.max_message_bytes}")
+        if message.codec == NONE:
+            count += 1
+        else:
+            inner, unpacked = _inner_count(records, message, room)
+            count, room = count + inner, room - unpacked
+        offsets.append((message.start, count - 1))
+        newest, magic = max(newest, message.timestamp), max(magic, message.magic)
+    if not count:
+        raise InvalidRecordError("there must be a message for the partition, found none")
+    if newest > now_ms + limits.timestamp_after_max_ms:
+        raise InvalidTimestampError(f"timestamp {newest} is more than {limits.timestamp_after_max_ms} ms ahead")
+    return BatchInfo(count, newest, magic), offsets
+
+
+def _inner_count(records: memoryview, wrapper: Message, room: int) -> tuple[int, int]:
+    """How many messages are in a compressed one, and how many bytes these take, of the `room` that is left for them."""
+    if wrapper.codec >= len(NAMES) or wrapper.codec == ZSTD:
+        raise UnsupportedCompressionTypeError(f"compression type {wrapper.codec} is not for magic {wrapper.magic}")
+    if wrapper.magic == 0:
+        raise UnsupportedForMessageFormatError("compressed messages of magic 0 are not taken: use magic 1")
+    inner = decompress(wrapper.codec, bytes(records[wrapper.value]), room)
+    found = [message.offset for message in messages(memoryview(inner))]
+    if not found or found != list(range(len(found))):
+        raise InvalidRecordError(
+            f"a compressed message of {len(found)} with inner offsets {found[:5]}..., not 0, 1, 2..."
+        )
+    return len(found), len(inner)
+
+
+def stamp(data: bytearray, offsets: list[tuple[int, int]], base_offset: int) -> None:
+    """Gives every message its offset, in place."""
+    for position, relative in offsets:
+        _INT64.pack_into(data, position, base_offset + relative)

@@ -1,0 +1,163 @@
+"""Batches as they lie in a log, one after the other: what their headers say, and where each ends."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from kafkabuf.broker.log.batch import (
+    CONTROL,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    OVERHEAD,
+    TRANSACTIONAL,
+    BatchInfo,
+)
+from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
+from kafkabuf.errors import CorruptMessageError
+
+Data = bytes | bytearray | memoryview
+
+NO_LIMIT = 2**63 - 1
+NO_EPOCH = -1
+_OFFSET_AND_SIZE = struct.Struct(">qi")
+_INT64 = struct.Struct(">q")
+_TIMESTAMP_AT = 18
+# The shortest message of magic 0.
+_SMALLEST = 14
+
+
+class Head(NamedTuple):
+    """`size` is that of the whole batch, or of one message of magic 0 or 1, which have no leader epoch."""
+
+    base_offset: int
+    size: int
+    leader_epoch: int
+    control: bool
+    info: BatchInfo
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.info.count - 1
+
+    def fits(self, room: int) -> bool:
+        """Whether it may be the head of a batch within so many bytes."""
+        smallest = HEADER_SIZE if self.info.magic >= 2 else OVERHEAD + _SMALLEST
+        return smallest <= self.size <= room and self.info.count > 0
+
+
+def read_head(data: Data, at: int, following: int) -> Head:
+    """The head of what begins at `at`. `following` is the offset after the batch before, where magic 0 and 1 begin.
+    struct.error or IndexError where bytes are missing; nothing is checked."""
+    magic = data[at + MAGIC_AT]
+    if magic < 2:
+        last, size = _OFFSET_AND_SIZE.unpack_from(data, at)
+        timestamp = _INT64.unpack_from(data, at + _TIMESTAMP_AT)[0] if magic else NO_TIMESTAMP
+        return Head(following, size + OVERHEAD, NO_EPOCH, False, BatchInfo(last - following + 1, timestamp, magic))
+    fields = HEADER.unpack_from(data, at)
+    base, length, epoch, magic, _, attributes, last_delta, _, newest, producer_id, producer_epoch, sequence, _ = fields
+    info = BatchInfo(
+        last_delta + 1, newest, magic, producer_id, producer_epoch, sequence, bool(attributes & TRANSACTIONAL)
+    )
+    return Head(base, length + OVERHEAD, epoch, bool(attributes & CONTROL), info)
+
+
+def heads(data: Data, following: int) -> Iterator[tuple[int, Head]]:
+    """Every batch of `data` by its place. CorruptMessageError where they do not fill it."""
+    at = 0
+    while at < len(data):
+        try:
+            head = read_head(data, at, following)
+        except (struct.error, IndexError):
+            raise CorruptMessageError(f"{len(data) - at} bytes at the end are no batch") from None
+        if not head.fits(len(data) - at):
+            raise CorruptMessageError(f"a batch of {head.size} bytes with {len(data) - at} to come")
+        yield at, head
+        at += head.size
+        following = head.last_offset + 1
+
+
+def whole_size(data: Data) -> int:
+    """How many bytes of `data` are whole batches."""
+    at = 0
+    while at + OVERHEAD <= len(data):
+        end = at + OVERHEAD + _OFFSET_AND_SIZE.unpack_from(data, at)[1]
+        if not at < end <= len(data):
+            break
+        at = end
+    return at
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch of magic 2, or a set of messages of magic 0 and 1. `data` is never changed once it is stored."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+    data: Data
+
+
+class Segments(Protocol):
+    """What a PartitionLog keeps its batches in. Offsets follow on each other without gaps from `start_offset`, where
+    the first batch begins, to `end_offset`. `size` is in bytes. What changes something either does it or raises
+    KafkaStorageError."""
+
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def recovery_point(self) -> int:
+        """Up to here everything is where it will survive."""
+
+    def full(self, batch: StoredBatch, segment_bytes: int) -> bool:
+        """Whether `roll` is to be called before `batch` is appended."""
+
+    def roll(self, producers: ProducerStates) -> None: ...
+    def append(self, batch: StoredBatch) -> None: ...
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, limit: int) -> list[Data]:
+        """Buffers of whole batches, from the one that holds `offset` to `limit`."""
+
+    def available(self, offset: int, limit: int) -> int:
+        """The bytes that `read` could give, were it asked again and again."""
+
+    def batches(self, offset: int = 0) -> Iterator[StoredBatch]:
+        """From the one that holds `offset`, or the first, to the end."""
+
+    def at_or_after(self, timestamp: int) -> Iterator[StoredBatch]:
+        """In offset order, those whose greatest timestamp is no less."""
+
+    def newest_timestamp(self) -> int:
+        """NO_TIMESTAMP if there is none."""
+
+    def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> None:
+        """Drops from the head what is not needed to fill `size`, but never all, and what is older than `timestamp`;
+        nothing at or behind `limit`."""
+
+    def drop_before(self, offset: int) -> None:
+        """Drops what lies before `offset` as a whole."""
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops every batch with an offset of `offset` or more."""
+
+    def restart_at(self, offset: int) -> None:
+        """Drops everything; the next batch begins at `offset`."""
+
+    def producers(self) -> tuple[int, ProducerStates]:
+        """The state before an offset, from which on it follows from the batches."""
+
+    def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None: ...
+    def epochs(self) -> list[tuple[int, int]]: ...
+    def save_epochs(self, entries: list[tuple[int, int]]) -> None: ...
+    def flush(self) -> None: ...
+    def close(self, producers: ProducerStates) -> None: ...
+    def delete(self) -> None: ...

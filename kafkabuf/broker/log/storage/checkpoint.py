@@ -1,0 +1,41 @@
+"""Kafka's checkpoint files: a version, the number of entries, and a line for each, its fields apart by blanks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from kafkabuf.broker.log.storage.disk import on_disk, write_whole
+
+log = logging.getLogger("kafkabuf.broker")
+
+_VERSION = "0"
+Entry = tuple[str | int, ...]
+
+
+def write_checkpoint(path: Path, entries: Iterable[Entry]) -> None:
+    lines = [" ".join(map(str, entry)) for entry in entries]
+    write_whole(path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode())
+
+
+def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
+    """Nothing for a file that is not there or makes no sense: what it says can be found out from the log."""
+    with on_disk("read", path):
+        if not path.exists():
+            return []
+        lines = path.read_bytes().decode("ascii", "replace").splitlines()
+    entries = [line.split(" ") for line in lines[2:]]
+    if lines[:2] != [_VERSION, str(len(entries))] or any(len(entry) != fields for entry in entries):
+        log.warning("%s is no checkpoint of %d fields; it is passed over", path, fields)
+        return []
+    return entries
+
+
+def read_numbers(path: Path) -> list[tuple[int, int]]:
+    """The entries of a checkpoint with two numbers each, none if one is no number."""
+    try:
+        return [(int(one), int(two)) for one, two in read_checkpoint(path, 2)]
+    except ValueError:
+        log.warning("%s has something else than numbers; it is passed over", path)
+        return []

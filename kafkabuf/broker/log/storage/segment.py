@@ -1,0 +1,230 @@
+"""A segment: a file of batches, whose name is its first offset, with its indexes, all in Kafka's format (LogSegment).
+
+Batches are written at once and left to the system's cache; they survive the death of this process, and with `flush`
+that of the machine. The indexes are written when the segment is sealed, flushed or closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from crc32c import crc32c
+
+from kafkabuf.broker.log.batch import ATTRIBUTES_AT, HEADER_SIZE, NO_TIMESTAMP, OVERHEAD
+from kafkabuf.broker.log.message_set import CRC_END
+from kafkabuf.broker.log.storage.batches import Head, StoredBatch, heads, read_head
+from kafkabuf.broker.log.storage.disk import on_disk, sync_path
+from kafkabuf.broker.log.storage.index import OFFSETS, TIMES, SparseIndex
+from kafkabuf.errors import KafkaStorageError
+
+log = logging.getLogger("kafkabuf.broker")
+
+# Kafka's index.interval.bytes.
+INDEX_INTERVAL = 4096
+# Headers are read in pieces of this many bytes.
+_PIECE = 8192
+_CRC = struct.Struct(">I")
+_SIZE = struct.Struct(">i")
+_SIZE_AT = 8
+
+
+def file_name(offset: int) -> str:
+    return f"{offset:020d}"
+
+
+class Segment:
+    """`newest` is the greatest timestamp, `size` the bytes of whole batches. Made by `create` or `open`."""
+
+    def __init__(self, folder: Path, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        self.size = 0
+        self.newest = NO_TIMESTAMP
+        self.path = folder / f"{file_name(base_offset)}.log"
+        self.offsets = SparseIndex(self.path.with_suffix(".index"), OFFSETS)
+        self.times = SparseIndex(self.path.with_suffix(".timeindex"), TIMES)
+        # The offset that has `newest`, and where the batch begins that was indexed last.
+        self._newest_offset = base_offset
+        self._indexed = 0
+        with on_disk("open", self.path):
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+
+    # ---- opening
+
+    def open(self, following: int | None, recovery_point: int) -> None:
+        """`following`: where the next segment begins, if there is one. What lies behind `recovery_point`, where the log
+        was last known to be on the disk, is checked and, from the first batch on that is not whole, cut off."""
+        with on_disk("read", self.path):
+            self.size = os.fstat(self._file).st_size
+        loaded = self.offsets.load() and self.times.load()
+        if loaded and self.size and (not self.times.keys or max(self.offsets.values, default=0) >= self.size):
+            loaded = False
+        if loaded and following is not None and following <= recovery_point:
+            self.end_offset = following
+            self._set_newest()
+            return
+        self.offsets.keep_keys(recovery_point - 1 - self.base_offset if loaded else -1)
+        self._recover()
+        if following is not None:
+            self.seal()
+
+    def _set_newest(self) -> None:
+        if len(self.times):
+            self.newest, self._newest_offset = self.times.keys[-1], self.base_offset + self.times.values[-1]
+
+    def _recover(self) -> None:
+        """Reads everything from the last entry of the index on."""
+        last, self._indexed = self.offsets.floor(2**31) or (0, 0)
+        self.times.keep_values(last if self._indexed else -1)
+        self._set_newest()
+        self.size, self.end_offset = self._indexed, self.base_offset + last if self._indexed else self.base_offset
+        with on_disk("read", self.path):
+            length = os.fstat(self._file).st_size
+            head = self._check(self.size, length)
+            if head is None and self._indexed:
+                # The index is wrong, or what it names is gone.
+                self.offsets.keep_keys(-1)
+                self._recover()
+                return
+            while head is not None:
+                self._index(self.size, head)
+                self.size, self.end_offset = self.size + head.size, head.last_offset + 1
+                head = self._check(self.size, length)
+        if self.size < length:
+            lost = length - self.size
+            log.warning("%s: the %d bytes from %d on are no whole batch and are cut off", self.path, lost, self.size)
+            self._cut()
+
+    def _check(self, position: int, length: int) -> Head | None:
+        """The batch at `position` if it is whole, and follows on the one before."""
+        try:
+            head = read_head(os.pread(self._file, HEADER_SIZE, position), 0, self.end_offset)
+        except (struct.error, IndexError):
+            return None
+        if not head.fits(length - position):
+            return None
+        data = memoryview(os.pread(self._file, head.size, position))
+        at = ATTRIBUTES_AT - _CRC.size if head.info.magic == 2 else CRC_END - _CRC.size
+        (wanted,) = _CRC.unpack_from(data, at)
+        found = (crc32c if head.info.magic == 2 else zlib.crc32)(data[at + _CRC.size :])
+        # The batch that the index names is found by its last offset, all others by their first.
+        known = self.end_offset in (head.base_offset, head.last_offset)
+        return head if found == wanted and head.info.magic <= 2 and known else None
+
+    # ---- appending
+
+    def append(self, batch: StoredBatch) -> None:
+        try:
+            with on_disk("write", self.path):
+                written = 0
+                while written < len(batch.data):
+                    written += os.pwrite(self._file, memoryview(batch.data)[written:], self.size + written)
+        except KafkaStorageError:
+            self._cut()
+            raise
+        for at, head in heads(batch.data, batch.base_offset):
+            self._index(self.size + at, head)
+        self.size += len(batch.data)
+        self.end_offset = batch.last_offset + 1
+
+    def _cut(self) -> None:
+        with on_disk("truncate", self.path):
+            os.ftruncate(self._file, self.size)
+
+    def _index(self, position: int, head: Head) -> None:
+        if head.info.max_timestamp > self.newest:
+            self.newest, self._newest_offset = head.info.max_timestamp, head.last_offset
+        if position - self._indexed > INDEX_INTERVAL:
+            self.offsets.add(head.last_offset - self.base_offset, position)
+            self._index_newest()
+            self._indexed = position
+
+    def _index_newest(self) -> None:
+        if self.newest != NO_TIMESTAMP:
+            self.times.add(self.newest, self._newest_offset - self.base_offset)
+
+    # ---- reading
+
+    def read(self, position: int, size: int) -> bytes:
+        with on_disk("read", self.path):
+            return os.pread(self._file, size, position)
+
+    def batch_size(self, position: int) -> int:
+        return int(_SIZE.unpack_from(self.read(position, OVERHEAD), _SIZE_AT)[0]) + OVERHEAD
+
+    def find(self, offset: int) -> int:
+        """Where the batch begins that holds `offset`; `size` if it comes later, 0 if it came before."""
+        if offset >= self.end_offset:
+            return self.size
+        if offset <= self.base_offset:
+            return 0
+        relative, position = self.offsets.floor(offset - self.base_offset) or (0, 0)
+        return next(at for at, head in self._walk(position, self.base_offset + relative) if head.last_offset >= offset)
+
+    def _walk(self, position: int, following: int) -> Iterator[tuple[int, Head]]:
+        """The heads of all batches from `position` on."""
+        piece, start = b"", position
+        while position < self.size:
+            if position + HEADER_SIZE > start + len(piece):
+                piece, start = self.read(position, _PIECE), position
+            try:
+                head = read_head(piece, position - start, following)
+            except (struct.error, IndexError):
+                raise KafkaStorageError(f"{self.path} ends within the batch at position {position}") from None
+            if head.size < OVERHEAD:
+                raise KafkaStorageError(f"{self.path}: a batch of {head.size} bytes at position {position}")
+            yield position, head
+            position += head.size
+            following = head.last_offset + 1
+
+    def batches(self, offset: int) -> Iterator[StoredBatch]:
+        """From the one that holds `offset`."""
+        for position, head in self._walk(self.find(offset), max(offset, self.base_offset)):
+            data = self.read(position, head.size)
+            yield StoredBatch(head.base_offset, head.last_offset, head.info.max_timestamp, head.leader_epoch, data)
+
+    def at_or_after(self, timestamp: int) -> Iterator[StoredBatch]:
+        if self.newest < timestamp:
+            return iter(())
+        # Up to this offset everything is older.
+        older = self.times.floor(timestamp - 1)
+        start = self.base_offset if older is None else self.base_offset + older[1] + 1
+        return (batch for batch in self.batches(start) if batch.max_timestamp >= timestamp)
+
+    # ---- truncating, sealing
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops every batch with an offset of `offset` or more."""
+        if offset >= self.end_offset:
+            return
+        position = self.find(offset)
+        self.offsets.keep_keys(offset - 1 - self.base_offset)
+        with on_disk("truncate", self.path):
+            os.ftruncate(self._file, position)
+        self.newest, self._newest_offset = NO_TIMESTAMP, self.base_offset
+        self._recover()
+
+    def seal(self) -> None:
+        """The indexes are complete, in their files."""
+        self._index_newest()
+        self.offsets.save()
+        self.times.save()
+
+    def flush(self, indexes: bool) -> None:
+        """Without its indexes the last segment is read anew from where they end. Thread: any, of sealed segments."""
+        for path in (self.path, self.offsets.path, self.times.path) if indexes else (self.path,):
+            sync_path(path)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def delete(self) -> None:
+        self.close()
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+            with on_disk("delete", self.path):
+                self.path.with_suffix(suffix).unlink(missing_ok=True)

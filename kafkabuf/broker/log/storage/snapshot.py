@@ -1,0 +1,107 @@
+"""What is known of producers, on disk: Kafka's producer snapshots and transaction indexes.
+
+NNN.snapshot   version i16 = 1 | CRC-32C of what follows | count i32 | for each producer: id i64, epoch i16, last
+               sequence i32, last offset i64, offsets in the last batch less one i32, timestamp i64, coordinator epoch
+               i32, first offset of the open transaction i64 (-1: none)
+NNN.txnindex   for each aborted transaction: version i16 = 0 | producer id i64 | first offset i64 | last offset i64 |
+               last stable offset i64
+
+Kafka's snapshots tell of one batch for each producer. Behind that, where Kafka does not look, ours have all that are
+remembered, so that a repeated batch is known for one after a restart: for each producer, in the same order, the count
+i8 and of each batch, the oldest first: first sequence i32, last sequence i32, base offset i64, timestamp i64.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from kafkabuf.broker.log.producer_state import (
+    NO_SEQUENCE,
+    AbortedTransaction,
+    AppendedBatch,
+    ProducerEntry,
+    ProducerStates,
+    sequence_count,
+)
+from kafkabuf.errors import CorruptMessageError
+
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_BATCH = struct.Struct(">iiqq")
+_ABORTED = struct.Struct(">hqqqq")
+ABORTED_SIZE = _ABORTED.size
+_VERSION = 1
+_NONE = -1
+
+
+def encode_snapshot(states: ProducerStates) -> bytes:
+    entries = list(states)
+    body = bytearray(_COUNT.pack(len(entries)))
+    for producer_id, entry in entries:
+        last = entry.batches[-1] if entry.batches else AppendedBatch(NO_SEQUENCE, NO_SEQUENCE, _NONE, _NONE)
+        delta = sequence_count(last) - 1
+        body += _ENTRY.pack(
+            producer_id,
+            entry.epoch,
+            last.last_sequence,
+            last.base_offset + delta,
+            delta,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            _NONE if entry.transaction_start is None else entry.transaction_start,
+        )
+    for _, entry in entries:
+        body += bytes([len(entry.batches)])
+        for one in entry.batches:
+            body += _BATCH.pack(one.base_sequence, one.last_sequence, one.base_offset, one.max_timestamp)
+    return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes, now_ms: int) -> ProducerStates:
+    """CorruptMessageError if it is none. `now_ms`: from when on the producers' silence counts."""
+    try:
+        version, crc = _HEAD.unpack_from(data)
+        if version != _VERSION or crc != crc32c(data[_HEAD.size :]):
+            raise CorruptMessageError(f"version {version} with CRC {crc:#010x} is no snapshot of version {_VERSION}")
+        entries, at = _decode_entries(data, now_ms)
+        for entry in entries.values():
+            at = _decode_batches(data, at, entry)
+    except (struct.error, IndexError) as error:
+        raise CorruptMessageError(f"a snapshot of {len(data)} bytes ends too early: {error}") from error
+    return ProducerStates(entries)
+
+
+def _decode_entries(data: bytes, now_ms: int) -> tuple[dict[int, ProducerEntry], int]:
+    entries: dict[int, ProducerEntry] = {}
+    (count,), at = _COUNT.unpack_from(data, _HEAD.size), _HEAD.size + _COUNT.size
+    for _ in range(count):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = _ENTRY.unpack_from(data, at)
+        entry = ProducerEntry(epoch, coordinator_epoch, timestamp, now_ms, None if start == _NONE else start)
+        if sequence != NO_SEQUENCE:
+            first = (sequence - delta) % 2**31
+            entry.batches.append(AppendedBatch(first, sequence, offset - delta, timestamp))
+        entries[producer_id] = entry
+        at += _ENTRY.size
+    return entries, at
+
+
+def _decode_batches(data: bytes, at: int, entry: ProducerEntry) -> int:
+    if at == len(data):
+        return at  # one of Kafka's own
+    end = at + 1 + data[at] * _BATCH.size
+    entry.batches.clear()
+    entry.batches.extend(AppendedBatch(*fields) for fields in _BATCH.iter_unpack(data[at + 1 : end]))
+    return end
+
+
+def encode_aborted(aborted: AbortedTransaction, last_stable_offset: int) -> bytes:
+    return _ABORTED.pack(0, aborted.producer_id, aborted.first_offset, aborted.last_offset, last_stable_offset)
+
+
+def decode_aborted(data: bytes) -> list[AbortedTransaction]:
+    """Whole entries only."""
+    whole = len(data) // ABORTED_SIZE * ABORTED_SIZE
+    return [AbortedTransaction(*fields[1:4]) for fields in _ABORTED.iter_unpack(data[:whole])]

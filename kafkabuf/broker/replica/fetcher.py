@@ -1,0 +1,215 @@
+"""Follower fetchers: what a node follows it fetches from the leaders' nodes, as clients do: the same handler with a
+replica id, in this process instead of over a connection, parked by the leader while there is nothing (Kafka's
+ReplicaFetcherThread).
+
+One fetcher for each pair of follower and leader, with one request in flight. It is driven by answers and by news of the
+cluster; as long as there are none, nothing runs. Before a copy is fetched for in a new epoch it cuts off what its
+leader does not have, epoch by epoch (OffsetForLeaderEpoch; KIP-101, KIP-279).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkabuf.broker.apis import fetch
+from kafkabuf.broker.log.leader_epochs import NO_EPOCH
+from kafkabuf.broker.replica.replication import Replica
+from kafkabuf.errors import KafkaError, OffsetOutOfRangeError, error_for_code
+from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
+
+if TYPE_CHECKING:
+    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.log.log import PartitionLog
+
+log = logging.getLogger("kafkabuf.broker")
+
+# Kafka's replica.fetch.max.bytes and replica.fetch.response.max.bytes.
+_PARTITION_BYTES = 1_048_576
+_ANSWER_BYTES = 10_485_760
+# Kafka's replica.fetch.wait.max.ms, for as long as the leader's high watermark may be news; and then for good.
+_NEWS_WAIT_MS = 500
+_LONG_WAIT_MS = 2**31 - 1
+# Kafka's replica.fetch.backoff.ms.
+_BACKOFF_SECONDS = 1.0
+
+
+class Fetchers:
+    """Those of one follower, by leader."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._by_leader: dict[int, Fetcher] = {}
+
+    def follow(self, replica: Replica) -> None:
+        leader = replica.known.leader
+        if leader not in self._by_leader:
+            self._by_leader[leader] = Fetcher(self._node, self._node.cluster.nodes[leader])
+        self._by_leader[leader].add(replica)
+
+    def leave(self, replica: Replica) -> None:
+        for fetcher in self._by_leader.values():
+            fetcher.remove(replica)
+
+    def refresh(self) -> None:
+        for fetcher in self._by_leader.values():
+            fetcher.refresh()
+
+
+class Fetcher:
+    """`_flight` numbers the requests: an answer to any but the last is nobody's any more."""
+
+    def __init__(self, node: Node, leader: Node) -> None:
+        self._node = node
+        self._leader = leader
+        self._replicas: dict[tuple[str, int], Replica] = {}
+        # Those that have cut off what the leader does not have.
+        self._aligned: set[Replica] = set()
+        self._flight = 0
+        self._parked: asyncio.Future[fetch.Answer] | None = None
+        self._sending: asyncio.Handle | None = None
+
+    def add(self, replica: Replica) -> None:
+        self._replicas[_key(replica)] = replica
+        self.refresh()
+
+    def remove(self, replica: Replica) -> None:
+        if self._replicas.pop(_key(replica), None) is not None:
+            self._aligned.discard(replica)
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Gives up what is in flight and asks anew, soon: once for all the news of this turn of the loop."""
+        self._flight += 1
+        if self._parked is not None:
+            self._parked.cancel()
+            self._parked = None
+        if self._sending is None and self._replicas and self._linked:
+            self._sending = self._node.cluster.loop.call_soon(self._start)
+
+    @property
+    def _linked(self) -> bool:
+        return self._node.connected and self._leader.connected
+
+    def _start(self) -> None:
+        self._sending = None
+        self._send()
+
+    # ---- one request
+
+    def _send(self) -> None:
+        if not self._linked:
+            return
+        for replica in [one for one in self._replicas.values() if one not in self._aligned]:
+            self._try(self._align, replica)
+        if not self._replicas or self._sending is not None:
+            return
+        request = self._request()
+        self._flight += 1
+        answer = fetch.read(self._leader, request)
+        arrive = partial(self._arrive, self._flight)
+        if isinstance(answer, asyncio.Future):
+            self._parked = answer
+            answer.add_done_callback(arrive)
+        else:
+            self._node.cluster.loop.call_soon(arrive, answer)
+
+    def _request(self) -> FetchRequest:
+        by_topic: dict[str, list[FetchPartition]] = {}
+        wait_ms = _LONG_WAIT_MS
+        for (topic, index), replica in self._replicas.items():
+            kept = replica.log
+            end, high_watermark = kept.end_offset, kept.high_watermark
+            epoch, start = replica.known.epoch, kept.log_start_offset
+            asked = FetchPartition(index, epoch, end, _PARTITION_BYTES, high_watermark, start)
+            by_topic.setdefault(topic, []).append(asked)
+            if high_watermark < end:
+                wait_ms = _NEWS_WAIT_MS
+        topics = list(by_topic.items())
+        return FetchRequest(wait_ms, 1, _ANSWER_BYTES, 0, 0, -1, topics, replica_id=self._node.node_id)
+
+    def _arrive(self, flight: int, answer: asyncio.Future[fetch.Answer] | fetch.Answer) -> None:
+        if flight != self._flight:
+            return
+        self._parked = None
+        found = answer.result() if isinstance(answer, asyncio.Future) else answer
+        if self._node.replica_lag:
+            self._node.cluster.timer.after(self._node.replica_lag, lambda: self._take(flight, found))
+        else:
+            self._take(flight, found)
+
+    def _take(self, flight: int, answer: fetch.Answer) -> None:
+        if flight != self._flight:
+            return
+        for topic, partitions in answer:
+            assert isinstance(topic, str)
+            for fetched in partitions:
+                replica = self._replicas.get((topic, fetched.partition))
+                if replica is not None:
+                    self._try(self._append, replica, fetched)
+        if self._sending is None:
+            self._send()
+
+    def _append(self, replica: Replica, fetched: FetchedPartition) -> None:
+        if fetched.error_code == OffsetOutOfRangeError.code:
+            self._restart(replica)
+        elif fetched.error_code:
+            raise error_for_code(fetched.error_code)
+        else:
+            self._take_over(replica.log, fetched)
+
+    @staticmethod
+    def _take_over(kept: PartitionLog, fetched: FetchedPartition) -> None:
+        for data in fetched.records:
+            kept.append_as_follower(data)
+        kept.high_watermark = min(fetched.high_watermark, kept.end_offset)
+        if fetched.log_start_offset > kept.log_start_offset:
+            kept.delete_before(min(fetched.log_start_offset, kept.high_watermark))
+
+    def _try(self, action: Callable[..., None], replica: Replica, *more: object) -> None:
+        """What the disk or the leader refuses may go well later; the other copies do not wait for it."""
+        try:
+            action(replica, *more)
+        except KafkaError as error:
+            log.error("%r follows no more for a while: %s", replica, error)
+            self.remove(replica)
+            self._node.cluster.timer.after(_BACKOFF_SECONDS, partial(self._return, replica, replica.known.epoch))
+
+    def _return(self, replica: Replica, epoch: int) -> None:
+        if replica.known.epoch == epoch:
+            self.add(replica)
+
+    # ---- what the leader does not have
+
+    def _align(self, replica: Replica) -> None:
+        """KIP-279: the two look for the last epoch they have in common, and where it ends for whom it ends first."""
+        kept, leader = replica.log, replica.partition.copies[self._leader.node_id].log
+        epoch = kept.leader_epochs.latest
+        while epoch != NO_EPOCH:
+            asked, (epoch, leader_end) = epoch, leader.leader_epochs.end_offset_for(epoch)
+            if epoch == NO_EPOCH:
+                log.info("%r: its leader does not know epoch %d", replica, asked)
+                kept.truncate_to(kept.high_watermark)
+                break
+            own_epoch, own_end = kept.leader_epochs.end_offset_for(epoch)
+            if own_epoch == epoch:
+                kept.truncate_to(min(own_end, leader_end))
+                break
+            kept.truncate_to(own_end)
+            epoch = own_epoch
+        self._aligned.add(replica)
+
+    def _restart(self, replica: Replica) -> None:
+        """The log ends behind its leader's end, or before its start, and begins again there."""
+        kept, leader = replica.log, replica.partition.copies[self._leader.node_id].log
+        if kept.end_offset > leader.end_offset:
+            kept.truncate_to(leader.end_offset)
+        else:
+            kept.restart_at(leader.log_start_offset)
+
+
+def _key(replica: Replica) -> tuple[str, int]:
+    return replica.partition.topic.name, replica.partition.index
