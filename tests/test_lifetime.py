@@ -115,7 +115,8 @@ def test_partitions_of_a_closed_producer_are_waited_for(cluster: EmbeddedCluster
 
 def test_records_lost_at_exit_are_passed_over_in_silence() -> None:
     script = (
-        "from kafkabuf import KafkaProducer, lifetime\n"
+        "from kafkabuf import KafkaProducer\n"
+        "from kafkabuf.sending import lifetime\n"
         "lifetime.EXIT_TIMEOUT = 0.1\n"
         "for _ in range(3):\n"
         "    producer = KafkaProducer(bootstrap_servers='127.0.0.1:1')\n"

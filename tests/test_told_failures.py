@@ -185,7 +185,8 @@ def test_warning_is_heard_where_nobody_has_set_up_logging(
 def test_producer_that_nobody_closes_tells_of_its_failures(collected: bool) -> None:
     script = (
         "import time\n"
-        "from kafkabuf import KafkaProducer, lifetime\n"
+        "from kafkabuf import KafkaProducer\n"
+        "from kafkabuf.sending import lifetime\n"
         "lifetime.EXIT_TIMEOUT = 0.1\n"
         "producer = KafkaProducer(bootstrap_servers='127.0.0.1:1', linger_ms=0, request_timeout_ms=1, "
         "delivery_timeout_ms=2)\n"
