@@ -1,7 +1,7 @@
 """A small Kafka in one process, for demos and tests: `EmbeddedCluster`.
 
-listener.py accepts, server.py frames, authenticator.py lets in, dispatch.py finds the handler under apis/ (one file per
-API key), cluster.py and topics.py hold who leads what, log.py and storage/ the records, groups.py the consumer groups.
+front/ accepts, frames and lets in, apis/ has the handlers (one file per API key), cluster/ the nodes and who leads what,
+replica/ a partition's copies, log/ their records, groups/ the consumer groups, guards/ the limits, waiting/ what waits.
 It shares protocol/, errors and clock with the client and nothing else, so that it checks the encoder instead of
 agreeing with it.
 

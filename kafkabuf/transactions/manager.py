@@ -1,7 +1,7 @@
 """A producer's transactions: in which state they are, what is asked of the coordinators, who waits (KIP-98, KIP-890).
 
 Kafka's TransactionManager, but for sequence numbers (idempotence.py, _sequences.pyx) and the requests themselves
-(transaction_requests.py).
+(requests.py).
 
 Threads. A user's thread begins an operation and waits for its `Result`; the Sender's thread does all that follows. Both
 change what is here, under one lock.

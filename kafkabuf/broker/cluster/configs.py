@@ -1,6 +1,6 @@
 """The settings of topics and of nodes, as DescribeConfigs tells them: Kafka's names, types, defaults and ranges (its
 LogConfig). Of topics' settings max.message.bytes, min.insync.replicas, unclean.leader.election.enable and those of
-log_config.py act here; the others are checked, kept and told. Deviation: segments may be smaller than 1 MiB."""
+log/config.py act here; the others are checked, kept and told. Deviation: segments may be smaller than 1 MiB."""
 
 from __future__ import annotations
 
