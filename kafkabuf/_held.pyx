@@ -2,7 +2,8 @@
 """Keys, values and headers as users give them. No object is made for bytes, nor for a list or tuple of pairs."""
 
 from cpython.buffer cimport (
-    PyBUF_SIMPLE, PyBuffer_IsContiguous, PyObject_CheckBuffer, PyObject_GetBuffer,
+    PyBUF_FORMAT, PyBUF_ND, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_CheckBuffer,
+    PyObject_GetBuffer,
 )
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -12,6 +13,7 @@ from cpython.sequence cimport PySequence_Fast_GET_ITEM, PySequence_Fast_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport strlen
 
 from kafkabuf._wire cimport Field, field_size
 
@@ -28,9 +30,12 @@ cdef int hold_other(object data, Field* field, Py_buffer* view, str what) except
             f"the {what} is a {type(data).__name__}, and only bytes-like objects or None can be sent as they are: "
             f"encode it, or configure {what}_serializer")
     try:
-        PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+        PyObject_GetBuffer(data, view, PyBUF_ND | PyBUF_FORMAT)
     except (BufferError, ValueError) as error:  # NumPy and released memoryviews raise the latter
         raise SerializationError(f"the {what}'s memory is not one contiguous piece: {error}") from None
+    if view.format != NULL and view.format[0] != 0 and view.format[strlen(view.format) - 1] == b"O":
+        PyBuffer_Release(view)
+        raise SerializationError(f"the {what} holds Python objects, whose addresses would be sent: encode it")
     field.data = <const uint8_t*>view.buf
     field.size = view.len
     return 1

@@ -38,6 +38,7 @@ cdef class BufferPool:
     cdef unsigned char* base                # its first byte
     cdef object clock
     cdef public object on_wait, on_exhausted, on_failure    # set later at will: the Sender comes after the pool
+    cdef readonly bint disowned             # this is a forked child, and the pool its parent's
     cdef public object on_why               # callable(Batch or None): why it does not come back, in words; or None
 
     # ---- guarded by `lock`

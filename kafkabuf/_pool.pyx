@@ -302,7 +302,7 @@ cdef class BufferPool:
         kb_spin_unlock(&self.lock)
         self.first_waiter = NULL
         self.waiting = 0
-        self.closed = True
+        self.closed = self.disowned = True
 
     @property
     def free_bytes(self):

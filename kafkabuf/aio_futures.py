@@ -89,19 +89,27 @@ class AIORecordFuture:
     Only in the producer's event loop.
     """
 
-    __slots__ = ("_callbacks", "_cancelled", "_ends", "_record")
+    __slots__ = ("_callbacks", "_cancel_message", "_cancelled", "_ends", "_record", "_waiters")
     _asyncio_future_blocking = False  # what asyncio.isfuture() looks for
 
     def __init__(self, record: RecordFuture, ends: Ends) -> None:
         self._record = record
         self._ends = ends
         self._cancelled = False
+        self._cancel_message: object = None  # gather() reads it
+        self._waiters: list[asyncio.Future[None]] | None = None  # what awaiting tasks sleep on
         self._callbacks: list[tuple[Callable[[AIORecordFuture], object], Context]] | None = None
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         record = self._record
         while not record.done() and not self._cancelled:
-            yield from self._ends.until(record.batch, record)
+            waiter = self._ends.until(record.batch, record)
+            waiters = self._waiters = self._waiters or []
+            waiters.append(waiter)
+            try:
+                yield from waiter
+            finally:
+                waiters.remove(waiter)
         return self.result()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -115,7 +123,10 @@ class AIORecordFuture:
         """Give up waiting; the record is sent all the same. False where it has an outcome."""
         if self.done():
             return False
-        self._cancelled = True
+        self._cancelled, self._cancel_message = True, msg
+        for waiter in self._waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
         self._call_back()
         return True
 
@@ -124,7 +135,8 @@ class AIORecordFuture:
 
     def _make_cancelled_error(self) -> asyncio.CancelledError:
         """Also for gather(), which asks its futures."""
-        return asyncio.CancelledError()
+        message = self._cancel_message
+        return asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
 
     def result(self) -> RecordMetadata:
         """The RecordMetadata, or raise what failed. Raises asyncio.InvalidStateError while there is no outcome."""

@@ -163,8 +163,8 @@ def append_arrow(ProducerCore producer not None, report, data, topic):
             walker.use_topic(producer.topic_of(topic, &walker.waited))
         if hasattr(data, "__arrow_c_array__"):
             schema, array = data.__arrow_c_array__()
-            walker.append_array(
-                <ArrowSchema*>pointer(schema, "arrow_schema"), <ArrowArray*>pointer(array, "arrow_array"))
+            append_borrowed(
+                walker, <ArrowSchema*>pointer(schema, "arrow_schema"), <ArrowArray*>pointer(array, "arrow_array"))
         elif hasattr(data, "__arrow_c_stream__"):
             capsule = data.__arrow_c_stream__()
             append_stream(walker, <ArrowArrayStream*>pointer(capsule, "arrow_array_stream"))
@@ -184,6 +184,21 @@ cdef void* pointer(capsule, const char* name) except NULL:
     except ValueError as error:
         raise SerializationError(
             f"the Arrow PyCapsule interface gave no capsule named '{name.decode()}', but {capsule!r}") from error
+
+
+cdef int append_borrowed(ArrowWalker walker, ArrowSchema* given_schema, ArrowArray* given_array) except -1:
+    cdef ArrowSchema schema = given_schema[0]
+    cdef ArrowArray array = given_array[0]
+    # While this reads, the capsules hold nothing: while this thread waits for memory another one that has them too could
+    # import the data and release it. The caller holds the capsules.
+    given_schema.release = NULL
+    given_array.release = NULL
+    try:
+        walker.append_array(&schema, &array)
+    finally:
+        given_schema.release = schema.release
+        given_array.release = array.release
+    return 0
 
 
 cdef int append_stream(ArrowWalker walker, ArrowArrayStream* given) except -1:

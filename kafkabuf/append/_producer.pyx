@@ -96,6 +96,7 @@ cdef class ProducerCore:
                 return self.send_intercepted(record, callback)
             queues = self.topic_of(topic, &waited)
             key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
+            self.check_open()  # what prepares may close the producer, or fork
         if topic is self.last_name:
             queues = self.last_topic
         else:

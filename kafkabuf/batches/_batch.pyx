@@ -22,7 +22,7 @@ from kafkabuf._sealed cimport seal
 from kafkabuf.clock import SystemClock
 from kafkabuf.batches.compression import DoesNotFit
 from kafkabuf.batches.ending import ends_here
-from kafkabuf.errors import KafkaError, TimeoutError
+from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 from kafkabuf.record_metadata import RecordMetadata
 
 cdef extern from "Python.h":
@@ -274,6 +274,8 @@ cdef class Batch:
         cdef Py_ssize_t i
         thunks, self.thunks = self.thunks, None
         for i in range(0, len(thunks), 2):
+            if self.pool.disowned:  # by a callback that forked: in the child the others are not ours to call
+                break
             self.call_back(thunks[i], <RecordFuture>thunks[i + 1])
         return 0
 
@@ -300,6 +302,8 @@ cdef class Batch:
         if (timeout is None or timeout > 0) and ends_here(self.incomplete):
             raise KafkaError("to wait for a record in a callback would be to wait for itself: the thread that runs it "
                              "is the one that brings the outcome. Use add_done_callback(), or wait in another thread")
+        if self.pool.disowned:
+            raise ClosedError("the record was sent before a fork: the parent process learns what becomes of it")
         give_back_claims()
         lock = threading.Lock()
         lock.acquire()

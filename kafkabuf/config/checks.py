@@ -43,6 +43,7 @@ def check(settings: ProducerSettings) -> None:
     _check_idempotence(settings)
     _check_transactions(settings)
     _check_delivery(settings)
+    _check_idle(settings)
     _check_keys(settings)
     if settings.security_protocol.startswith("SASL_"):
         _check_sasl(settings)
@@ -57,6 +58,11 @@ def warn(settings: ProducerSettings) -> None:
         unused = sorted(dotted(name) for name in settings.model_fields_set if name.startswith(prefix))
         if unused and settings.security_protocol not in protocols:
             log.warning("security.protocol is %s: %s without effect", settings.security_protocol, ", ".join(unused))
+
+
+def _check_idle(settings: ProducerSettings) -> None:
+    if settings.connections_max_idle_ms == 0:
+        raise ConfigError("connections.max.idle.ms is 0, and no connection would last: -1 keeps idle ones for ever")
 
 
 def _check_idempotence(settings: ProducerSettings) -> None:

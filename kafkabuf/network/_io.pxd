@@ -49,6 +49,7 @@ cdef class Poller:
     cdef uint32_t standing_back     # threads that wait for that, having let it in
 
     cdef void wake(self) noexcept nogil
+    cdef int require_own_process(self) except -1
     cdef int let_in(self) except -1
     cdef void turn(self, int timeout_ms) noexcept nogil
     cdef bint flowing(self) noexcept nogil

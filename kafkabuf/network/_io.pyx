@@ -17,7 +17,7 @@ from libc.string cimport memmove, memset
 from posix.uio cimport iovec
 from posix.unistd cimport close, getpid, read, write
 
-from kafkabuf.errors import NetworkError
+from kafkabuf.errors import ClosedError, NetworkError
 
 from kafkabuf.protocol._frame cimport Answer, Frame, Spans
 from kafkabuf.network._socket cimport (
@@ -197,6 +197,7 @@ cdef class Poller:
     ):
         cdef Wire* wire
         cdef epoll_event event
+        self.require_own_process()
         connection = Connection.__new__(Connection) if connection is None else connection
         wire = &connection.wire
         if wire.fd >= 0:
@@ -225,6 +226,7 @@ cdef class Poller:
         cdef Connection connection
         cdef Wire* wire
         cdef int what
+        self.require_own_process()
         if timeout is not None:
             # Rounded up: waking before the deadline would only spin until it.
             wanted = ceil(timeout * 1000.0)
@@ -253,6 +255,12 @@ cdef class Poller:
                 self.remove(connection)
             news.append(connection)
         return news
+
+    cdef int require_own_process(self) except -1:
+        # A forked child shares the epoll set: what it registers or takes off is the parent's, pointers included.
+        if self.pid != getpid():
+            raise ClosedError("the connections were made before a fork and belong to the parent process")
+        return 0
 
     def wakeup(self):
         self.wake()

@@ -56,8 +56,12 @@ class _End:
         waiter.acquire()
         # Before the look: whoever comes too late for set() finds that it is over.
         self._waiters.append(waiter)
-        if not self._over:
-            waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+        try:
+            if not self._over:
+                waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+        finally:
+            if not self._over:  # set() may be going through them
+                self._waiters.remove(waiter)
         return self._over
 
 
@@ -169,9 +173,16 @@ def _end_with_multiprocessing() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """No Sender of the parent's runs here, and their sockets and locks are the parent's."""
+    """No Sender of the parent's runs here, and their sockets and locks are the parent's.
+
+    But for a Sender whose callback has forked: its turn goes on here when the callback returns, touches no socket and
+    calls nobody back, and is its last.
+    """
     for running in list(_running):
+        running.sender.disown()
         running.accumulator.pool.disown()
+        running.accumulator.close()
+        running.accumulator.seal_all()  # a serializer may have forked: its record must not go where nobody sends it
         producer = running.producer() if running.producer is not None else None
         if producer is not None:
             producer._disown()

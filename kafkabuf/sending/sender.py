@@ -76,6 +76,7 @@ class Sender(SenderCore):
         super().__init__(config, accumulator, metadata, client, clock)
         self._config = config
         self._forced = False
+        self._disowned = False
         self._told = False
         self._said = ""  # the error that all which was buffered failed with last
         self.failures = Failures()
@@ -104,6 +105,8 @@ class Sender(SenderCore):
 
     def step(self) -> bool:
         """One turn; False, and none, where there is nothing left to do."""
+        if self._disowned:
+            return False
         if self.closing and (self._forced or not self._has_unfinished_work()):
             return False
         self._turn_or_log()
@@ -135,6 +138,8 @@ class Sender(SenderCore):
                 self._purge()
             self.run_once()
         except Exception:
+            if self._disowned:
+                return
             log.exception("the Sender's turn failed; the next one goes on")
             # A turn that fails at once must not spin.
             pause = threading.Lock()
@@ -152,6 +157,8 @@ class Sender(SenderCore):
         purged(PurgedError("the record was purged"))
 
     def _end(self) -> None:
+        if self._disowned:
+            return
         if self._told:
             self._tell_failures()
         steps: list[Callable[[], object]] = [
@@ -188,6 +195,10 @@ class Sender(SenderCore):
         self._forced = self._forced or force
         self.closing = True
         self._client.wakeup()
+
+    def disown(self) -> None:
+        """In a forked child: what is left to do is the parent's."""
+        self._disowned = True
 
     @property
     def record_errors(self) -> int:
