@@ -14,6 +14,16 @@ PACKAGE = Path("kafkabuf")
 # No -march: the wheel must run on every x86-64 and aarch64 machine; CPU features are found at run time (_crc*.h).
 C_FLAGS = ["-O3", "-Wall", "-Wextra"]
 
+DIRECTIVES = {
+    # Nothing of ours is pickled by its fields: __setstate__ would put in place what methods do not check.
+    "auto_pickle": False,
+    # Plain method descriptors: CPython calls them without a bound method in between, and refuses a `self` of another
+    # type, as in RecordFuture.done(5), which Cython's own functions take for granted.
+    "binding": False,
+    "embedsignature": True,
+    "embedsignature.format": "clinic",
+}
+
 # For `make sanitize`, which builds in a copy of the tree. Python's own flags have -fwrapv, under which no overflow of a
 # signed number counts as one.
 _SANITIZERS = "-fsanitize=address,undefined"
@@ -47,11 +57,10 @@ if __name__ == "__main__":
         ext_modules=[]
         if in_place
         else cythonize(
-            # Nothing of ours is pickled by its fields: __setstate__ would put in place what methods do not check.
             extensions(),
             nthreads=jobs,
             language_level=3,
-            compiler_directives={"auto_pickle": False},
+            compiler_directives=DIRECTIVES,
         ),
         options={"build_ext": {"parallel": jobs}},
     )

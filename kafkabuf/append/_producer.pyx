@@ -61,9 +61,6 @@ cdef class ProducerCore:
         self.closing = self.detour = True
         self.closed_because = because
 
-    @cython.binding(False)  # a plain method descriptor, which CPython calls without a bound method in between
-    @cython.embedsignature(True)
-    @cython.embedsignature.format("clinic")
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
         """Queue one record and return a RecordFuture (KafkaProducer.send).
 
