@@ -12,12 +12,27 @@ import pytest
 
 from kafkabuf.append._bulk import Segment
 from kafkabuf.batches._batch import Batch, RecordFuture
+from tests.hostile_objects import PASSED_OVER, extensions, types_of
 from tests.producer_support import Rig
 
 
 def test_objects_made_without_init_and_arguments_that_are_none_raise() -> None:
     done = subprocess.run([sys.executable, "-m", "tests.hostile_objects"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_methods_refuse_a_self_of_another_type() -> None:
+    """Cython's own kind of method takes it for granted, and reads what lies where a field would."""
+    tried = 0
+    for kind in types_of(extensions()):
+        for name, method in vars(kind).items():
+            if name in PASSED_OVER or not callable(method) or isinstance(method, type):
+                continue
+            for other in ("x", object(), Rig()):
+                with pytest.raises(TypeError):
+                    method(other, *[None] * 3)
+            tried += 1
+    assert tried > 100
 
 
 @pytest.mark.parametrize("kind", [Batch, RecordFuture, Segment])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from kafkabuf.broker import EmbeddedCluster
 
 SCRIPT = """
@@ -160,3 +162,95 @@ def test_fork_in_a_thread_doubles_what_the_parent_holds() -> None:
         )
         assert done.returncode == 0, done.stderr
         assert cluster.end_offset("threads", 0) == 2
+
+
+IN_A_CALLBACK = """
+import os, sys, warnings
+from kafkabuf import KafkaProducer
+
+warnings.simplefilter("ignore", DeprecationWarning)
+producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0)
+parent, children, called = os.getpid(), [], []
+
+def callback(metadata, error):
+    called.append(os.getpid())
+    if os.getpid() != parent:
+        os._exit(9)  # a callback of the parent's, in the child
+    if not children:
+        child = os.fork()
+        if not child:
+            if sys.argv[2] == "raise":
+                raise SystemExit(3)
+            return
+        children.append(child)
+
+futures = [producer.send("callbacks", b"%d" % n, partition=n % 2, callback=callback) for n in range(2_000)]
+for future in futures:
+    future.result(30)
+status = os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])
+for n in range(500):
+    producer.send("callbacks", b"after", partition=n % 2).result(30)
+producer.close(10)
+assert len(called) == 2_000, len(called)
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize("how", ["return", "raise"])
+def test_child_forked_in_a_callback_ends_with_it_and_leaves_the_connections_alone(how: str) -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("callbacks", partitions=2)
+        done = subprocess.run(
+            [sys.executable, "-c", IN_A_CALLBACK, cluster.bootstrap_servers, how],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert sum(cluster.end_offsets("callbacks").values()) == 2_500
+    assert "the Sender's turn failed" not in done.stderr
+
+
+WAITING = """
+import os, sys, warnings
+from kafkabuf import KafkaProducer
+from kafkabuf.errors import ClosedError
+
+warnings.simplefilter("ignore", DeprecationWarning)
+forked = []
+
+def fork(value):
+    if value == b"fork" and not forked:
+        forked.append(os.fork())
+    return value
+
+def refusal(call):
+    try:
+        call()
+    except ClosedError:
+        return True
+    return False
+
+producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000, value_serializer=fork)
+future = producer.send("waiting", b"pending")
+report = producer.send_many("waiting", [b"pending"])
+child = os.fork()
+if child == 0:
+    calls = (future.result, future.exception, lambda: future.result(5), report.wait, report.result)
+    os._exit(0 if all(refusal(call) for call in calls) else 1)
+statuses = [os.waitpid(child, 0)[1]]
+refused = refusal(lambda: producer.send("waiting", b"fork"))
+if forked == [0]:
+    os._exit(0 if refused else 1)
+statuses.append(os.waitpid(forked[0], 0)[1])
+assert not refused
+producer.close(10)
+sys.exit(statuses != [0, 0])
+"""
+
+
+def test_forked_child_is_refused_to_wait_for_its_parents_records_or_to_add_to_them() -> None:
+    with EmbeddedCluster() as cluster:
+        done = subprocess.run(
+            [sys.executable, "-c", WAITING, cluster.bootstrap_servers], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        assert sum(cluster.end_offsets("waiting").values()) == 3
