@@ -7,11 +7,12 @@ does not get in while this side holds a lock, nor, since it runs to its end at o
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from kafkabuf import producer
@@ -53,24 +54,18 @@ class Threads:
         # A wait in a user's call gives the Sender its turns: for so long it is the other way round.
         before = self._other, self._locked
         self._other, self._locked = other, locked
-        sys.settrace(self._trace)
+        _watch(self._before_instruction)
         try:
             yield
         finally:
             self._other, self._locked = before
-            sys.settrace(None if self._other is None else self._trace)
-
-    def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename not in _FILES or frame.f_code.co_name in _WORDS:
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._step
+            _watch(None if self._other is None else self._before_instruction)
 
     def _wanted(self) -> bool:
         return self._left > 0 and not self.inside and self._random.random() < self._chance
 
-    def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "opcode" and self._wanted() and not self._locked():
+    def _before_instruction(self) -> None:
+        if self._wanted() and not self._locked():
             assert self._other is not None
             self.inside = True
             self._left -= 1
@@ -78,4 +73,46 @@ class Threads:
                 self._other()
             finally:
                 self.inside = False
-        return self._step
+
+
+def _is_watched(code: CodeType) -> bool:
+    return code.co_filename in _FILES and code.co_name not in _WORDS
+
+
+if sys.version_info >= (3, 12):
+    # A trace function is told of fewer instructions of code that it has not seen before: after others a seed would be
+    # another one.
+    _TOOL, _INSTRUCTION = 4, sys.monitoring.events.INSTRUCTION
+    sys.monitoring.use_tool_id(_TOOL, "tests.virtual")
+
+    def _codes() -> list[CodeType]:
+        found = [one.__code__ for one in gc.get_objects() if isinstance(one, FunctionType)]
+        for code in found:
+            found += [one for one in code.co_consts if isinstance(one, CodeType)]
+        return [code for code in {id(one): one for one in found}.values() if _is_watched(code)]
+
+    _CODES = _codes()
+
+    def _watch(call: Callable[[], None] | None) -> None:
+        """Have `call` called before each instruction of the files above."""
+        sys.monitoring.register_callback(_TOOL, _INSTRUCTION, None if call is None else lambda *_: call())
+        for code in _CODES:
+            sys.monitoring.set_local_events(_TOOL, code, 0 if call is None else _INSTRUCTION)
+
+else:
+
+    def _watch(call: Callable[[], None] | None) -> None:
+        """Have `call` called before each instruction of the files above."""
+
+        def step(frame: FrameType, event: str, arg: Any) -> Any:
+            if event == "opcode" and call is not None:
+                call()
+            return step
+
+        def trace(frame: FrameType, event: str, arg: Any) -> Any:
+            if not _is_watched(frame.f_code):
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            return step
+
+        sys.settrace(None if call is None else trace)
