@@ -1,7 +1,8 @@
 """A small Kafka in one process, for demos and tests: `EmbeddedCluster`.
 
-front/ accepts, frames and lets in, apis/ has the handlers (one file per API key), cluster/ the nodes and who leads what,
-replica/ a partition's copies, log/ their records, groups/ the consumer groups, guards/ the limits, waiting/ what waits.
+front/ accepts, frames and lets in, apis/ has the handlers (one file per API key), cluster/ the nodes and who leads
+what, replica/ a partition's copies, log/ their records, groups/ the consumer groups, guards/ the limits, waiting/ what
+waits.
 It shares protocol/, errors and clock with the client and nothing else, so that it checks the encoder instead of
 agreeing with it.
 
