@@ -189,8 +189,8 @@ cdef void* pointer(capsule, const char* name) except NULL:
 cdef int append_borrowed(ArrowWalker walker, ArrowSchema* given_schema, ArrowArray* given_array) except -1:
     cdef ArrowSchema schema = given_schema[0]
     cdef ArrowArray array = given_array[0]
-    # While this reads, the capsules hold nothing: while this thread waits for memory another one that has them too could
-    # import the data and release it. The caller holds the capsules.
+    # Meanwhile the capsules, which the caller holds, are empty: while this thread waits for memory another one that has
+    # them too could import the data and release it.
     given_schema.release = NULL
     given_array.release = NULL
     try:

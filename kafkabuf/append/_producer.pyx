@@ -1,7 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """send(): checks, topic, partition, timestamp, encode in place, future. All that is not per record is producer.py's."""
 
-cimport cython
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
