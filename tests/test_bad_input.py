@@ -101,6 +101,13 @@ def test_memory_in_pieces_is_sent(producer: KafkaProducer, field: str, bad: Any)
         producer.send(TOPIC, **{field: bad})
 
 
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_memory_of_python_objects_is_refused(producer: KafkaProducer, field: str) -> None:
+    """What would be sent is their addresses."""
+    with pytest.raises(SerializationError, match=f"the {field} holds Python objects"):
+        producer.send(TOPIC, **{field: np.array([object()])})
+
+
 def test_bytes_like_object_is_refused(cluster: EmbeddedCluster, shared: KafkaProducer) -> None:
     given = [b"b", bytearray(b"a"), memoryview(b"xmx")[1:2], array.array("B", [1, 2]), np.arange(3, dtype=np.uint8)]
     futures = [shared.send(TOPIC, value, key=value, partition=2) for value in given]

@@ -156,6 +156,7 @@ def test_javas_reporter_is_refused_or_kept() -> None:
         ({"ssl.truststore.type": "pkcs12"}, "openssl pkcs12"),
         ({"ssl.enabled.protocols": "TLSv1.2,SSLv3"}, "ssl.enabled.protocols: "),
         ({"enable.metrics.push": "true"}, "producer.metrics()"),
+        ({"connections.max.idle.ms": 0}, "-1 keeps idle ones for ever"),
         ({"transactional.id": ""}, "transactional.id: "),
         ({"transactional.id": "t", "enable.idempotence": "false"}, "transactional.id needs idempotence"),
         ({"transactional.id": "t", "acks": "1"}, "transactional.id needs idempotence"),

@@ -167,3 +167,12 @@ def test_unreachable_broker_is_reported_at_every_attempt(caplog: pytest.LogCaptu
             time.sleep(0.01)
     said = [record for record in caplog.records if "127.0.0.1:1" in record.getMessage()]
     assert 1 <= len(said) <= 10
+
+
+def test_close_again_and_again_leaves_nothing_behind(cluster: EmbeddedCluster) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    ended = producer._running._ended
+    assert not ended.wait(0)
+    for _ in range(100):
+        producer.close()
+    assert len(ended._waiters) < 2

@@ -378,3 +378,11 @@ def test_producer_names_the_error_of_a_port_where_nobody_listens() -> None:
         producer.flush(0)
     producer.purge()
     producer.close(0)
+
+
+def test_timeout_of_a_record_that_lingers_names_linger_ms() -> None:
+    rig = Rig(linger_ms=60_000, delivery_timeout_ms=120_000)
+    future = rig.send()
+    rig.turn()
+    with pytest.raises(TimeoutError, match=r"linger\.ms \(60000 ms\): flush\(\) sends it at once"):
+        future.result(1)

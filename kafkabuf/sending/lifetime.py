@@ -52,6 +52,8 @@ class _End:
             waiter.release()
 
     def wait(self, timeout: float | None = None) -> bool:
+        if self._over:
+            return True
         waiter = threading.Lock()
         waiter.acquire()
         # Before the look: whoever comes too late for set() finds that it is over.
