@@ -34,7 +34,9 @@ cdef class Poller:
     cdef int epoll_fd
     cdef int event_fd
     cdef int pid                    # of the process that made it: a forked child must not touch the shared epoll set
-    cdef set connections            # strong references: a Wire in the epoll set never outlives its Connection
+    cdef dict connections           # strong references by the Wire's address: one in the epoll set never outlives its
+    #                                 Connection, whatever that says its __eq__ and __hash__ are
+    cdef bint polling               # poll is under way: no other may begin
     cdef Wire* listed               # connections with output not yet tried
     cdef Wire* news                 # connections poll is about to report
     cdef int failed                 # errno of epoll_wait
@@ -50,6 +52,8 @@ cdef class Poller:
 
     cdef void wake(self) noexcept nogil
     cdef int require_own_process(self) except -1
+    cdef int require_fresh(self, Wire* wire) except -1
+    cdef int take_news(self, list news) except -1
     cdef int let_in(self) except -1
     cdef void turn(self, int timeout_ms) noexcept nogil
     cdef bint flowing(self) noexcept nogil
@@ -62,3 +66,4 @@ cdef class Poller:
     cdef void read_in(self, Wire* wire) noexcept nogil
     cdef void watch(self, Wire* wire, bint output) noexcept nogil
     cdef int remove(self, Connection connection) except -1
+    cdef void unlink(self, Wire* wire) noexcept nogil

@@ -29,7 +29,8 @@ class Connection:
     def send(self, frame: Frame) -> int:
         """Queue a frame; the next `poll` writes it.
 
-        Raises NetworkError when the connection is closed, ValueError for a frame that is empty or was sent before.
+        Raises NetworkError when the connection is closed, ValueError for a frame that is empty or was sent before,
+        TypeError for None.
         """
 
     def take_back(self) -> list[Frame]:
@@ -60,7 +61,7 @@ class Poller:
     ) -> Connection:
         """Take over a connecting or connected stream socket: `sock` is detached and of no further use.
 
-        `connection`: a TlsConnection that has no socket yet, to encrypt what goes over it.
+        `connection`: a TlsConnection that never had a socket, to encrypt what goes over it; ValueError if it had one.
 
         `peer` names it in messages; a frame that nobody asked for fails the connection when it is announced as longer
         than `max_frame` bytes, an answer when it is longer than its request allows. Of the frames that are to be
@@ -72,7 +73,8 @@ class Poller:
         """Write what is queued, wait up to `timeout` seconds (None: for ever) for news, read what came.
 
         Returns the connections that became connected, have frames, finished a frame with `notify`, or failed; a failed
-        one is already closed and its `error` set. An empty list: time-out, wake-up, or part of a frame.
+        one is already closed and its `error` set. An empty list: time-out, wake-up, or part of a frame. Raises ValueError
+        while another call of it is under way.
         """
 
     @property

@@ -63,11 +63,14 @@ cdef class Connection:
         return len(self.queue)
 
     cpdef int send(self, Frame frame) except -1:
+        if frame is None:
+            raise TypeError("a connection sends a Frame, found None")
+        # Before the checks, for with a frame may go who calls back: after them nothing of Python's comes in between.
+        self.forget_written()
         if self.poller is None:
             raise self.error or NetworkError(f"the connection to {self.peer} is closed")
         if frame.queued or frame.spans.count == 0:
             raise ValueError("a frame is sent once, and not empty")
-        self.forget_written()
         self.queue.append(frame)
         if not expect(self.frames, &frame.spans):
             self.queue.pop()
@@ -115,8 +118,9 @@ cdef class Connection:
         return taken
 
     def close(self):
-        if self.poller is not None:
-            self.poller.remove(self)
+        cdef Poller poller = self.poller  # maybe the last reference to it
+        if poller is not None:
+            poller.remove(self)
 
     cdef int on_news(self, int what) except -1:
         if what & NEWS_CONNECTED:
@@ -182,7 +186,7 @@ cdef class Poller:
         if self.event_fd < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, self.event_fd, &event) < 0:
             raise OSError(errno, strerror(errno))
         self.pid = getpid()
-        self.connections = set()
+        self.connections = {}
 
     def __dealloc__(self):
         # Not before: a thread in wake() may still hold the event_fd.
@@ -197,16 +201,22 @@ cdef class Poller:
     ):
         cdef Wire* wire
         cdef epoll_event event
+        cdef int fd
         self.require_own_process()
         connection = Connection.__new__(Connection) if connection is None else connection
         wire = &connection.wire
-        if wire.fd >= 0:
-            raise ValueError("the connection has a socket already")
+        self.require_fresh(wire)
         sock.setblocking(False)
+        fd = sock.detach()
+        try:
+            self.require_fresh(wire)  # the socket's methods may have registered it
+        except ValueError:
+            close(fd)
+            raise
+        wire.fd = fd
+        wire.connection = <void*> connection
         connection.peer = peer
         connection.context = context
-        wire.fd = sock.detach()
-        wire.connection = <void*> connection
         connection.frames.max_frame = max_frame
         connection.frames.credit = max_in_flight
         wire.connecting = True
@@ -216,21 +226,26 @@ cdef class Poller:
         if epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, wire.fd, &event) < 0:
             raise OSError(errno, strerror(errno))
         connection.poller = self
-        self.connections.add(connection)
+        self.connections[<size_t> wire] = connection
         return connection
+
+    cdef int require_fresh(self, Wire* wire) except -1:
+        if wire.connection != NULL:
+            raise ValueError("the connection has a socket already, or had one: make another for this socket")
+        return 0
 
     def poll(self, timeout=None):
         cdef int timeout_ms = -1
         cdef double wanted
         cdef list news = []
-        cdef Connection connection
-        cdef Wire* wire
-        cdef int what
         self.require_own_process()
+        if self.polling:
+            raise ValueError("the Poller is in poll already: one thread calls it, and not from what it calls back")
         if timeout is not None:
             # Rounded up: waking before the deadline would only spin until it.
             wanted = ceil(timeout * 1000.0)
             timeout_ms = <int> min(max(wanted, 0.0), <double> LONGEST_WAIT_MS)
+        self.polling = True
         with nogil:
             kb_add(&self.polls, 1)
             if kb_load(&self.standing_back):
@@ -239,22 +254,35 @@ cdef class Poller:
             self.since = kb_microseconds()
             kb_exchange(&self.at_the_door, 1)
         kb_exchange(&self.at_the_door, 0)
-        if self.failed:
-            raise OSError(self.failed, strerror(self.failed))
-        wire = self.news
-        self.news = NULL
-        while wire != NULL:
+        try:
+            if self.failed:
+                raise OSError(self.failed, strerror(self.failed))
+            self.take_news(news)
+        finally:
+            self.polling = False
+        return news
+
+    cdef int take_news(self, list news) except -1:
+        # on_news may call back (TLS does), and that may close any connection: remove() takes the closed one off the
+        # chain. So we look at the chain's head anew each time. Should on_news raise, the rest is news of the next poll.
+        cdef Connection connection
+        cdef Wire* wire
+        cdef int what
+        while self.news != NULL:
+            wire = self.news
             connection = <Connection> wire.connection
+            self.news = wire.next_news
             what = wire.news
             wire.news = 0
-            wire = wire.next_news
             connection.on_news(what)
+            if connection.poller is None:
+                continue
             if connection.error is None and (connection.wire.error or connection.frames.error):
                 connection.error = NetworkError(f"connection to {connection.peer} failed: {connection.reason()}")
             if connection.error is not None:
                 self.remove(connection)
             news.append(connection)
-        return news
+        return 0
 
     cdef int require_own_process(self) except -1:
         # A forked child shares the epoll set: what it registers or takes off is the parent's, pointers included.
@@ -288,24 +316,20 @@ cdef class Poller:
                 pass
 
     def close(self):
-        for connection in list(self.connections):
+        for connection in list(self.connections.values()):
             connection.close()
 
     cdef int remove(self, Connection connection) except -1:
         # After this no span of the connection's frames is read again: completions and slabs rely on it.
+        # The caller holds a reference to the connection and to us.
         cdef Wire* wire = &connection.wire
-        cdef Wire** link = &self.listed
         cdef epoll_event event
-        self.connections.discard(connection)
+        if connection.poller is None:
+            return 0
         connection.poller = None
-        connection.queue.clear()
         wire.head = wire.tail = wire.waiting = NULL
         connection.frames.head = connection.frames.tail = connection.frames.waiting = NULL
-        while link[0] != NULL:
-            if link[0] == wire:
-                link[0] = wire.next_listed
-                break
-            link = &link[0].next_listed
+        self.unlink(wire)
         if self.pid == getpid():
             # A dup in a forked child would keep the entry in the epoll set and the stream open: close() is not enough.
             # The other way round, a child that did this would break its parent's connection.
@@ -313,7 +337,25 @@ cdef class Poller:
             shutdown(wire.fd, SHUT_RDWR)
         close(wire.fd)
         wire.fd = -1
+        # Last, for with the frames may go who calls back. Not cleared: TLS may be reading them further up the stack.
+        del self.connections[<size_t> wire]
+        connection.queue = deque()
         return 0
+
+    cdef void unlink(self, Wire* wire) noexcept nogil:
+        """Take it off both chains: whoever closes the connection may free it next."""
+        cdef Wire** link = &self.listed
+        while link[0] != NULL and link[0] != wire:
+            link = &link[0].next_listed
+        if link[0] == wire:
+            link[0] = wire.next_listed
+        link = &self.news
+        while link[0] != NULL and link[0] != wire:
+            link = &link[0].next_news
+        if link[0] == wire:
+            link[0] = wire.next_news
+        wire.listed = False
+        wire.news = 0
 
     # ---- without the GIL -------------------------------------------------------------------------------------------
 

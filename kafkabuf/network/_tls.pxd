@@ -16,6 +16,7 @@ cdef class TlsConnection(Connection):
     cdef object outgoing            # and for it
     cdef object shipped             # deque of ciphertext frames not out yet; each owns the frames that end in it
     cdef readonly Py_ssize_t unsent  # bytes of these, at most
+    cdef bint sealing               # seal is under way: what ssl calls back must not start another
     cdef bint heard                 # the peer has said something over the finished handshake
 
     cdef int shake_hands(self) except -1

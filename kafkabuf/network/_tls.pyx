@@ -33,7 +33,8 @@ cdef enum:
 cdef class TlsConnection(Connection):
     """See the .pxd."""
 
-    def __init__(self, context, str host):
+    # Not __init__, which can be left out or called again, with frames and ciphertext pending.
+    def __cinit__(self, context, str host not None):
         memset(&self.clear, 0, sizeof(Wire))
         self.clear.need = LENGTH_PREFIX
         self.clear.armed = True  # never in the Poller's chain: it has no socket
@@ -61,8 +62,9 @@ cdef class TlsConnection(Connection):
         try:
             self.seal()
         except SSLError:
-            # The next poll tells the owner: here nobody expects it.
-            self.poller.report(&self.wire, NEWS_FAILED, EPROTO)
+            # The next poll tells the owner: here nobody expects it. Whoever has closed the connection meanwhile knows.
+            if self.poller is not None:
+                self.poller.report(&self.wire, NEWS_FAILED, EPROTO)
         return 0
 
     cdef int on_news(self, int what) except -1:
@@ -115,20 +117,23 @@ cdef class TlsConnection(Connection):
 
     cdef int decrypt(self) except -1:
         cdef Wire* clear = &self.clear
-        cdef Py_ssize_t got
+        cdef Py_ssize_t got, room
         while clear.error == 0:
             if clear.length == clear.room and not make_room(clear):
                 self.wire.error = ENOMEM
                 break
-            view = PyMemoryView_FromMemory(<char*> clear.data + clear.length, clear.room - clear.length, PyBUF_WRITE)
+            room = clear.room - clear.length
+            view = PyMemoryView_FromMemory(<char*> clear.data + clear.length, room, PyBUF_WRITE)
             try:
-                got = self.tls.read(clear.room - clear.length, view)
+                got = self.tls.read(room, view)
             except SSLWantReadError:
                 break
             except (SSLZeroReturnError, SSLEOFError):
                 got = 0
             finally:
                 view.release()
+            if not 0 <= got <= room:
+                raise ValueError(f"ssl says that it has read {got} bytes into a buffer of {room}")
             if got == 0:
                 self.wire.error = self.wire.error or ERROR_END_OF_STREAM
                 break
@@ -146,12 +151,19 @@ cdef class TlsConnection(Connection):
         """Encrypt what may be started, a stretch ahead of the socket."""
         cdef Wire* clear = &self.clear
         cdef iovec vector[MOST_SPANS]
-        while self.connected and self.poller is not None and self.unsent < MOST_UNSENT:
-            start_waiting(clear)
-            if clear.head == clear.waiting:
-                break
-            advance(clear, self.encrypt(vector, gather(clear, vector)))
-            self.ship(True)
+        if self.sealing:
+            return 0  # what ssl called back has sent a frame: the loop further up the stack gets to it
+        self.sealing = True
+        _held = self.queue  # ssl may call who closes the connection: the frames stay until encrypt has seen that
+        try:
+            while self.connected and self.poller is not None and self.unsent < MOST_UNSENT:
+                start_waiting(clear)
+                if clear.head == clear.waiting:
+                    break
+                advance(clear, self.encrypt(vector, gather(clear, vector)))
+                self.ship(True)
+        finally:
+            self.sealing = False
         return 0
 
     cdef Py_ssize_t encrypt(self, const iovec* vector, size_t count) except -1:
@@ -182,7 +194,7 @@ cdef class TlsConnection(Connection):
         cdef Py_ssize_t done = 0
         view = PyMemoryView_FromMemory(<char*> data, size, PyBUF_READ)
         try:
-            while done < size:
+            while done < size and self.poller is not None:
                 done += <Py_ssize_t> self.tls.write(view[done:])
         finally:
             view.release()
@@ -193,11 +205,13 @@ cdef class TlsConnection(Connection):
         cdef bytes data = self.outgoing.read()
         cdef Frame cipher
         cdef Frame oldest
-        if PyBytes_GET_SIZE(data) == 0 or self.poller is None:
+        if PyBytes_GET_SIZE(data) == 0:
             return 0
         cipher = Frame()
         cipher.add_bytes(data)
         cipher.notify = True
+        if self.poller is None:  # asked last: a garbage collection, which a Frame may set off, may have closed us
+            return 0
         while finished and self.queue:
             oldest = <Frame> self.queue[0]
             if oldest.spans.done < oldest.spans.count:
