@@ -138,6 +138,17 @@ def test_completions_are_mixed_up() -> None:
         assert rigged.client.ready(0)
 
 
+def test_request_that_brings_a_frame_under_way_leaves_it_as_it_is() -> None:
+    with one_broker() as (rigged, _):
+        frame = produce().build(0)
+        rigged.client.send(0, Request(messages.PRODUCE, 3, lambda _: frame, None, True))
+        number = frame.correlation_id
+        with pytest.raises(ValueError, match="is being sent"):
+            rigged.client.send(0, Request(messages.PRODUCE, 3, lambda _: frame, None, False))
+        assert (frame.notify, frame.correlation_id) == (False, number)
+        assert rigged.client.in_flight(0) == 1
+
+
 def test_entity_requests_do_not_come_back_as_entities() -> None:
     with one_broker() as (rigged, broker):
         rigged.client.send_entity(0, messages.build_request(messages.FIND_COORDINATOR, 1, key="k", key_type=0), "mine")

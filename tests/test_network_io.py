@@ -122,6 +122,27 @@ def test_written_frame_is_not_reported(poller: Poller) -> None:
         reader.join(PATIENCE)
 
 
+def test_nothing_but_a_frame_is_sent(poller: Poller) -> None:
+    with connected(poller) as (connection, _), pytest.raises(TypeError, match="a Frame, found None"):
+        connection.send(None)  # type: ignore[arg-type]
+
+
+def test_what_a_frame_says_of_its_answer_changes_only_while_no_connection_has_it(poller: Poller) -> None:
+    with connected(poller, max_in_flight=0) as (connection, _):
+        frame = frame_of(b"abcd", notify=False, number=1)
+        connection.send(frame)
+        for name, value in (("notify", True), ("correlation_id", 2), ("largest_answer", 3)):
+            before = getattr(frame, name)
+            with pytest.raises(ValueError, match="is being sent"):
+                setattr(frame, name, value)
+            assert getattr(frame, name) == before
+        assert connection.take_back() == [frame]
+        frame.notify = True
+        connection.send(frame)
+        assert poller.poll(0) == [connection]
+        assert frame.written
+
+
 def test_idle_connection_keeps_asking_for_room_to_write(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         connection.send(frame_of(b"x" * 1_000_000))

@@ -184,6 +184,7 @@ cdef class ClientCore:
         entry.request = request
         entry.correlation_id = self.correlation_id
         entry.frame = request.build(self.correlation_id)
+        entry.frame.require_unsent()
         entry.frame.spans.notify = not request.expects_response
         entry.frame.spans.answer.correlation_id = self.correlation_id
         connection.send(entry.frame)

@@ -43,9 +43,10 @@ cdef class Frame:
     """
     cdef Spans spans
     cdef list owners
-    cdef bint queued                # handed to a connection: no more spans, no second connection
+    cdef bint queued                # handed to a connection: no more spans, no second connection, no other answer
     cdef readonly Py_ssize_t nbytes
 
     cdef int add(self, const void* data, size_t nbytes) except -1
     cpdef int add_bytes(self, bytes data) except -1
     cpdef int own(self, object owner) except -1
+    cdef int require_unsent(self) except -1

@@ -2,7 +2,8 @@ class Frame:
     """One request as a list of spans, in wire order, its 4-byte length included.
 
     Spans are not copied: whoever adds one keeps it alive and unchanged until the frame is `written` or its connection
-    is closed; `own` and `add_bytes` tie an object's lifetime to the frame's.
+    is closed; `own` and `add_bytes` tie an object's lifetime to the frame's. Once it is handed to a connection, setting
+    an attribute raises ValueError, as adding bytes does.
     """
 
     notify: bool

@@ -49,12 +49,19 @@ cdef class Frame:
         self.owners.append(owner)
         return 0
 
+    cdef int require_unsent(self) except -1:
+        # The connection has counted the answer to come, and will count it again when it takes the frame back.
+        if self.queued:
+            raise ValueError("the frame is being sent: say what its answer is beforehand")
+        return 0
+
     @property
     def notify(self):
         return self.spans.notify
 
     @notify.setter
     def notify(self, bint value):
+        self.require_unsent()
         self.spans.notify = value
 
     @property
@@ -63,6 +70,7 @@ cdef class Frame:
 
     @correlation_id.setter
     def correlation_id(self, int value):
+        self.require_unsent()
         self.spans.answer.correlation_id = value
 
     @property
@@ -71,6 +79,7 @@ cdef class Frame:
 
     @largest_answer.setter
     def largest_answer(self, Py_ssize_t value):
+        self.require_unsent()
         self.spans.answer.largest = value
 
     @property
