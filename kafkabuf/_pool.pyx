@@ -10,6 +10,7 @@ The rules of the critical section and the meaning of every field are in _pool.px
 
 cimport cython
 from cpython.buffer cimport PyBUF_FORMAT
+from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.string cimport memset
 
@@ -158,10 +159,11 @@ cdef class BufferPool:
 
     cdef void unlink(self, Waiter* waiter) noexcept nogil:
         cdef Waiter** link = &self.first_waiter
-        while link[0] != waiter:
+        while link[0] != NULL and link[0] != waiter:
             link = &link[0].next
-        link[0] = waiter.next
-        self.waiting -= 1
+        if link[0] == waiter:       # else disown() has emptied the queue
+            link[0] = waiter.next
+            self.waiting -= 1
 
     cdef PyObject* serve(self) noexcept nogil:
         """Hand the oldest waiter its run, or tell it that the pool is closed; its lock, or NULL if it must wait on."""
@@ -275,6 +277,7 @@ cdef class BufferPool:
         AllocationTooLargeError at once if the whole pool is too small, BufferExhaustedError when the time is over,
         ClosedError once the pool is closed, ValueError for less than one byte.
         """
+        nbytes = PyNumber_Index(nbytes)     # an int: what we compare and what we count with are the same number
         if nbytes < 1:
             raise ValueError(f"asked for {nbytes} bytes; at least one is needed")
         if nbytes > self.total:

@@ -53,6 +53,30 @@ def test_request_that_can_never_be_met_waits(nbytes: int) -> None:
     assert_whole(pool)
 
 
+def test_size_is_the_number_that_was_compared() -> None:
+    class Humble(int):
+        """Says that it is neither too small nor too large."""
+
+        def __lt__(self, other: object) -> bool:
+            return False
+
+        __gt__ = __lt__
+
+    class Index:
+        __lt__ = __gt__ = Humble.__lt__
+
+        def __index__(self) -> int:
+            return 2**63 - 1
+
+    pool = make_pool(4)
+    for size in (Humble(2**63 - 1), Index()):
+        with pytest.raises(AllocationTooLargeError, match=r"9223372036854775807 bytes .*whole pool"):
+            pool.allocate(size, 0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="asked for -5 bytes"):
+        pool.allocate(Humble(-5), 0)
+    assert_whole(pool)
+
+
 @pytest.mark.parametrize("nbytes", [0, -1])
 def test_empty_request_takes_memory(nbytes: int) -> None:
     pool = make_pool(4)

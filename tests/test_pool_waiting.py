@@ -358,6 +358,15 @@ def test_close_leaves_threads_waiting() -> None:
     assert_whole(pool)
 
 
+def test_waiter_leaves_a_queue_that_was_disowned() -> None:
+    pool = make_pool(1, ScriptedClock())
+    pool.allocate(1, 0).detach()
+    pool.on_exhausted = pool.disown
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(1, 0.1)
+    assert pool.waiting == 0
+
+
 # ---- real threads ----------------------------------------------------------------------------------------------------
 
 
