@@ -119,7 +119,8 @@ def connection_closes_itself_in_a_send_that_fails() -> None:
 
 
 def news_of_one_connection_closes_the_others() -> None:
-    poller, connections = Poller(), {}
+    poller = Poller()
+    connections: dict[int, Connection] = {}
 
     def close_others(number: int) -> None:
         for other in connections.keys() - {number}:
@@ -127,7 +128,7 @@ def news_of_one_connection_closes_the_others() -> None:
         gc.collect()
 
     for number in range(3):
-        cipher = Cipher(do_handshake=lambda number=number: close_others(number))  # type: ignore[misc]
+        cipher = Cipher(do_handshake=lambda number=number: close_others(number))
         connections[number] = poller.register(end(), "h:1", number, connection=tls(cipher))
     assert poller.poll(1) == list(connections.values())
     assert len(connections) == 1
