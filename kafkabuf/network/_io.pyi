@@ -73,8 +73,8 @@ class Poller:
         """Write what is queued, wait up to `timeout` seconds (None: for ever) for news, read what came.
 
         Returns the connections that became connected, have frames, finished a frame with `notify`, or failed; a failed
-        one is already closed and its `error` set. An empty list: time-out, wake-up, or part of a frame. Raises ValueError
-        while another call of it is under way.
+        one is already closed and its `error` set. An empty list: time-out, wake-up, or part of a frame.
+        Raises ValueError while another call of it is under way.
         """
 
     @property
