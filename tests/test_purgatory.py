@@ -12,6 +12,7 @@ import pytest
 
 from kafkabuf.broker import DelayedOperation, RequestPurgatory, TimingWheel
 from kafkabuf.clock import ManualClock
+from tests.forked import in_a_child
 
 
 class Operation(DelayedOperation):
@@ -400,3 +401,107 @@ def test_keys_may_be_any_iterable(world: World) -> None:
     for some in keys:
         world.purgatory.try_complete_else_watch(Operation(), some)
     assert world.counts == (10, 5, 5)
+
+
+# ---- keys that lie, and purgatories that never opened
+
+
+class Lying:
+    """A key that runs `hook`, once, when it is hashed, and equals `twin`."""
+
+    def __init__(self, twin: object = None) -> None:
+        self.hook: Callable[[], object] | None = None
+        self.twin = twin
+
+    def __hash__(self) -> int:
+        hook, self.hook = self.hook, None
+        if hook is not None:
+            hook()
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        return other is self.twin
+
+
+@in_a_child
+def test_purgatory_without_init_or_with_a_second_one_is_refused(world: World) -> None:
+    bare = RequestPurgatory.__new__(RequestPurgatory)
+    with pytest.raises(TypeError, match="__init__ was not called"):
+        bare.try_complete_else_watch(Operation(), ["key"])
+    with pytest.raises(ValueError, match="initialized once"):
+        world.purgatory.__init__(TimingWheel(world.clock))  # type: ignore[misc]
+    assert world.purgatory.timer is world.wheel
+
+
+@in_a_child
+def test_operation_that_a_key_admits_again_waits_for_the_keys_of_its_last_admission(world: World) -> None:
+    """The first admission has room for three keys at hand: what comes after the second must not go there."""
+    operation, key = Operation(), Lying()
+
+    def again() -> None:
+        assert world.purgatory.cancel_for_key("a") == [operation]
+        world.purgatory.try_complete_else_watch(operation, ["x", "y", "z"])
+
+    key.hook = again
+    assert not world.purgatory.try_complete_else_watch(operation, ["a", key, "c", "d", "e", "f", "g"])
+    assert world.counts == (3, 1, 1)
+    assert world.purgatory.cancel_for_key("d") == []
+    assert world.purgatory.cancel_for_key("y") == [operation]
+    assert world.counts == (0, 0, 0)
+
+
+def test_error_of_an_overtaken_admission_leaves_the_last_one_waiting(world: World) -> None:
+    operation, key = Operation(), Lying()
+
+    def again() -> None:
+        world.purgatory.cancel_for_key("a")
+        world.purgatory.try_complete_else_watch(operation, ["x"])
+        raise ZeroDivisionError
+
+    key.hook = again
+    with pytest.raises(ZeroDivisionError):
+        world.purgatory.try_complete_else_watch(operation, ["a", key])
+    assert world.counts == (1, 1, 1)
+
+
+@in_a_child
+def test_keys_that_become_equal_are_forgotten_one_by_one() -> None:
+    world = World(purge_interval=0)
+    first, second = Lying(), Lying()
+    waits, idle = world.park(first), world.park(second)
+    first.twin, second.twin = second, first
+    assert idle.force_complete()
+    assert world.counts == (1, 1, 1)
+    waits.may_complete = True
+    assert world.purgatory.check_and_complete(first) == 1
+    assert world.counts == (0, 0, 0)
+
+
+def test_key_is_neither_hashed_nor_compared_to_be_forgotten() -> None:
+    """What its methods raise, or call, would come between an idle key and its end."""
+    world = World(purge_interval=0)
+    key, other = Lying(), Lying()
+    idle, waits = world.park(key), world.park(other)
+    key.hook = other.hook = lambda: 1 // 0
+    assert idle.force_complete()
+    assert waits.force_complete()
+    assert world.counts == (0, 0, 0)
+    key.hook = other.hook = None
+    again = world.park(key)
+    again.may_complete = True
+    assert world.purgatory.check_and_complete(key) == 1
+
+
+def test_cancel_all_takes_what_its_key_does_not_lead_to_any_more(world: World) -> None:
+    class Changing(Lying):
+        number = 1
+
+        def __hash__(self) -> int:
+            return self.number
+
+    key = Changing()
+    operation = world.park(key)
+    key.number = 2
+    assert world.purgatory.cancel_for_key(key) == []
+    assert world.purgatory.cancel_all() == [operation]
+    assert world.counts == (0, 0, 0)

@@ -16,6 +16,7 @@ import pytest
 from kafkabuf.broker import ExpirationReaper, Timeout, TimingWheel
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.clock import Clock, Lockable, ManualClock, SystemClock
+from tests.forked import in_a_child
 
 PATIENCE = 10.0
 
@@ -277,11 +278,54 @@ def test_delay_beyond_all_wheels_overflows(seconds: float) -> None:
 
 
 def test_wheel_that_cannot_turn_is_made() -> None:
-    for tick_ms, wheel_size in ((0, 20), (-1, 20), (1, 1), (1, 65_537)):
+    for tick_ms, wheel_size in ((0, 20), (-1, 20), (86_400_001, 20), (1, 1), (1, 65_537)):
         with pytest.raises(ValueError, match="2 to 65,536 buckets"):
             TimingWheel(ManualClock(), tick_ms, wheel_size)
     with pytest.raises(ValueError, match="not a number"):
         TimingWheel(ManualClock()).after(float("nan"), lambda: None)
+
+
+@in_a_child
+def test_clock_that_uses_the_wheel_while_it_is_made_again_is_refused() -> None:
+    """Wheels of two buckets would be taken for larger ones."""
+    wheel = TimingWheel(ManualClock(), 1, 2)
+
+    class Meddling(ManualClock):
+        @property
+        def monotonic(self) -> Any:
+            wheel.after(0.0, lambda: None)
+            return super().monotonic
+
+    with pytest.raises(ValueError, match="initialized once"):
+        wheel.__init__(Meddling(), 1, 60_000)  # type: ignore[misc]
+    assert (wheel.wheel_size, len(wheel)) == (2, 1)
+    for number in range(100):
+        wheel.after(number / 3, lambda: None)
+
+
+@pytest.mark.parametrize(("tick_ms", "wheel_size"), [(1, 2), (1, 20), (1, 65_536)])
+@pytest.mark.parametrize("far", [4e11, 9.22e11, 1e300, float("inf")])
+def test_clock_at_the_end_of_time_is_served(tick_ms: int, wheel_size: int, far: float) -> None:
+    """A task of the beginning is still there: the wheels must reach from it to the end."""
+    clock, ran = Far(), list[int]()
+    wheel = TimingWheel(clock, tick_ms, wheel_size)
+    wheel.after(0.0, partial(ran.append, 1))
+    clock.now = far
+    wheel.after(1e9, partial(ran.append, 3))
+    wheel.after(0.0, partial(ran.append, 2))
+    assert wheel.advance() == 2
+    assert (ran, len(wheel)) == ([1, 2], 1)
+    clock.now = float("nan")
+    with pytest.raises(ValueError, match="not a number"):
+        wheel.advance()
+
+
+class Far(Clock):
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
 
 
 # ---- its drivers

@@ -8,14 +8,12 @@ nothing waits for any more: up to `purge_interval` are kept, for the next operat
 """
 
 cimport cython
+from cpython.object cimport Py_EQ, PyObject_RichCompareBool
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from kafkabuf.broker.waiting._ring cimport link_after, link_before, open_ring, unlink
-
-cdef extern from "<sched.h>" nogil:
-    int sched_yield()
 
 
 cdef class DelayedOperation(TimerTask):
@@ -82,6 +80,9 @@ cdef class DelayedOperation(TimerTask):
             purgatory.purge()
         return True
 
+    cdef bint waits_since(self, int64_t admission) noexcept:
+        return self.watches != NULL and self.admission == admission
+
     cdef int fire(self) except -1:
         if self.complete():
             self.on_expiration()
@@ -117,8 +118,20 @@ cdef class Watchers:
 
     def __cinit__(self, key):
         self.key = key
+        self.hashed = hash(key)
         open_ring(&self.operations)
         self.idle.watchers = <PyObject*> self
+
+    def __hash__(self):
+        return self.hashed
+
+    def __eq__(self, other):
+        # Two that are in the dict differ, whatever their keys say by now: one of them is taken out without Python.
+        if type(other) is not Watchers:
+            return PyObject_RichCompareBool(self.key, other, Py_EQ)
+        if self is other or self.kept and (<Watchers> other).kept:
+            return self is other
+        return PyObject_RichCompareBool(self.key, (<Watchers> other).key, Py_EQ)
 
     cdef Watch* first(self) noexcept:
         cdef Link* link = self.operations.next
@@ -185,6 +198,8 @@ cdef class RequestPurgatory:
     def __init__(self, TimingWheel timer not None, Py_ssize_t purge_interval=1000):
         if purge_interval < 0:
             raise ValueError(f"purge_interval is {purge_interval}, but must be 0 or more")
+        if self.timer is not None:
+            raise ValueError("a RequestPurgatory is initialized once")
         self.timer = timer
         self.purge_interval = purge_interval
 
@@ -199,19 +214,21 @@ cdef class RequestPurgatory:
         ValueError without keys, for they are what it would wait for, and for an operation that waits already.
         """
         cdef tuple wanted = tuple(keys)
+        cdef int64_t admission
         if not wanted:
             raise ValueError("an operation needs keys to wait for, found none")
         if operation.evaluate():
             return True
-        self.admit(operation, len(wanted))
+        admission = self.admit(operation, len(wanted))
         try:
             for key in wanted:
-                self.watch(operation, key)
+                self.watch(operation, admission, key)
             if operation.evaluate():
                 return True
-            self.set_timer(operation)
+            self.set_timer(operation, admission)
         except BaseException:
-            operation.leave()
+            if operation.waits_since(admission):
+                operation.leave()
             raise
         return False
 
@@ -226,26 +243,29 @@ cdef class RequestPurgatory:
     def cancel_for_key(self, key):
         """Takes all that wait for `key` out, timers and other keys included. They are the caller's to complete."""
         cdef Watchers watchers = self.by_key.get(key)
-        cdef DelayedOperation operation
-        cdef Watch* watch
-        cdef list cancelled = []
-        while watchers is not None:
-            watch = watchers.first()
-            if watch == NULL:
-                break
-            operation = <DelayedOperation> watch.operation
-            operation.leave()
-            cancelled.append(operation)
-        self.purge()
-        return cancelled
+        return [] if watchers is None else self.cancel(watchers)
 
     def cancel_all(self):
         """Takes everything out, as cancel_for_key does. To be called when the purgatory is given up."""
-        return [operation for key in list(self.by_key) for operation in self.cancel_for_key(key)]
+        return [operation for watchers in list(self.by_key) for operation in self.cancel(watchers)]
 
-    cdef int admit(self, DelayedOperation operation, Py_ssize_t keys) except -1:
+    cdef list cancel(self, Watchers watchers):
+        cdef DelayedOperation operation
+        cdef list cancelled = []
+        cdef Watch* watch = watchers.first()
+        while watch != NULL:
+            operation = <DelayedOperation> watch.operation
+            operation.leave()
+            cancelled.append(operation)
+            watch = watchers.first()
+        self.purge()
+        return cancelled
+
+    cdef int64_t admit(self, DelayedOperation operation, Py_ssize_t keys) except -1:
+        if self.timer is None:
+            raise TypeError("RequestPurgatory.__init__ was not called")
         if operation.completed:
-            return 0
+            return operation.admission
         if operation.watches != NULL:
             raise ValueError(f"{operation!r} waits in a purgatory already")
         operation.watches = operation.at_hand
@@ -255,14 +275,15 @@ cdef class RequestPurgatory:
             raise MemoryError(f"no memory to watch {keys} keys")
         operation.watched = 0
         operation.purgatory = self
+        operation.admission += 1
         self.delayed += 1
         Py_INCREF(operation)
-        return 0
+        return operation.admission
 
-    cdef int watch(self, DelayedOperation operation, object key) except -1:
+    cdef int watch(self, DelayedOperation operation, int64_t admission, object key) except -1:
         cdef Watchers watchers = self.watchers_of(key)
         cdef Watch* watch
-        if operation.watches == NULL:       # completed or cancelled meanwhile
+        if not operation.waits_since(admission):    # completed or cancelled meanwhile, and perhaps admitted again
             return 0
         watch = &operation.watches[operation.watched]
         watch.operation = <PyObject*> operation
@@ -278,23 +299,20 @@ cdef class RequestPurgatory:
 
     cdef Watchers watchers_of(self, object key):
         """Runs no Python between finding it and returning it. What is without operations is in the ring of the idle."""
-        cdef Watchers found, made
-        while True:
-            found = self.by_key.get(key)
-            if found is None:
-                made = Watchers.__new__(Watchers, key)
-                found = self.by_key.setdefault(key, made)
-                if found is made:
-                    link_before(&self.idle, &made.idle.link)
-                    self.idle_count += 1
-            if not found.dropped:
-                return found
-            with nogil:
-                sched_yield()       # a thread in purge() takes this one out of the dict
+        cdef Watchers made, found = self.by_key.get(key)
+        if found is not None:
+            return found
+        made = Watchers.__new__(Watchers, key)
+        found = self.by_key.setdefault(made, made)
+        if found is made:
+            made.kept = True
+            link_before(&self.idle, &made.idle.link)
+            self.idle_count += 1
+        return found
 
-    cdef int set_timer(self, DelayedOperation operation) except -1:
+    cdef int set_timer(self, DelayedOperation operation, int64_t admission) except -1:
         cdef int64_t deadline = self.timer.deadline_in(operation.timeout)
-        if operation.watches != NULL:       # nobody else completes or cancels it any more before the timer is set
+        if operation.waits_since(admission):    # nobody else completes or cancels it any more before the timer is set
             self.timer.schedule(operation, deadline)
         return 0
 
@@ -304,6 +322,6 @@ cdef class RequestPurgatory:
             watchers = <Watchers> (<Idle*> self.idle.next).watchers
             unlink(&watchers.idle.link)
             self.idle_count -= 1
-            watchers.dropped = True
-            self.by_key.pop(watchers.key, None)
+            del self.by_key[watchers]
+            watchers.kept = False
         return 0

@@ -13,7 +13,7 @@ from kafkabuf.broker.waiting._ring cimport Link
 
 
 cdef enum:
-    MAX_LEVELS = 64             # a wheel of two slots reaches FOREVER with 41
+    MAX_LEVELS = 64             # a wheel of two slots reaches FOREVER with 41, and the end of time with 50
 
 
 cdef struct Entry:

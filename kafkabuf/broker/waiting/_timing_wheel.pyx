@@ -20,8 +20,10 @@ cdef extern from "<math.h>" nogil:
 
 cdef enum:
     STEPS_PER_MS = 10_000     # times are whole steps of 100 ns
+    DAY_MS = 86_400_000
 
 cdef double FOREVER_S = 1e9     # thirty years; what is further away is as good as never
+cdef double END_OF_TIME_S = 4e11    # where every clock stops; FOREVER_S and a tick later it is still an int64 of steps
 cdef int64_t NEVER = INT64_MAX
 
 
@@ -77,17 +79,18 @@ cdef class TimingWheel:
     The wheel itself has no thread: somebody sleeps until `next_expiry()` and calls `advance()`, as broker/timer.py does
     in an event loop and ExpirationReaper in a thread. `on_earlier()` is called, by whichever thread adds a task, when
     that one must wake up sooner. Close a wheel that is given up, for the collector does not see what it holds.
-    Raises ValueError for a tick below 1 ms or a wheel of less than 2 or more than 65,536 buckets.
+    Raises ValueError for a tick below 1 ms or above a day, or a wheel of less than 2 or more than 65,536 buckets.
     """
 
     def __init__(self, clock, int64_t tick_ms=1, int64_t wheel_size=20):
-        if tick_ms < 1 or not 2 <= wheel_size <= 65_536:
-            raise ValueError(f"tick_ms is {tick_ms} and wheel_size {wheel_size}: a tick takes 1 ms or more, and a "
+        if not 1 <= tick_ms <= DAY_MS or not 2 <= wheel_size <= 65_536:
+            raise ValueError(f"tick_ms is {tick_ms} and wheel_size {wheel_size}: a tick takes 1 ms to a day, and a "
                              f"wheel has 2 to 65,536 buckets")
-        if self.levels:
+        monotonic = clock.monotonic     # may run Python, and that this very method
+        if self.tick_ms:
             raise ValueError("a TimingWheel is initialized once")
         self.clock = clock
-        self.monotonic = clock.monotonic
+        self.monotonic = monotonic
         self.tick_ms = tick_ms
         self.wheel_size = wheel_size
         self.promised = NEVER
@@ -186,7 +189,10 @@ cdef class TimingWheel:
 
     cdef int64_t now_steps(self) except -1:
         """In steps: what a sum of doubles lacks or has too much must not make a task a tick late."""
-        return to_steps(self.monotonic())
+        cdef double seconds = self.monotonic()
+        if isnan(seconds):
+            raise ValueError("the clock's monotonic() is not a number of seconds: nan")
+        return to_steps(min(max(seconds, -END_OF_TIME_S), END_OF_TIME_S))
 
     cdef int add_level(self) except -1:
         cdef int64_t slot
@@ -204,7 +210,10 @@ cdef class TimingWheel:
             wheel[slot].queued = False
         self.wheels[self.levels] = wheel
         # Of the topmost wheel's buckets the first has begun, perhaps, so that it reaches one bucket less far.
-        self.reach = self.reach * self.wheel_size if self.levels else self.wheel_size - 1
+        if self.levels == 0:
+            self.reach = self.wheel_size - 1
+        else:
+            self.reach = self.reach * self.wheel_size if self.reach <= NEVER // self.wheel_size else NEVER
         self.levels += 1
         return 0
 
