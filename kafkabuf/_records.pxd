@@ -79,7 +79,7 @@ cdef struct RecordsBuilder:
     # Set once by builder_init.
     uint8_t* base
     size_t capacity          # bytes that may be written at `base`
-    size_t write_limit       # a further record must end within this; the first only within capacity
+    size_t write_limit       # a further record must end within this, no more than capacity; the first within that
     int8_t magic
     # Set by `wrap`.
     int8_t codec             # compression, bits 0 to 2 of the attributes; 0: the records are plain

@@ -25,7 +25,7 @@ cdef void builder_init(
 ) noexcept nogil:
     b.base = base
     b.capacity = capacity
-    b.write_limit = write_limit
+    b.write_limit = min(write_limit, capacity)
     b.magic = magic
     b.codec = 0
     b.position = records_start(b)

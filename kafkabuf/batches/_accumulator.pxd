@@ -100,6 +100,8 @@ cdef class AccumulatorCore:
     # Thread: Sender, which alone uses the scratch.
     cdef int compress(self, Batch batch) except -1
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs)
+    # Raises KeyError for a batch of another accumulator.
+    cdef PartitionQueue queue_for(self, Batch batch)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1
     cdef Batch first_incomplete(self)
     # A bulk append writes to the open batch alone, until unclaim: others find no open batch and start a new one.

@@ -112,11 +112,16 @@ cdef class TopicQueues:
 
         Another id, or fewer partitions, mean that the topic was deleted and made again.
         """
-        cdef Py_ssize_t number, count = len(leaders)
+        # Copied, for the caller's may change, by an __int__ of theirs for one.
+        cdef list nodes = [<int>leader for leader in leaders], elected = [<int>epoch for epoch in epochs]
+        cdef Py_ssize_t number, count = len(nodes)
         cdef bint other_id = topic_id is not None and self.topic_id is not None and topic_id != self.topic_id
         cdef bint made_again = other_id or count < self.partitions
         if count == 0:
             raise ValueError(f"topic {self.name!r} has a partition at least")
+        if len(elected) != count:
+            raise ValueError(f"topic {self.name!r} has {count} leaders and {len(elected)} epochs: one each belongs to "
+                             f"a partition")
         if topic_id is not None:
             self.topic_id = topic_id
         self.grow(count)
@@ -125,7 +130,7 @@ cdef class TopicQueues:
             if made_again:
                 (<PartitionQueue>self.queues[number]).begin_again()
             if number < count:
-                (<PartitionQueue>self.queues[number]).follow(leaders[number], epochs[number])
+                (<PartitionQueue>self.queues[number]).follow(nodes[number], elected[number])
             else:
                 (<PartitionQueue>self.queues[number]).follow(-1)
         self.partitions = count
@@ -190,6 +195,8 @@ cdef class AccumulatorCore:
 
     def __init__(self, BufferPool pool not None, clock, *, magic=2, batch_size=16384, wakeup=lambda: None,
                  availability_timeout=0.0):
+        if self.pool is not None:
+            raise ValueError("an accumulator is initialized once: batches of before may be under way")
         self.pool = pool
         pool.on_exhausted = wakeup
         self.clock = clock
@@ -320,6 +327,12 @@ cdef class AccumulatorCore:
         queue.batches.insert(place, batch)
         self.active[queue] = None
 
+    cdef PartitionQueue queue_for(self, Batch batch):
+        cdef TopicQueues topic = self.topics[batch.topic]
+        if batch.incomplete is not self.incomplete or <size_t>batch.partition >= <size_t>len(topic.queues):
+            raise KeyError(f"{batch!r} is of another accumulator")
+        return <PartitionQueue>topic.queues[batch.partition]
+
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1:
         """Take a batch out of the queue, wherever it stands in it."""
         if batch is queue.open:
@@ -353,10 +366,11 @@ cdef class AccumulatorCore:
         finds it in the queue and pending, or neither. It is counted next, before anybody is told who might act on that:
         a batch that had failed and was not counted would hold up its partition for ever.
         """
+        cdef PartitionQueue queue = self.queue_for(batch)
         if not batch.decide(error, record_errors, others):
             return False
         try:
-            self.remove((<TopicQueues>self.topics[batch.topic]).queues[batch.partition], batch)
+            self.remove(queue, batch)
             if self.on_failed is not None:
                 self.on_failed(batch, refused)
         finally:
@@ -374,7 +388,7 @@ cdef class AccumulatorCore:
 
     def discard(self, Batch batch not None):
         """Forget a batch that waits here, because its outcome has been decided otherwise."""
-        self.remove(self.topics[batch.topic].queues[batch.partition], batch)
+        self.remove(self.queue_for(batch), batch)
 
     def close(self):
         """No record after this; threads that wait for memory get a ClosedError."""

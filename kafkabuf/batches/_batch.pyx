@@ -69,6 +69,8 @@ cdef class Batch:
 
     def __cinit__(self, str topic, int partition, double created, BufferPool pool not None, Py_ssize_t slab,
                   Py_ssize_t n_slabs, Py_ssize_t write_limit, int magic, incomplete):
+        if slab < 0 or n_slabs < 1 or n_slabs > pool.slab_count - slab:
+            raise ValueError(f"the pool has {pool.slab_count} slabs, and no {n_slabs} from number {slab} on")
         self.topic = topic
         self.partition = partition
         self.created = created
@@ -140,6 +142,8 @@ cdef class Batch:
         target = PyMemoryView_FromMemory(<char*>scratch, scratch_size, PyBUF_WRITE)
         try:
             size = codec.compress(source, target)
+            if not 0 <= size <= scratch_size:
+                raise ValueError(f"the codec wrote {size} bytes, it says, where {scratch_size} have room")
         except DoesNotFit:
             return 0
         except Exception:

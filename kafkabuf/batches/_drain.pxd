@@ -33,7 +33,6 @@ cdef class DrainCore(AccumulatorCore):
     # Python replaces it.
     cdef Ready find_ready(self, double now)
     cdef list drain_from(self, list queues, double now, bint full)
-    cdef PartitionQueue queue_for(self, Batch batch)
     cdef double until_expiry(self, double now) except? -1
     # Out of its queue; then what is done with a batch that was taken, numbering included.
     cdef Batch take(self, PartitionQueue queue)

@@ -4,7 +4,7 @@
 cimport cython
 from libc.math cimport INFINITY
 
-from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport Batch
 from kafkabuf._records cimport LARGEST_BATCH, PARTITION_OVERHEAD, finish
 from kafkabuf.batches._sequences cimport SequenceCore
@@ -172,10 +172,6 @@ cdef class DrainCore(AccumulatorCore):
     def queue_of(self, Batch batch not None):
         """The queue that the batch came from."""
         return self.queue_for(batch)
-
-    cdef PartitionQueue queue_for(self, Batch batch):
-        cdef TopicQueues topic = self.topics[batch.topic]
-        return <PartitionQueue>topic.queues[batch.partition]
 
     def time_to_expiry(self, double now):
         """Seconds until the oldest batch's delivery.timeout.ms is over."""

@@ -25,7 +25,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch, RecordFuture
 from kafkabuf._records cimport RecordsBuilder, records_start, wrap_overhead
 from kafkabuf.batches._sequences cimport sequence_after
@@ -43,7 +43,7 @@ def split(AccumulatorCore accumulator not None, Batch refused not None):
     Parts of the same batch that wait and are no smaller than what was just refused are halved as well.
     Raises what the codec does for records that do not decompress; the batch is in no queue then.
     """
-    cdef PartitionQueue queue = (<TopicQueues>accumulator.topics[refused.topic]).queues[refused.partition]
+    cdef PartitionQueue queue = accumulator.queue_for(refused)
     cdef Batch whole = refused if refused.whole is None else refused.whole
     cdef Batch part, front
     cdef size_t limit
