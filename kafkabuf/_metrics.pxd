@@ -56,6 +56,7 @@ cdef class ProducerStats:
     cdef readonly dict topics           # name: TopicStats
     cdef readonly dict nodes            # id: NodeStats
 
+    cdef Stat new_stat(self)
     cdef TopicStats topic(self, str name)
     cdef NodeStats node(self, int node_id)
     # It was answered after so many seconds.

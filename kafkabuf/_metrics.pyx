@@ -73,36 +73,36 @@ cdef class Stat:
 
 cdef class TopicStats:
     def __cinit__(self, ProducerStats stats not None):
-        self.records = stats.new()
-        self.bytes = stats.new()
-        self.compression = stats.new()
-        self.retries = stats.new()
-        self.errors = stats.new()
+        self.records = stats.new_stat()
+        self.bytes = stats.new_stat()
+        self.compression = stats.new_stat()
+        self.retries = stats.new_stat()
+        self.errors = stats.new_stat()
 
 
 cdef class NodeStats:
     def __cinit__(self, ProducerStats stats not None):
-        self.requests = stats.new()
-        self.responses = stats.new()
-        self.latency = stats.new()
+        self.requests = stats.new_stat()
+        self.responses = stats.new_stat()
+        self.latency = stats.new_stat()
 
 
 cdef class ProducerStats:
     def __cinit__(self, int kept=2, double window=30.0):
         self.kept = kept
         self.window = window
-        self.batch_size, self.compression, self.queue_time = self.new(), self.new(), self.new()
-        self.record_size, self.records = self.new(), self.new()
-        self.retries, self.errors, self.splits = self.new(), self.new(), self.new()
-        self.latency, self.throttle = self.new(), self.new()
-        self.requests, self.responses = self.new(), self.new()
-        self.opened, self.closed = self.new(), self.new()
-        self.io_waits, self.io_times = self.new(), self.new()
-        self.waits, self.exhausted = self.new(), self.new()
+        self.batch_size, self.compression, self.queue_time = self.new_stat(), self.new_stat(), self.new_stat()
+        self.record_size, self.records = self.new_stat(), self.new_stat()
+        self.retries, self.errors, self.splits = self.new_stat(), self.new_stat(), self.new_stat()
+        self.latency, self.throttle = self.new_stat(), self.new_stat()
+        self.requests, self.responses = self.new_stat(), self.new_stat()
+        self.opened, self.closed = self.new_stat(), self.new_stat()
+        self.io_waits, self.io_times = self.new_stat(), self.new_stat()
+        self.waits, self.exhausted = self.new_stat(), self.new_stat()
         self.topics = {}
         self.nodes = {}
 
-    def new(self):
+    cdef Stat new_stat(self):
         return Stat(self.kept, self.window)
 
     cdef TopicStats topic(self, str name):

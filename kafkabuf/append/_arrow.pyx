@@ -21,9 +21,14 @@ _COLUMNS = ("value", "key", "topic", "partition", "timestamp", "headers")
 
 
 cdef str type_name(const ArrowSchema* schema):
-    cdef str text = format_of(schema)
+    # One level only: a dictionary has none of its own, unless it lies, and then perhaps without end.
     if schema.dictionary != NULL:
-        return f"dictionary<{type_name(schema.dictionary)}>"
+        return f"dictionary<{plain_type_name(schema.dictionary)}>"
+    return plain_type_name(schema)
+
+
+cdef str plain_type_name(const ArrowSchema* schema):
+    cdef str text = format_of(schema)
     if text[:2] == "ts" and text[2:3] in _UNITS:
         return f"timestamp[{text[2]}]"
     return _NAMES.get(text, f"Arrow format {text!r}")

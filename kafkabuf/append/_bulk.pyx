@@ -31,6 +31,8 @@ cdef class Walker:
     """The way of one bulk append through its rows."""
 
     def __cinit__(self, ProducerCore producer not None, report):
+        if producer.accumulator is None:
+            raise TypeError(f"{type(producer).__name__}.__init__ was not called")
         self.producer = producer
         self.accumulator = producer.accumulator
         self.report = report

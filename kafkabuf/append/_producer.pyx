@@ -204,10 +204,14 @@ cdef class ProducerCore:
         cdef double started
         if type(name) is not str:
             raise InvalidTopicError(f"a topic's name is a str, found {type(name).__name__}: {name!r}")
+        if self.accumulator is None:
+            raise TypeError(f"{type(self).__name__}.__init__ was not called")
         topic = self.accumulator.topics.get(name)
         if topic is None:
             started = self.clock.monotonic()
             topic = self._await_topic(name)
+            if topic is None:
+                raise TypeError(f"{type(self).__name__}._await_topic() answered None: it raises where it has no topic")
             waited[0] += <double>self.clock.monotonic() - started
         self.last_name = name
         self.last_topic = topic
