@@ -429,7 +429,7 @@ def test_purgatory_without_init_or_with_a_second_one_is_refused(world: World) ->
     with pytest.raises(TypeError, match="__init__ was not called"):
         bare.try_complete_else_watch(Operation(), ["key"])
     with pytest.raises(ValueError, match="initialized once"):
-        world.purgatory.__init__(TimingWheel(world.clock))  # type: ignore[misc]
+        world.purgatory.__init__(TimingWheel(world.clock))
     assert world.purgatory.timer is world.wheel
 
 

@@ -327,7 +327,6 @@ class Far(Clock):
         return self.now
 
 
-
 # ---- its drivers
 
 
