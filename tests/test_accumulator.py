@@ -349,6 +349,7 @@ def test_batch_lives_past_its_delivery_timeout(retried: bool) -> None:
     assert rig.accumulator.time_to_expiry(now) == pytest.approx(1.0)
     assert rig.accumulator.expire(now - 0.002) == []  # a clock may go back
     assert rig.accumulator.expire(now + 0.999) == []
+    rig.clock.advance(1.0)
     (expired,) = rig.accumulator.expire(now + 1.0)
     assert expired is future.batch
     assert not rig.accumulator.active

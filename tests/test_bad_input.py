@@ -104,8 +104,9 @@ def test_memory_in_pieces_is_sent(producer: KafkaProducer, field: str, bad: Any)
 @pytest.mark.parametrize("field", ["key", "value"])
 def test_memory_of_python_objects_is_refused(producer: KafkaProducer, field: str) -> None:
     """What would be sent is their addresses."""
+    bad: Any = np.array([object()])
     with pytest.raises(SerializationError, match=f"the {field} holds Python objects"):
-        producer.send(TOPIC, **{field: np.array([object()])})
+        producer.send(TOPIC, **{field: bad})
 
 
 def test_bytes_like_object_is_refused(cluster: EmbeddedCluster, shared: KafkaProducer) -> None:

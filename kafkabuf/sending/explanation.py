@@ -64,7 +64,8 @@ class Explanation:
             return f"broker {queue.leader} leads {name}{refused}"
         if queue.in_flight:
             return f"broker {queue.leader}, which leads {name}, has not answered yet"
-        if self._accumulator.linger > 0 and not batch.closed:
-            linger_ms = round(self._accumulator.linger * 1000)
+        linger = self._accumulator.linger
+        if not batch.closed and self._accumulator.clock.monotonic() < batch.created + linger:
+            linger_ms = round(linger * 1000)
             return f"its batch may wait for more records for linger.ms ({linger_ms} ms): flush() sends it at once"
         return f"{name} was not its turn yet: send more slowly, or raise delivery.timeout.ms"
