@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -150,17 +151,25 @@ _capsule.restype = ctypes.py_object
 _capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _TAKES_TWO = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _TELLS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_RELEASES = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Stream:
     def __init__(self, batch: Any, names: list[str], statuses: list[int], says: bytes | None) -> None:
         self._batch, self._deed, self._statuses = batch, Deeds(names), statuses
         self._says = ctypes.c_char_p(says)
-        self._calls = _TAKES_TWO(self._schema), _TAKES_TWO(self._next), _TELLS(self._error)
-        self._stream = HandMade(*(ctypes.cast(call, ctypes.c_void_p).value for call in self._calls), 1, None)
+        self._calls = _TAKES_TWO(self._schema), _TAKES_TWO(self._next), _TELLS(self._error), _RELEASES(self._release)
+        self._streams: list[HandMade] = []  # the capsules point at them
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
-        return _capsule(ctypes.addressof(self._stream), b"arrow_array_stream", None)
+        stream = HandMade(*(ctypes.cast(call, ctypes.c_void_p).value for call in self._calls), None)
+        self._streams.append(stream)
+        return _capsule(ctypes.addressof(stream), b"arrow_array_stream", None)
+
+    def _release(self, where: int) -> None:
+        HandMade.from_address(where).release = None
+        with contextlib.suppress(BaseException):
+            self._deed()
 
     def _schema(self, _: int, where: int) -> int:
         return self._give(0, b"arrow_schema", ArrowSchema, where)
