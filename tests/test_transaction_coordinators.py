@@ -141,6 +141,15 @@ def test_lookups_that_were_in_vain_do_not_delay_those_of_the_next_trouble() -> N
     assert rig.clock.monotonic() - started < 0.2
 
 
+@pytest.mark.parametrize("code", [14, 15, 16, 51])
+def test_coordinator_that_is_not_ready_is_asked_again_after_the_same_back_off_however_often(code: int) -> None:
+    rig = ready_for(COMMIT, retry_backoff_max_ms=1_000)
+    rig.fate(END_TXN, *[code] * 10)
+    started = rig.clock.monotonic()
+    rig.manager.commit()
+    assert rig.clock.monotonic() - started < 1.6, "retry.backoff.ms each time, give or take a fifth"
+
+
 def test_abort_ends_though_the_coordinator_is_lost_while_the_epoch_is_raised() -> None:
     rig = ready_for(ABORT)
     rig.fate(END_TXN, 0)

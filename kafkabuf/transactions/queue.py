@@ -160,9 +160,12 @@ class RequestQueue:
     # ---- sending -----------------------------------------------------------------------------------------------------
 
     def retry(self, request: TransactionalRequest, error: KafkaError, patience: float | None = None) -> None:
-        """Again after the back-off, or `patience` seconds where these are fewer."""
+        """Again after retry.backoff.ms, or `patience` seconds where these are fewer.
+
+        Not longer each time, as in Java: a transaction waits for this, and it costs a broker next to nothing.
+        """
         self.note_trouble(error)
-        delay = self._backoff.delay(request.attempts)
+        delay = self._backoff.delay(0)
         request.not_before = self._clock.monotonic() + (delay if patience is None else min(delay, patience))
         request.attempts += 1
         self.push(request)
