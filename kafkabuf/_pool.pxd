@@ -38,7 +38,6 @@ cdef class BufferPool:
     cdef unsigned char* base                # its first byte
     cdef object clock
     cdef public object on_wait, on_exhausted, on_failure    # set later at will: the Sender comes after the pool
-    cdef readonly bint disowned             # this is a forked child, and the pool its parent's
     cdef public object on_why               # callable(Batch or None): why it does not come back, in words; or None
 
     # ---- guarded by `lock`
@@ -46,6 +45,7 @@ cdef class BufferPool:
     cdef SlabTable table
     cdef Waiter* first_waiter               # oldest; while there is one, nobody else is given memory
     cdef readonly bint closed
+    cdef readonly bint disowned             # this is a forked child, and the pool its parent's: `closed` too
     cdef readonly Py_ssize_t waiting        # threads in the queue
     cdef readonly Py_ssize_t waits_total    # allocations that had to wait, served or not
     cdef readonly double wait_time_total    # seconds they waited

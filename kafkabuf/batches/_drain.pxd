@@ -21,7 +21,7 @@ cdef class Ready:
 
 cdef class DrainCore(AccumulatorCore):
     # ---- fixed at construction
-    cdef readonly double linger                      # seconds
+    cdef readonly double linger             # seconds
     cdef double delivery_timeout            # seconds
     cdef int64_t max_request_size
     cdef readonly SequenceCore producer_state   # None: idempotence is off

@@ -16,6 +16,7 @@ class Ready:
 class DrainCore(AccumulatorCore):
     producer_state: SequenceCore | None
     flushes: set[object]
+    linger: float
     def __init__(
         self,
         pool: BufferPool,
@@ -30,7 +31,6 @@ class DrainCore(AccumulatorCore):
         wakeup: Callable[[], None] = ...,
         availability_timeout: float = ...,
     ) -> None: ...
-    linger: float
     def ready(self, now: float) -> Ready: ...
     def drain_one(self, queue: PartitionQueue) -> Batch | None: ...
     def drain(self, queues: list[PartitionQueue], now: float, full: bool = False) -> list[Batch]: ...

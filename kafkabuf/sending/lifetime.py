@@ -181,7 +181,6 @@ def _after_fork_in_child() -> None:
     calls nobody back, and is its last.
     """
     for running in list(_running):
-        running.sender.disown()
         running.accumulator.pool.disown()
         running.accumulator.close()
         running.accumulator.seal_all()  # a serializer may have forked: its record must not go where nobody sends it

@@ -76,7 +76,6 @@ class Sender(SenderCore):
         super().__init__(config, accumulator, metadata, client, clock)
         self._config = config
         self._forced = False
-        self._disowned = False
         self._told = False
         self._said = ""  # the error that all which was buffered failed with last
         self.failures = Failures()
@@ -196,9 +195,10 @@ class Sender(SenderCore):
         self.closing = True
         self._client.wakeup()
 
-    def disown(self) -> None:
-        """In a forked child: what is left to do is the parent's."""
-        self._disowned = True
+    @property
+    def _disowned(self) -> bool:
+        """This is a forked child, and what is left to do is the parent's."""
+        return self._accumulator.pool.disowned
 
     @property
     def record_errors(self) -> int:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -127,11 +128,14 @@ class Trouble:
         topic = self._a_topic()
         if topic is None:
             return
+        self._delete(topic)
+        later = self._world.random.choice((0.0, 0.0, 0.5, 20.0))
+        self._world.at(self._world.now() + later, partial(self.make, topic.name))
+
+    def _delete(self, topic: Topic) -> None:
         self._note(f"delete {topic.name}")
         self._archive.keep(topic)
         self._world.cluster.delete_topic(topic.name)
-        later = self._world.random.choice((0.0, 0.0, 0.5, 20.0))
-        self._world.at(self._world.now() + later, partial(self.make, topic.name))
 
     def make(self, name: str) -> None:
         cluster, random = self._world.cluster, self._world.random
@@ -230,11 +234,9 @@ class Trouble:
 
     def make_again_and_refuse_once(self, name: str) -> None:
         """In peace: the topic is another one, as large and as widely spread, and the first batch has to come again."""
-        self._note(f"delete {name} and make it again")
         topic = self._world.cluster.topics[name]
-        self._archive.keep(topic)
         copies = min(len(topic.partitions[0].copies), len(self._world.cluster.alive()))
-        self._world.cluster.delete_topic(name)
+        self._delete(topic)
         self._world.cluster.create_topic(name, len(topic.partitions), copies)
         self._world.cluster.faults.fail(PRODUCE, self._world.random.choice(_PASSING[PRODUCE]), 1, None)
 
