@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkabuf.errors import SerializationError
+from kafkabuf.errors import BufferExhaustedError, SerializationError
 from tests.arrow_abi import ArrowArray, Lying, child, ints, table
 from tests.arrow_support import HEADERS
 from tests.producer_support import TOPIC, Rig, assert_whole
@@ -157,3 +157,18 @@ def test_stream_whose_capsule_is_given_again_is_refused(rows: int) -> None:
     assert rig.producer.send_arrow(again, TOPIC).rows == rows
     with pytest.raises(SerializationError, match="read or released"):
         rig.producer.send_arrow(again, TOPIC)
+
+
+def test_capsules_are_empty_while_their_data_is_read() -> None:
+    """Another thread that has them too could release the data while this one waits for memory."""
+    rig = Rig(slabs=1)
+    data = Lying(table(["v" * 400] * 20, pa.string()), lambda array: None)
+    seen: list[int | None] = []
+    rig.pool.on_exhausted = lambda: seen.append(data.array.release)
+    with pytest.raises(BufferExhaustedError):
+        rig.producer.send_arrow(data, TOPIC)
+    assert seen
+    assert set(seen) == {None}
+    assert data.array.release is not None
+    rig.accumulator.abort()
+    assert_whole(rig.pool)
