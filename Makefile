@@ -52,32 +52,32 @@ demo: java build  ## Publish flights.csv with Spark and check what arrived (ARGS
 	@$(BIN)/kafkabuf demo $(ARGS)
 
 demo-kafka: java build  ## The same against a real Apache Kafka (KAFKA_VERSION=4.1.2)
-	@$(BIN)/python -m tests.real_kafka --version $(KAFKA_VERSION) $(BIN)/kafkabuf demo --bootstrap-servers {} $(ARGS)
+	@$(BIN)/python -m rigs.real_kafka --version $(KAFKA_VERSION) $(BIN)/kafkabuf demo --bootstrap-servers {} $(ARGS)
 
 test: java build  ## Run the tests (ARGS go to pytest)
-	@$(BIN)/python -m tests.real_kafka --fetch
-	@$(BIN)/python -m tests.spark_versions --fetch
+	@$(BIN)/python -m rigs.real_kafka --fetch
+	@$(BIN)/python -m tests.spark.versions --fetch
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
-	@$(BIN)/python -m tests.real_kafka --fetch
-	@$(BIN)/python -m tests.spark_kills $(ARGS)
+	@$(BIN)/python -m rigs.real_kafka --fetch
+	@$(BIN)/python -m tests.spark.kills $(ARGS)
 
 test-spark-versions: java build  ## Run Spark's tests under the oldest PySpark we take and the newest (ARGS go to pytest)
-	@$(BIN)/python -m tests.spark_versions \
-		tests/test_spark_sink.py tests/test_spark_stream.py tests/test_spark_clusters.py $(ARGS)
+	@$(BIN)/python -m tests.spark.versions \
+		tests/spark/test_sink.py tests/spark/test_stream.py tests/spark/test_clusters.py $(ARGS)
 
 test-spark-wheels: java build  ## Try what docs/spark.md says of executors without kafkabuf (ARGS go to pytest)
-	@$(BIN)/python -m pytest tests/spark_wheels.py $(ARGS)
+	@$(BIN)/python -m pytest tests/spark/wheels.py $(ARGS)
 
 simulate: build  ## Producers against the embedded nodes in virtual time, under random trouble: SEEDS (1000); ARGS: --help
 	@$(BIN)/python -m tests.virtual --seeds $(SEEDS) $(ARGS)
 
 fuzz: build  ## Give the broker requests that are none, for FUZZ_SECONDS (60); what fails is left in build/fuzz
-	@$(BIN)/python -m tests.fuzz_requests --seconds $(FUZZ_SECONDS)
+	@$(BIN)/python -m tests.hostile.fuzz_requests --seconds $(FUZZ_SECONDS)
 
 fuzz-api: build  ## Give the Python API odd objects, signals, threads, for FUZZ_SECONDS (60); what fails is left in build/fuzz
-	@$(BIN)/python -m tests.fuzz_api --seconds $(FUZZ_SECONDS) $(ARGS)
+	@$(BIN)/python -m tests.hostile.fuzz_api --seconds $(FUZZ_SECONDS) $(ARGS)
 
 sanitize: build  ## Under ASAN and UBSAN: both fuzzers, SANITIZE_SECONDS (60) each, and all tests that start no JVM (ARGS go to pytest)
 	@$(BIN)/python -m tools.sanitize --seconds $(SANITIZE_SECONDS) $(ARGS)
@@ -117,4 +117,4 @@ clean:  ## Remove everything that was made in the tree
 	rm -rf $(VENV) build dist kafkabuf.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	rm -rf spark-warehouse metastore_db derby.log
 	find kafkabuf \( -name '*.so' -o -name '*.c' -o -name '*.html' \) -delete
-	find kafkabuf pyspark_kafkabuf tests tools bench -name __pycache__ -prune -exec rm -rf {} +
+	find kafkabuf pyspark_kafkabuf rigs tests tools bench -name __pycache__ -prune -exec rm -rf {} +

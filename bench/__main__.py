@@ -13,8 +13,8 @@ from rich.console import Console
 from bench import claims, clients, harness, machine, plot, report
 from bench.claim import ROUNDS, Case, Claim, Job, Results
 from bench.measure import BATCH_LARGE, BATCH_SMALL, measure
-from tests.jars import JarsUnavailableError
-from tests.real_kafka import KAFKA_4, RealKafka
+from rigs.jars import JarsUnavailableError
+from rigs.real_kafka import KAFKA_4, RealKafka
 
 OUTPUT = harness.ROOT / "build" / "bench"
 WIDTH = 120
@@ -70,7 +70,7 @@ def _command(claim: Claim) -> click.Command:
 @output_option
 def everything(rounds: int, scale: float, bootstrap_servers: str | None, output: Path) -> None:
     """Every claim in turn, against one Kafka."""
-    loaded = [claims.load(name) for name in claims.NAMES]
+    loaded = [claims.load(name) for name in claims.MODULES]
     _prepare(case for claim in loaded for case in claim.cases)
     found, failed = [], []
     with _kafka(True, bootstrap_servers) as (servers, version):
@@ -138,7 +138,7 @@ def _warm_up(bootstrap: str) -> None:
             measure(clients.replay(batch_size), Job(WARM_UP_RECORDS, bootstrap, topic))
 
 
-for name in claims.NAMES:
+for name in claims.MODULES:
     main.add_command(_command(claims.load(name)))
 
 if __name__ == "__main__":

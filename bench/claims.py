@@ -1,4 +1,4 @@
-"""The claims, by the name of their command and of the module here whose CLAIM they are."""
+"""The claims, by the names of their commands."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import importlib
 
 from bench.claim import Claim
 
-NAMES = (
-    "send",
-    "aio",
-    "arrow",
-    "transactions",
-    "latency",
-    "compression",
-    "encode",
-    "pool",
-    "purgatory",
-    "threads",
-    "memory",
-    "batches",
-    "partitions",
-    "cluster",
-    "failover",
-    "spark",
-)
+# The command of a claim: the module of this folder whose CLAIM it is.
+MODULES = {
+    "send": "append.send",
+    "aio": "append.aio",
+    "arrow": "append.arrow",
+    "transactions": "transactions.transactions",
+    "latency": "sending.latency",
+    "compression": "batches.compression",
+    "encode": "ground.encode",
+    "pool": "ground.pool",
+    "purgatory": "broker.purgatory",
+    "threads": "append.threads",
+    "memory": "batches.memory",
+    "batches": "batches.batches",
+    "partitions": "batches.partitions",
+    "cluster": "broker.cluster",
+    "failover": "sending.failover",
+    "spark": "spark.sink",
+}
 
 
 def load(name: str) -> Claim:
-    claim = importlib.import_module(f"bench.{name}").CLAIM
+    claim = importlib.import_module(f"bench.{MODULES[name]}").CLAIM
     assert isinstance(claim, Claim)
     return claim

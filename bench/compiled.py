@@ -18,10 +18,10 @@ BUILT = Path("build", "bench", "compiled")
 
 @functools.cache
 def load(name: str) -> ModuleType:
-    """The module bench/NAME.pyx; compiled anew where it, or what it cimports, has changed."""
+    """The module bench.NAME, from its .pyx; compiled anew where it, or what it cimports, has changed."""
     module = f"bench.{name}"
     with chdir(ROOT):
-        extension = Extension(module, [f"bench/{name}.pyx"], extra_compile_args=["-O3"])
+        extension = Extension(module, [f"bench/{name.replace('.', '/')}.pyx"], extra_compile_args=["-O3"])
         sources = cythonize([extension], build_dir=str(BUILT), quiet=True)  # type: ignore[no-untyped-call]
         command = build_ext(Distribution({"ext_modules": sources}))
         command.build_lib, command.build_temp = str(BUILT), str(BUILT / "temp")

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bench.claim import Case, Claim, Job, Measurement
-from tests.real_kafka import create_topic
+from rigs.real_kafka import create_topic
 
 ROOT = Path(__file__).parent.parent
 # No case takes half as long: one that does hangs.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bench.claim import Measurement
 from bench.measure import CPU, RATE
-from tests.jars import JarsUnavailableError, java, resolve_kafka, resolve_kafka_tests, resolve_kafka_tools
-from tests.real_kafka import KAFKA_3_9, KAFKA_4, logging
+from rigs.jars import JarsUnavailableError, java, resolve_kafka, resolve_kafka_tests, resolve_kafka_tools
+from rigs.real_kafka import KAFKA_3_9, KAFKA_4, logging
 
 SOURCES = Path(__file__).parent / "java"
 

@@ -23,8 +23,8 @@ from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import Completion, NetworkClient, Request
 from kafkabuf.sending.sender import Sender
 from kafkabuf.transactions.idempotence import producer_state
-from tests.fake_client import Answer, FakeClient, encode_answer
-from tests.producer_support import TOPIC, Appender
+from rigs.fake_client import Answer, FakeClient, encode_answer
+from rigs.producer import TOPIC, Appender
 
 NODE = 1
 VALUE = bytes(100)

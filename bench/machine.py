@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import kafkabuf
-from tests.jars import JarsUnavailableError, java
+from rigs.jars import JarsUnavailableError, java
 
 ROOT = Path(__file__).parent.parent
 PEERS = ("confluent-kafka", "aiokafka", "kafka-python", "pyarrow", "cramjam", "numpy")

@@ -10,9 +10,9 @@ import pytest
 from _pytest.capture import CaptureManager
 from hypothesis import settings
 
-from tests.jars import resolve_kafka
-from tests.real_cluster import RealCluster
-from tests.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka
+from rigs.jars import resolve_kafka
+from rigs.real_cluster import RealCluster
+from rigs.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka
 
 # Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -2,7 +2,7 @@
 
 They are built in a copy of the tree, build/sanitize, so that those in place stay as they are. There, after a check that
 the sanitizers bite, run the fuzzers of the Python API and of the broker's requests, and the tests that
-tests/sanitized.py lets in. What the fuzzers leave is in build/sanitize/build/fuzz.
+tests/hostile/sanitized.py lets in. What the fuzzers leave is in build/sanitize/build/fuzz.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from setup import SANITIZED
 
 ROOT = Path(__file__).parent.parent
 COPY = ROOT / "build" / "sanitize"
-FOLDERS = ("kafkabuf", "pyspark_kafkabuf", "tests", "tools", "bench", "docs")
+FOLDERS = ("kafkabuf", "pyspark_kafkabuf", "rigs", "tests", "tools", "bench", "docs")
 _MADE = (".so", ".pyc", ".html")
 
 # What must end a process, and what must be said then. Our own code is led astray by Arrow data that lies where no check
@@ -29,8 +29,8 @@ _MADE = (".so", ".pyc", ".html")
 _LIES = """
     import ctypes
     import pyarrow as pa
-    from tests.arrow_abi import Lying, child, table
-    from tests.producer_support import TOPIC, Rig
+    from rigs.arrow_abi import Lying, child, table
+    from rigs.producer import TOPIC, Rig
     malloc = ctypes.CDLL(None).malloc
     malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     rig, values = Rig(), table(["abc"], pa.string())
@@ -162,11 +162,11 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     # Descriptor 2 is not pytest's, for a process that ends early says why there.
-    tests = ["pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "-p", "tests.sanitized"]
+    tests = ["pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "-p", "tests.hostile.sanitized"]
     tests += ["--core"] if arguments.core else []
-    steps = [["tests.fuzz_api", "--seconds", str(arguments.seconds)], [*tests, *others]]
+    steps = [["tests.hostile.fuzz_api", "--seconds", str(arguments.seconds)], [*tests, *others]]
     if not arguments.core:  # atheris brings sanitizers of its own, which do not go with these
-        steps.insert(1, ["tests.fuzz_requests", "--own", "--seconds", str(arguments.seconds)])
+        steps.insert(1, ["tests.hostile.fuzz_requests", "--own", "--seconds", str(arguments.seconds)])
     failed = [" ".join(step) for step in steps if run("-m", *step) != 0]
     for step in failed:
         print(f"sanitize: failed: python -m {step}", file=sys.stderr)

@@ -22,10 +22,10 @@ from kafkabuf.broker.cluster.cluster import Cluster, ClusterConfig
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.clock import Lockable, ManualClock
 from kafkabuf.network.resolve import Address
+from tests.virtual.loop import VirtualLoop
 from tests.virtual.network import Link, VirtualPoller, black_hole
 from tests.virtual.runner import NEVER, VirtualRunning
 from tests.virtual.threads import Threads
-from tests.virtual_loop import VirtualLoop
 
 PORT = 9092
 # Rounds at one moment after which nobody believes any more that they will end.

@@ -1,0 +1,241 @@
+"""Interceptors: what they see, may change, and cannot break."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from kafkabuf.config import ProducerConfig
+from kafkabuf.errors import ClosedError, ConfigError, InvalidPartitionsError, SerializationError
+from kafkabuf.interceptors import ProducerRecord, close_all
+from kafkabuf.record_metadata import RecordMetadata
+from rigs.producer import TOPIC, Rig, assert_whole
+
+
+def sends(rig: Rig) -> Any:
+    """Its send(), for what a serializer takes."""
+    return rig.send
+
+
+class Noting:
+    """Appends its name to values, and notes what it hears."""
+
+    def __init__(self, name: str = "1", journal: list[Any] | None = None) -> None:
+        self.name = name
+        self.journal: list[Any] = [] if journal is None else journal
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        self.journal.append((self.name, record.value))
+        return record._replace(value=record.value + self.name)
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        self.journal.append((self.name, metadata, error))
+
+
+class Raising(Noting):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        super().on_send(record)
+        raise ZeroDivisionError("in on_send")
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        super().on_acknowledgement(metadata, error)
+        raise ZeroDivisionError("in on_acknowledgement")
+
+
+def test_chain_is_out_of_order_or_ends_before_the_users_callback() -> None:
+    journal: list[Any] = []
+    rig = Rig(interceptor_classes=[Noting("1", journal), Noting("2", journal)], value_serializer="string")
+    future = sends(rig)("v", callback=lambda metadata, error: journal.append(("user", metadata, error)))
+    rig.ack_all()
+    assert [record.value for record in rig.log[TOPIC, 0]] == [b"v12"]
+    metadata = future.result(0)
+    assert journal == [("1", "v"), ("2", "v1"), ("1", metadata, None), ("2", metadata, None), ("user", metadata, None)]
+    assert_whole(rig.pool)
+
+
+def test_raising_interceptor_breaks_a_send(caplog: pytest.LogCaptureFixture) -> None:
+    journal: list[Any] = []
+    chain = (Noting("1", journal), Raising("2", journal), Noting("3", journal))
+    rig = Rig(interceptor_classes=chain, value_serializer="string")
+    with caplog.at_level(logging.WARNING):
+        sends(rig)("v")
+        rig.ack_all()
+    assert [record.value for record in rig.log[TOPIC, 0]] == [b"v13"]
+    assert [entry[0] for entry in journal] == ["1", "2", "3", "1", "2", "3"]
+    assert journal[2] == ("3", "v1")
+    assert caplog.text.count("ZeroDivisionError: in on_send") == 1
+    assert caplog.text.count("ZeroDivisionError: in on_acknowledgement") == 1
+
+
+@pytest.mark.parametrize("answer", [None, "text", ("t", b"v")])
+def test_answer_that_is_no_record_is_sent(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    class Odd:
+        def on_send(self, record: ProducerRecord) -> Any:
+            return answer
+
+    rig = Rig(interceptor_classes=[Odd()])
+    rig.send(b"v")
+    rig.ack_all()
+    assert [record.value for record in rig.log[TOPIC, 0]] == [b"v"]
+    assert "on_send returns a ProducerRecord" in caplog.text
+
+
+def test_record_that_send_refuses_is_never_acknowledged() -> None:
+    noting = Noting()
+    rig = Rig(interceptor_classes=[noting], value_serializer="string")
+    called: list[Any] = []
+    with pytest.raises(InvalidPartitionsError) as raised:
+        sends(rig)("v", partition=7, callback=lambda *args: called.append(args))
+    assert noting.journal[1:] == [("1", RecordMetadata(TOPIC, 7, -1, -1, -1, -1), raised.value)]
+    assert called == []
+    with pytest.raises(SerializationError) as refused:
+        sends(rig)("\ud800", partition=None)
+    assert noting.journal[3:] == [("1", RecordMetadata(TOPIC, -1, -1, -1, -1, -1), refused.value)]
+    assert_whole(rig.pool)
+
+
+def test_record_that_fails_later_is_never_acknowledged() -> None:
+    noting = Noting()
+    rig = Rig(interceptor_classes=[noting], value_serializer="string")
+    future = sends(rig)("v")
+    rig.accumulator.abort()
+    ((_, metadata, error),) = noting.journal[1:]
+    assert metadata[:3] == (TOPIC, 0, -1)
+    assert error is future.exception(0) is not None
+
+
+def test_interceptor_that_reads_headers_uses_them_up() -> None:
+    class Reader:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            assert list(record.headers) == [("h", b"1")]
+            return record._replace(headers=[*record.headers, ("more", None)])
+
+    rig = Rig(interceptor_classes=[Reader()])
+    rig.send(b"v", headers=iter([("h", b"1")]))
+    rig.ack_all()
+    assert rig.log[TOPIC, 0][0].headers == [("h", b"1"), ("more", None)]
+    with pytest.raises(SerializationError):
+        rig.send(b"v", headers=5)
+
+
+def test_columns_pass_by_the_interceptors_in_silence() -> None:
+    rig = Rig(interceptor_classes=[Noting()])
+    with pytest.raises(ConfigError, match=r"interceptor\.classes has no part in it"):
+        rig.producer.send_arrow(object(), TOPIC)
+
+
+# ---- send_many -------------------------------------------------------------------------------------------------------
+
+
+def test_records_of_send_many_pass_by_the_interceptors(caplog: pytest.LogCaptureFixture) -> None:
+    journal: list[Any] = []
+    rig = Rig(interceptor_classes=[Noting("1", journal), Raising("2", journal)], value_serializer="string")
+    with caplog.at_level(logging.WARNING):
+        report = rig.producer.send_many(TOPIC, ["a", "b"], keys=[b"k", None], timestamps_ms=[7, None])
+        rig.ack_all()
+    assert [record.value for record in rig.log[TOPIC, 0]] == [b"a1", b"b1"]
+    assert report.result(0).offset.tolist() == [0, 1]
+    assert journal[:4] == [("1", "a"), ("2", "a1"), ("1", "b"), ("2", "b1")]
+    told = [metadata for _, metadata, error in journal[4:] if error is None]
+    assert told[0] is told[1]
+    assert told[0] == RecordMetadata(TOPIC, 0, 0, 7, 1, 2)
+    assert (told[2].offset, told[2].serialized_key_size, told[2].timestamp) == (1, -1, report.result(0).timestamp[1])
+    assert caplog.text.count("ZeroDivisionError: in on_acknowledgement") == 2
+    assert_whole(rig.pool)
+
+
+def test_record_that_send_many_refuses_is_never_acknowledged() -> None:
+    noting = Noting()
+    rig = Rig(interceptor_classes=[noting], value_serializer="string", max_request_size=1_000)
+    with pytest.raises(InvalidPartitionsError, match="record 2: partition 7") as raised:
+        rig.producer.send_many(TOPIC, ["a", "b" * 2_000, "c", "d"], partitions=[0, None, 7, 0])
+    assert [entry[1] for entry in noting.journal if len(entry) == 2] == ["a", "b" * 2_000, "c"]
+    large, refused = (entry for entry in noting.journal if len(entry) == 3)
+    assert large[1] == RecordMetadata(TOPIC, -1, -1, -1, -1, -1)
+    assert refused[1] == RecordMetadata(TOPIC, 7, -1, -1, -1, -1)
+    assert isinstance(refused[2], InvalidPartitionsError)
+    rig.ack_all()
+    assert noting.journal[-1][1][:3] == (TOPIC, 0, 0)
+    assert large[2] is raised.value.report.exception(0)
+    assert_whole(rig.pool)
+
+
+def test_record_of_send_many_that_fails_later_is_never_acknowledged() -> None:
+    noting = Noting()
+    rig = Rig(interceptor_classes=[noting], value_serializer="string")
+    report = rig.producer.send_many(TOPIC, ["v"])
+    rig.accumulator.abort()
+    ((_, metadata, error),) = noting.journal[1:]
+    assert metadata[:3] == (TOPIC, 0, -1)
+    assert error is report.exception(0) is not None
+
+
+def test_topic_and_fields_that_an_interceptor_gives_are_forgotten() -> None:
+    class Sorting:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            if record.value != b"other":
+                return record
+            return record._replace(topic="elsewhere", key=b"k", headers=[("h", None)], partition=1, timestamp_ms=5)
+
+    rig = Rig(interceptor_classes=[Sorting()])
+    rig.accumulator.topic_queues("elsewhere", [1, 1])
+    report = rig.producer.send_many(TOPIC, [b"a", b"other", b"b", b"other"])
+    rig.ack_all()
+    assert [record.value for record in rig.log[TOPIC, 0]] == [b"a", b"b"]
+    there = rig.log["elsewhere", 1]
+    assert [(r.key, r.value, r.headers, r.timestamp) for r in there] == [(b"k", b"other", [("h", None)], 5)] * 2
+    assert report.result(0).partition.tolist() == [0, 1, 0, 1]
+    assert report.result(0).timestamp.tolist()[1::2] == [5, 5]
+    assert_whole(rig.pool)
+
+
+def test_interceptors_are_asked_by_a_closed_producer() -> None:
+    noting = Noting()
+    rig = Rig(interceptor_classes=[noting], value_serializer="string")
+    rig.producer._begin_close()
+    with pytest.raises(ClosedError):
+        rig.producer.send_many(TOPIC, ["v"])
+    assert noting.journal == []
+
+
+@pytest.mark.parametrize("setting", ["my.Interceptor", [5], [Noting(), "x"], [Noting]])
+def test_setting_that_intercepts_nothing_is_taken(setting: Any) -> None:
+    with pytest.raises(ConfigError, match="interceptor"):
+        Rig(interceptor_classes=setting)
+
+
+def test_interceptor_is_not_configured() -> None:
+    configured: list[Any] = []
+
+    class Configured(Noting):
+        def configure(self, config: ProducerConfig) -> None:
+            configured.append(config.linger_ms)
+
+    Rig(interceptor_classes=[Configured()], linger_ms=7)
+    assert configured == [7]
+
+    class Refusing(Noting):
+        def configure(self, config: ProducerConfig) -> None:
+            raise ZeroDivisionError("no")
+
+    with pytest.raises(ConfigError, match="cannot be configured: no"):
+        Rig(interceptor_classes=[Refusing()])
+
+
+def test_close_is_called_twice_or_stops_at_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    closed: list[str] = []
+
+    class Closing:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def close(self) -> None:
+            closed.append(self.name)
+            raise ZeroDivisionError("in close")
+
+    one = Closing("1")
+    close_all([one, None, "string", one, Closing("2"), len])
+    assert closed == ["1", "2"]
+    assert caplog.text.count("ZeroDivisionError: in close") == 2

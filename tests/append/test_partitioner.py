@@ -1,0 +1,274 @@
+"""Partitioners: a user's own, round robin, random; the sticky one, and how it adapts (KIP-794)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafkabuf.errors import ConfigError, InvalidPartitionsError
+from kafkabuf.partitioner import RoundRobinPartitioner, partition_for_key
+from rigs.producer import SLAB, TOPIC, Rig, assert_whole
+
+# ---- partitioner.class -----------------------------------------------------------------------------------------------
+
+
+def send(rig: Rig) -> Any:
+    """Its send(), for what a serializer takes."""
+    return rig.send
+
+
+def test_partitioner_is_asked_for_too_much_or_not_at_all() -> None:
+    asked: list[Any] = []
+
+    def mine(topic: str, key: Any, value: Any, partitions: int) -> int | None:
+        asked.append((topic, key, value, partitions))
+        return {b"a": 2, b"b": 0}.get(value)
+
+    rig = Rig(leaders=[1] * 3, partitioner_class=mine, value_serializer="string")
+    assert [send(rig)(value, None).batch.partition for value in "ab"] == [2, 0]
+    assert asked == [(TOPIC, None, b"a", 3), (TOPIC, None, b"b", 3)]
+    assert send(rig)("a", partition=1).batch.partition == 1
+    assert len(asked) == 2
+    assert send(rig)("c", None, key=b"key").batch.partition == partition_for_key(b"key", 3)  # None: we choose
+    rig.producer.send_many(TOPIC, ["a", "b", "a"], partitions=[None, None, 1])
+    assert len(asked) == 5
+    rig.ack_all()
+    assert {p: [r.value for r in rig.log[TOPIC, p]] for p in (0, 1)} == {0: [b"b", b"b"], 1: [b"a", b"c", b"a"]}
+    assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("answer", [3, -1, 2**70, True, 1.0, "1", b"\0"])
+def test_wrong_answer_sends_the_record_somewhere(answer: Any) -> None:
+    rig = Rig(leaders=[1] * 3, partitioner_class=lambda *args: answer)
+    with pytest.raises(InvalidPartitionsError, match="the partitioner answered"):
+        rig.send(b"v", None)
+    with pytest.raises(InvalidPartitionsError, match="record 0: the partitioner answered"):
+        rig.producer.send_many(TOPIC, [b"v"])
+    assert not rig.incomplete()
+
+
+def test_partitioner_that_raises_is_not_named() -> None:
+    def mine(*args: Any) -> int:
+        raise ZeroDivisionError("in mine")
+
+    rig = Rig(partitioner_class=mine)
+    with pytest.raises(InvalidPartitionsError, match="the partitioner raised ZeroDivisionError: in mine"):
+        rig.send(b"v", None)
+    assert not rig.incomplete()
+
+
+@pytest.mark.parametrize("name", ["round_robin", "org.apache.kafka.clients.producer.RoundRobinPartitioner"])
+def test_round_robin_leaves_a_partition_out(name: str) -> None:
+    rig = Rig(leaders=[1] * 3, partitioner_class=name)
+    assert [rig.send(b"v", None, key=b"same").batch.partition for _ in range(6)] == [0, 1, 2, 0, 1, 2]
+
+
+def test_turn_of_one_topic_is_taken_by_another() -> None:
+    partitioner = RoundRobinPartitioner()
+    assert [partitioner(topic, None, None, 3) for topic in "aabba"] == [0, 1, 0, 1, 2]
+
+
+def test_random_prefers_a_partition() -> None:
+    rig = Rig(leaders=[1] * 4, slabs=512, partitioner_class="random", linger_ms=10_000)
+    counts = Counter(rig.send(b"v", None, key=b"same").batch.partition for _ in range(2_000))
+    assert min(counts[p] for p in range(4)) > 350
+
+
+@pytest.mark.parametrize("setting", ["murmur", "os.getpid", 7, dict])
+def test_setting_that_partitions_nothing_is_taken(setting: Any) -> None:
+    with pytest.raises(ConfigError, match=r"partitioner\.class"):
+        Rig(partitioner_class=setting)
+
+
+def test_partitioner_with_a_method_is_not_asked() -> None:
+    class Last:
+        def partition(self, topic: str, key: Any, value: Any, partitions: int) -> int:
+            return partitions - 1
+
+    assert Rig(leaders=[1] * 5, partitioner_class=Last()).send(b"v", None).batch.partition == 4
+
+
+def test_columns_pass_by_the_partitioner_in_silence() -> None:
+    rig = Rig(partitioner_class="random")
+    with pytest.raises(ConfigError, match=r"partitioner\.class has no part in it"):
+        rig.producer.send_arrow(object(), TOPIC)
+
+
+def test_empty_key_is_taken_for_none() -> None:
+    rig = Rig(leaders=[1] * 7, slabs=64)
+    values, keys = [b"x" * (SLAB - 200)] * 8, [b""] * 8
+    java = 2  # of Java's producer; see test_wire.py
+    assert [rig.send(value, None, key=b"").batch.partition for value in values] == [java] * 8
+    reports = [
+        rig.producer.send_many(TOPIC, values, keys),
+        rig.producer.send_arrow(pa.record_batch({"value": values, "key": keys}), TOPIC),
+    ]
+    rig.ack_all()
+    assert [report.result(0).partition.tolist() for report in reports] == [[java] * 8] * 2
+
+
+def test_keys_that_are_to_be_ignored_are_not() -> None:
+    rig = Rig(leaders=[1] * 7, slabs=64, partitioner_ignore_keys=True)
+    values, keys = [b"x" * (SLAB - 200)] * 24, [b"same"] * 24
+    assert len({rig.send(value, None, key=b"same").batch.partition for value in values}) > 1
+    report = rig.producer.send_many(TOPIC, values, keys)
+    rig.ack_all()
+    assert len(set(report.result(0).partition.tolist())) > 1
+
+
+# ---- sticky ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_lingering_batches_stay_in_one_partition_for_ever(bulk: bool) -> None:
+    rig = Rig(leaders=[1] * 4, linger_ms=10)
+    used = []
+    for _ in range(60):  # a fifth of a batch goes at a time
+        if bulk:
+            rig.producer.send_many(TOPIC, [b"v" * (SLAB // 5)])
+        else:
+            rig.send(b"v" * (SLAB // 5), None)
+        (batch,) = rig.incomplete()
+        used.append(batch.partition)
+        rig.linger_over()
+        rig.ack_all()
+    assert set(used) == {0, 1, 2, 3}
+    changes = [n for n in range(1, 60) if used[n] != used[n - 1]]
+    assert all(later - earlier >= 3 for earlier, later in pairwise(changes))
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_large_record_leaves_a_partition_that_was_given_nothing(bulk: bool) -> None:
+    for _ in range(5):
+        rig = Rig(leaders=[1] * 8)
+        before = rig.topic.sticky_partition
+        if bulk:
+            rig.producer.send_many(TOPIC, [b"x" * 3 * SLAB])
+        else:
+            rig.send(b"x" * 3 * SLAB, None)
+        assert [batch.partition for batch in rig.incomplete()] == [before]
+
+
+@pytest.mark.parametrize("_", range(8))  # partitions are drawn at random
+def test_bulk_append_moves_on_from_where_others_have_just_gone(_: int) -> None:
+    chosen: list[int] = []
+
+    def others(data: bytes) -> bytes:
+        if data == b"second":
+            rig.send(b"other", None)
+            rig.send(b"other", None)  # finds the batch full, and goes to a new partition
+            chosen.append(rig.topic.sticky_partition)
+        return b"x" * (SLAB - 200)
+
+    rig = Rig(leaders=[1] * 8, value_serializer=others)
+    before = rig.topic.sticky_partition
+    report = rig.producer.send_many(TOPIC, [b"first", b"second"])
+    rig.ack_all()
+    if chosen != [before]:  # else it is its own turn to move on
+        assert report.result(0).partition.tolist() == [before, *chosen]
+
+
+# Kafka: testAdaptiveBuiltInPartitioner, BuiltInPartitionerTest.adaptivePartitionsTest
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_long_queues_get_as_many_records_as_short_ones(adaptive: str) -> None:
+    rig = Rig(
+        leaders=[1] * 4, slabs=64, linger_ms=10_000, batch_size=0, partitioner_adaptive_partitioning_enable=adaptive
+    )
+    queued = [0, 3, 1, 7]
+    for partition, batches in enumerate(queued):
+        for _ in range(batches):
+            rig.send(b"v", partition)
+    drawn: Counter[int] = Counter()
+    for _ in range(4_000):
+        future = rig.send(b"v", None)
+        partition = future.batch.partition
+        drawn[partition] += 1
+        rig.accumulator.give_up(future.batch, InvalidPartitionsError("the queues are to stay as they are"))
+    weights = [8 - batches for batches in queued] if adaptive == "true" else [1] * 4
+    for partition, weight in enumerate(weights):
+        expected = 4_000 * weight / sum(weights)
+        assert abs(drawn[partition] - expected) < 5 * expected**0.5, (drawn, weights)
+
+
+# Kafka: BuiltInPartitionerTest.unavailablePartitionsTest
+def test_partition_without_leader_or_with_a_slow_one_is_drawn() -> None:
+    rig = Rig(leaders=(1, -1, 2, 1), slabs=64, batch_size=0)
+    rig.accumulator.slow_nodes.add(2)
+
+    def drawn() -> set[int]:
+        used = []
+        for _ in range(200):
+            batch = rig.send(b"v", None).batch
+            rig.accumulator.give_up(batch, InvalidPartitionsError("the queues are to stay empty"))
+            used.append(batch.partition)
+        return set(used[1:])  # the first was drawn before
+
+    assert drawn() == {0, 3}
+    rig.accumulator.slow_nodes.add(1)
+    assert drawn() == {0, 2, 3}  # all are slow: any that has a leader
+    rig.accumulator.slow_nodes.clear()
+    assert drawn() == {0, 2, 3}
+    for queue in rig.topic.queues:
+        queue.follow(-1)
+    assert drawn() == {0, 1, 2, 3}
+
+
+def test_slow_node_is_shunned_without_adapting() -> None:
+    rig = Rig(leaders=(1, 2), slabs=64, partitioner_adaptive_partitioning_enable=False)
+    rig.accumulator.slow_nodes.add(2)
+    values = [b"x" * (SLAB - 200)] * 40
+    assert {rig.send(value, None).batch.partition for value in values[1:]} == {0, 1}
+
+
+# Kafka: SenderTest.testNodeLatencyStats, testDrainWithANodeThatDoesntHostAnyPartitions
+def test_node_that_takes_nothing_is_sent_more_or_shunned_for_ever() -> None:
+    rig = Rig(leaders=(1, 2), slabs=64, linger_ms=0, partitioner_availability_timeout_ms=500)
+    rig.client.unready.add(2)
+    rig.send(b"v", 1)
+    rig.turn()
+    assert not rig.accumulator.slow_nodes
+    rig.clock.advance(0.4)
+    rig.turn()
+    assert not rig.accumulator.slow_nodes
+    rig.clock.advance(0.2)
+    rig.turn()
+    assert rig.accumulator.slow_nodes == {2}
+    used = [rig.send(b"x" * (SLAB - 200), None).batch.partition for _ in range(12)]
+    assert set(used[1:]) == {0}
+    rig.client.unready.clear()
+    rig.ack_all()
+    assert not rig.accumulator.slow_nodes
+    used = [rig.send(b"x" * (SLAB - 200), None).batch.partition for _ in range(24)]
+    assert set(used) == {0, 1}
+
+
+def test_node_without_anything_to_take_counts_as_slow() -> None:
+    rig = Rig(leaders=(1, 2), linger_ms=0, partitioner_availability_timeout_ms=500, retry_backoff_ms=0)
+    rig.client.unready.add(2)
+    future = rig.send(b"v", 1)
+    rig.turn()
+    rig.clock.advance(1)
+    rig.turn()
+    assert rig.accumulator.slow_nodes == {2}
+    rig.accumulator.give_up(future.batch, InvalidPartitionsError("gone"))
+    rig.turn()
+    assert not rig.accumulator.slow_nodes
+    rig.clock.advance(10)
+    rig.send(b"v", 1)
+    rig.turn()
+    assert not rig.accumulator.slow_nodes
+
+
+def test_node_is_shunned_without_being_asked_to_be() -> None:
+    rig = Rig(leaders=(1, 2), linger_ms=0)
+    rig.client.unready.add(2)
+    rig.send(b"v", 1)
+    for _ in range(5):
+        rig.turn()
+        rig.clock.advance(5)
+    assert not rig.accumulator.slow_nodes
+    assert not rig.accumulator.waits_since

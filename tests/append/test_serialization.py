@@ -1,0 +1,215 @@
+"""Serializers: Java's bytes, names, and how a user's own are called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+from uuid import UUID
+
+import confluent_kafka.serialization as confluent
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+
+from kafkabuf.errors import ConfigError, SerializationError
+from kafkabuf.serialization import (
+    BooleanSerializer,
+    BytesSerializer,
+    DoubleSerializer,
+    FloatSerializer,
+    IntegerSerializer,
+    JsonSerializer,
+    LongSerializer,
+    ShortSerializer,
+    StringSerializer,
+    UUIDSerializer,
+    serialize_with,
+)
+from rigs.fake_client import Record
+from rigs.producer import TOPIC, Rig
+
+UUID_ONE = UUID("0102030405060708090a0b0c0d0e0f10")
+
+
+def only_record(rig: Rig) -> Record:
+    rig.ack_all()
+    (record,) = rig.log[TOPIC, 0]
+    return record
+
+
+# What the serializers of kafka-clients 4.1.2 and 3.9.2 wrote under OpenJDK 17; for JSON, what this project chose: Java
+# has none for it.
+@pytest.mark.parametrize(
+    ("serializer", "data", "expected"),
+    [
+        (StringSerializer(), "häß€😀", "68c3a4c39fe282acf09f9880"),
+        (StringSerializer(), "", ""),
+        (StringSerializer("latin-1"), "hä", "68e4"),
+        (StringSerializer("UTF-16"), "hä", "feff006800e4"),
+        (StringSerializer("UTF-16"), "", ""),
+        (StringSerializer("UTF-16LE"), "h", "6800"),
+        (StringSerializer("UTF-32"), "h", "00000068"),
+        (ShortSerializer(), -2, "fffe"),
+        (ShortSerializer(), 32767, "7fff"),
+        (IntegerSerializer(), 1, "00000001"),
+        (IntegerSerializer(), -(2**31), "80000000"),
+        (LongSerializer(), 2**63 - 1, "7fffffffffffffff"),
+        (LongSerializer(), -1, "ffffffffffffffff"),
+        (FloatSerializer(), 0.1, "3dcccccd"),
+        (FloatSerializer(), float("nan"), "7fc00000"),
+        (FloatSerializer(), float("-inf"), "ff800000"),
+        (FloatSerializer(), 1e-45, "00000001"),
+        (FloatSerializer(), 3, "40400000"),
+        (DoubleSerializer(), -0.0, "8000000000000000"),
+        (DoubleSerializer(), 0.1, "3fb999999999999a"),
+        (UUIDSerializer(), UUID_ONE, b"01020304-0506-0708-090a-0b0c0d0e0f10".hex()),
+        (BooleanSerializer(), True, "01"),
+        (BooleanSerializer(), False, "00"),
+        (BytesSerializer(), b"\x00\xff", "00ff"),
+        (JsonSerializer(), {"ä": [1, None, 2.5]}, '{"ä":[1,null,2.5]}'.encode().hex()),
+        (JsonSerializer(sort_keys=True), {"b": 1, "a": 2}, b'{"a":2,"b":1}'.hex()),
+    ],
+)
+def test_bytes_differ_from_javas(serializer: Any, data: Any, expected: str) -> None:
+    assert serializer(data).hex() == expected
+    assert serializer(None) is None
+
+
+@pytest.mark.parametrize(
+    ("serializer", "data"),
+    [
+        (StringSerializer(), b"bytes"),
+        (StringSerializer(), "\ud800"),
+        (StringSerializer("ascii"), "ä"),
+        (ShortSerializer(), 32768),
+        (IntegerSerializer(), -(2**31) - 1),
+        (IntegerSerializer(), True),
+        (IntegerSerializer(), 1.0),
+        (LongSerializer(), 2**63),
+        (FloatSerializer(), 1e39),
+        (FloatSerializer(), "1"),
+        (DoubleSerializer(), False),
+        (UUIDSerializer(), str(UUID_ONE)),
+        (BooleanSerializer(), 1),
+        (BytesSerializer(), "text"),
+        (JsonSerializer(), {1, 2}),
+        (JsonSerializer(), "\udfff"),
+    ],
+)
+def test_unfit_data_is_sent_or_costs_memory(serializer: Any, data: Any) -> None:
+    rig = Rig(value_serializer=serializer)
+    with pytest.raises(SerializationError, match="the value serializer raised"):
+        rig.send(data)
+    assert not rig.incomplete()
+    rig.send(None)
+    assert only_record(rig).value is None
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("string", "k", b"k"),
+        ("json", [1, 2], b"[1,2]"),
+        ("long", 1, b"\0\0\0\0\0\0\0\x01"),
+        ("bytes", bytearray(b"b"), b"b"),
+        ("org.apache.kafka.common.serialization.StringSerializer", "k", b"k"),
+        ("org.apache.kafka.common.serialization.ByteArraySerializer", b"b", b"b"),
+    ],
+)
+def test_name_means_another_serializer(name: str, data: Any, expected: bytes) -> None:
+    rig = Rig(key_serializer=name, value_serializer=name)
+    rig.send(data, key=data)
+    record = only_record(rig)
+    assert (record.key, record.value) == (expected, expected)
+
+
+@pytest.mark.parametrize("setting", ["strng", "os.system", 5, StringSerializer, object()])
+def test_setting_that_serializes_nothing_is_taken(setting: Any) -> None:
+    with pytest.raises(ConfigError, match=r"value\.serializer"):
+        Rig(value_serializer=setting)
+    with pytest.raises(ConfigError):
+        StringSerializer("utf-9")
+
+
+class Tagging:
+    """Says in a header what it was called with."""
+
+    def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: Any) -> bytes:
+        headers.append(("seen", f"{topic} {len(headers)} {data}".encode()))
+        return b"tagged"
+
+
+@pytest.mark.parametrize("headers", [None, {"h": b"1"}, [("h", b"1")], iter([("h", b"1")])])
+def test_serializers_headers_are_lost_or_the_users_own_changed(headers: Any) -> None:
+    rig = Rig(key_serializer=Tagging(), value_serializer=lambda data: data)
+    before = list(headers) if isinstance(headers, list) else None
+    rig.send(b"v", key=None, headers=headers)
+    record = only_record(rig)
+    given = [] if headers is None else [("h", b"1")]
+    assert record.headers == [*given, ("seen", f"{TOPIC} {len(given)} None".encode())]
+    assert (record.key, record.value) == (b"tagged", b"v")
+    assert before is None or headers == before
+
+
+def test_serializers_do_not_reach_send_many() -> None:
+    rig = Rig(key_serializer="integer", value_serializer=Tagging())
+    rig.producer.send_many(TOPIC, ["a", "b"], keys=[1, 2], partitions=[0, None])
+    rig.ack_all()
+    assert [(r.key, r.value) for r in rig.log[TOPIC, 0]] == [(b"\0\0\0\x01", b"tagged"), (b"\0\0\0\x02", b"tagged")]
+    with pytest.raises(SerializationError, match="record 1: the key serializer raised TypeError: expected int"):
+        rig.producer.send_many(TOPIC, ["a", "b"], keys=[1, "x"])
+
+
+def test_columns_pass_by_the_serializers_in_silence() -> None:
+    rig = Rig(value_serializer="json")
+    with pytest.raises(ConfigError, match=r"value\.serializer has no part in it"):
+        rig.producer.send_arrow(object(), TOPIC)
+
+
+class ConfluentEcho(confluent.Serializer):
+    """What a Schema Registry serializer is called with."""
+
+    def __call__(self, obj: Any, ctx: Any = None) -> bytes:
+        ctx.headers.append(("schema", b"7"))
+        return f"{obj} {ctx.topic} {ctx.field}".encode()
+
+
+def test_confluents_serializer_gets_no_context() -> None:
+    rig = Rig(key_serializer=ConfluentEcho(), value_serializer=confluent.StringSerializer("utf_8"))
+    rig.producer.send(TOPIC, "v", partition=0, key=1, headers=[("a", None)])
+    record = only_record(rig)
+    assert (record.key, record.value) == (f"1 {TOPIC} key".encode(), b"v")
+    assert record.headers == [("a", None), ("schema", b"7")]
+
+
+SCHEMA = '{"title": "Order", "type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}'
+
+
+@pytest.mark.parametrize("in_header", [False, True])
+def test_schema_registrys_serializer_is_not_understood_by_its_deserializer(in_header: bool) -> None:
+    registry = SchemaRegistryClient.new_client({"url": "mock://"})
+    settings = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}
+    rig = Rig(value_serializer=JSONSerializer(SCHEMA, registry, conf=settings))
+    send: Any = rig.send
+    send({"id": 7})
+    with pytest.raises(SerializationError, match="the value serializer raised SerializationError"):
+        send({"id": "seven"})
+    assert registry.get_latest_version(f"{TOPIC}-value").schema.schema_str == SCHEMA
+    record = only_record(rig)
+    assert [name for name, _ in record.headers] == (["__value_schema_id"] if in_header else [])
+    context = confluent.SerializationContext(TOPIC, confluent.MessageField.VALUE, [*record.headers])
+    assert record.value is not None
+    assert JSONDeserializer(SCHEMA, schema_registry_client=registry)(record.value, context) == {"id": 7}
+
+
+def test_confluent_is_imported_unused() -> None:
+    code = "import sys, kafkabuf.serialization; assert not [m for m in sys.modules if m.startswith('confluent')]"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_plain_callable_is_wrapped() -> None:
+    def plain(data: Any) -> bytes:
+        return b""
+
+    assert serialize_with(plain, "key") == (plain, False)

@@ -1,0 +1,206 @@
+"""Compression: frames that others read, memory that stays accounted for, batches that go plain if nothing is gained."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkabuf import KafkaProducer
+from kafkabuf.batches.compression import Codec, DoesNotFit, codec, scratch_size
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.errors import ConfigError
+from rigs.real_kafka import RealKafka
+from tests.ground.pool_support import assert_whole
+from tests.real.consumers import dumped, read_with_confluent, read_with_kafka_python
+
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+# What another level of each gives; snappy has none.
+LEVELS: dict[str, dict[str, int]] = {
+    "gzip": {"compression.gzip.level": 9},
+    "lz4": {"compression.lz4.level": 12},
+    "zstd": {"compression.zstd.level": 19},
+}
+ROWS = [
+    json.dumps({"row": row, "carrier": "UA", "dest": "JFK", "delay": row % 37, "hour": f"{row % 24}:00"}).encode()
+    for row in range(3000)
+]
+MAGIC_2_HEADER = 61
+
+
+def made(name: str) -> Codec:
+    found = codec(name, -1, 9, 3)
+    assert found is not None
+    return found
+
+
+def compress(name: str, records: bytes, room: int | None = None) -> bytes:
+    target = bytearray(scratch_size(len(records)) if room is None else room)
+    size = made(name).compress(memoryview(records), memoryview(target))
+    return bytes(target[:size])
+
+
+def send_rows(server: Any, topic: str, **settings: Any) -> tuple[KafkaProducer, int]:
+    """Send ROWS; the producer, still open, and the bytes its batches took on the wire."""
+    producer = KafkaProducer({"bootstrap.servers": server.bootstrap_servers, "linger.ms": 200, **settings})
+    futures = [producer.send(topic, row, timestamp_ms=1_600_000_000_000 + n) for n, row in enumerate(ROWS)]
+    producer.flush(30)
+    for future in futures:
+        future.result(0)
+    return producer, sum({id(future.batch): future.batch.size for future in futures}.values())
+
+
+# ---- frames ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=100_000))
+def test_gzip_frame_is_not_gzip(records: bytes) -> None:
+    assert gzip.decompress(compress("gzip", records)) == records
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("room", [0, 3, 20, 100])
+def test_codec_writes_past_the_memory_it_was_given(name: str, room: int) -> None:
+    with pytest.raises(DoesNotFit):
+        compress(name, os.urandom(5000), room)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_incompressible_records_need_more_than_the_scratch(name: str) -> None:
+    for size in (0, 1, 500, 16_384, 65_536, 200_000):
+        compress(name, os.urandom(size))
+
+
+# ---- what clients and brokers make of it -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["default", "other"])
+@pytest.mark.parametrize("name", CODECS)
+def test_kafka_or_its_clients_cannot_read_a_codec(kafka_4: RealKafka, name: str, level: str) -> None:
+    if level == "other" and name not in LEVELS:
+        return
+    topic = f"compressed-{name}-{level}"
+    kafka_4.create_topic(topic)
+    settings = LEVELS[name] if level == "other" else {}
+    producer, size = send_rows(kafka_4, topic, **{"compression.type": name}, **settings)
+    producer.close(10)
+    assert_whole(producer.pool)
+    assert size < sum(map(len, ROWS)) / 2
+    (read,) = read_with_confluent(kafka_4, topic, wait_for=len(ROWS))
+    assert [read[offset].value for offset in range(len(ROWS))] == ROWS
+    assert [read[offset].timestamp for offset in range(len(ROWS))] == [1_600_000_000_000 + n for n in range(len(ROWS))]
+    batches = dumped(kafka_4, topic)
+    assert all(batch.valid for batch in batches)
+    assert sum(len(batch.records) for batch in batches) == len(ROWS)
+    assert f"compresscodec: {name}" in kafka_4.dump_log(topic).lower()
+
+
+@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4"])
+def test_kafka_3_9_cannot_read_compressed_magic_1(kafka_3_9: RealKafka, name: str) -> None:
+    topic = f"compressed-magic-1-{name}"
+    kafka_3_9.create_topic(topic)
+    producer, size = send_rows(kafka_3_9, topic, **{"compression.type": name, "record.magic": 1})
+    producer.close(10)
+    assert_whole(producer.pool)
+    assert size < sum(map(len, ROWS)) / 2
+    (read,) = read_with_confluent(kafka_3_9, topic, wait_for=len(ROWS))
+    assert [read[offset].value for offset in range(len(ROWS))] == ROWS
+
+
+def test_kafka_python_cannot_read_gzip(kafka_4: RealKafka) -> None:
+    kafka_4.create_topic("compressed-kafka-python")
+    producer, _ = send_rows(kafka_4, "compressed-kafka-python", **{"compression.type": "gzip"})
+    producer.close(10)
+    (read,) = read_with_kafka_python(kafka_4, "compressed-kafka-python")
+    assert [read[offset].value for offset in range(len(ROWS))] == ROWS
+
+
+# ---- memory, and what goes plain -------------------------------------------------------------------------------------
+
+
+def test_scratch_is_not_accounted_for() -> None:
+    with EmbeddedCluster(verify_records=True) as cluster:
+        producer, _ = send_rows(cluster, "scratch", **{"compression.type": "zstd", "buffer.memory": 1 << 20})
+        held = producer.pool.accounting()
+        assert held["scratch"] > 0
+        assert sum(held.values()) == 1 << 20
+        assert held["free"] + held["scratch"] == 1 << 20
+        producer.close(10)
+        assert_whole(producer.pool)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_records_that_do_not_shrink_are_sent_larger(name: str) -> None:
+    with (
+        EmbeddedCluster(verify_records=True) as cluster,
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type=name) as producer,
+    ):
+        value = os.urandom(10_000)
+        future = producer.send("random", value)
+        future.result(10)
+        assert MAGIC_2_HEADER + len(value) < future.batch.size < MAGIC_2_HEADER + len(value) + 40
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_record_larger_than_the_scratch_is_lost(name: str) -> None:
+    with (
+        EmbeddedCluster(verify_records=True) as cluster,
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type=name) as producer,
+    ):
+        future = producer.send("large", b"large " * 100_000)
+        assert future.result(10).offset == 0
+        assert future.batch.size < 100_000
+        producer.flush(10)
+        assert producer.pool.accounting()["in_flight"] == 0
+
+
+def test_large_batch_waits_for_scratch_that_it_keeps_from_itself() -> None:
+    with (
+        EmbeddedCluster(verify_records=True) as cluster,
+        KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers, compression_type="gzip", buffer_memory=20 * 16_384
+        ) as producer,
+    ):
+        # 13 of 18 slabs are the record's own: none are left to compress it into, and so it goes plain.
+        future = producer.send("tight", b"x" * 200_000)
+        assert future.result(10).offset == 0
+        assert future.batch.size > 200_000
+
+
+def test_failing_codec_loses_the_batch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(records: memoryview, target: memoryview) -> int:
+        raise RuntimeError("the codec is broken")
+
+    monkeypatch.setattr("kafkabuf.batches.accumulator.codec", lambda *settings: Codec(1, broken, broken))
+    with (
+        EmbeddedCluster(verify_records=True) as cluster,
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type="gzip") as producer,
+    ):
+        assert producer.send("broken", b"value").result(10).offset == 0
+    assert "sent plain" in caplog.text
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"compression.type": "brotli"},
+        {"compression.type": "gzip", "compression.gzip.level": 0},
+        {"compression.type": "gzip", "compression.gzip.level": 10},
+        {"compression.type": "lz4", "compression.lz4.level": 18},
+        {"compression.type": "zstd", "compression.zstd.level": 23},
+        {"compression.type": "zstd", "record.magic": 1},
+        {"compression.type": "gzip", "buffer.memory": 16_384},
+    ],
+    ids=lambda settings: " ".join(map(str, settings.values())),
+)
+def test_impossible_compression_is_taken(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"compress|zstd|buffer\.memory"):
+        KafkaProducer({"bootstrap.servers": "127.0.0.1:1", **settings})

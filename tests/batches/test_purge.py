@@ -1,0 +1,85 @@
+"""purge(): what is given up, what is not, and that the producer goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.errors import AbortableTransactionError, ClosedError, PurgedError
+from kafkabuf.protocol.messages import PRODUCE
+from tests.ground.pool_support import assert_whole
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_purged_record_is_sent_after_all_or_has_no_outcome(cluster: EmbeddedCluster, idempotent: bool) -> None:
+    topic = f"queued-{idempotent}"
+    servers = cluster.bootstrap_servers
+    with KafkaProducer(bootstrap_servers=servers, linger_ms=60_000, enable_idempotence=idempotent) as producer:
+        waiting = [producer.send(topic, b"waiting") for _ in range(10)]
+        producer.purge(in_flight=False)
+        producer.flush(10)
+        assert all(isinstance(future.exception(0), PurgedError) for future in waiting)
+        assert_whole(producer.pool)
+        later = producer.send(topic, b"later")
+        producer.flush(10)
+        assert later.result(0).offset == 0
+        assert producer.metrics()["producer-metrics"]["record-error-total"] == 10
+
+
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_records_in_flight_are_given_up_only_if_asked(cluster: EmbeddedCluster, in_flight: bool) -> None:
+    topic = f"sent-{in_flight}"
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(topic, b"first").result(10)
+        cluster.delay_next(PRODUCE, 0.5)
+        with cluster_saw_one_more_produce(cluster):
+            sent = producer.send(topic, b"sent")
+        producer.purge(in_flight=in_flight)
+        producer.flush(10)
+        assert isinstance(sent.exception(0), PurgedError) == in_flight
+        assert producer.send(topic, b"later").result(10).offset == 2  # in order, and once
+        producer.flush(10)
+        assert_whole(producer.pool)
+
+
+class cluster_saw_one_more_produce:
+    """Waits at its end until the cluster was asked."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+
+    def __enter__(self) -> None:
+        self._cluster.clear_requests()
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.wait_for_request(PRODUCE)
+
+
+def test_purged_transaction_is_committed_without_its_records(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, transactional_id="purged", linger_ms=60_000
+    ) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("purged", b"gone")
+        producer.purge()
+        producer.flush(10)
+        with pytest.raises(AbortableTransactionError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+
+
+def test_closed_producer_is_purged_in_silence(cluster: EmbeddedCluster) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    producer.close()
+    with pytest.raises(ClosedError):
+        producer.purge()

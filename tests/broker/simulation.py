@@ -1,0 +1,383 @@
+"""Replication under a random schedule of trouble, in virtual time.
+
+`python -m tests.broker.simulation --seed 17` replays one seed.
+
+A cluster of a few nodes on one loop, without sockets. Idempotent clients write with acks=all, each a record at a time
+to each partition, and send it again wherever the leader is said to be until it is acknowledged; another writes with
+acks=1 to whoever takes it, so that logs part. Requests to a node that is paused or cut off lie there until it goes on:
+late, and sent again elsewhere long since. Meanwhile nodes are killed, stopped, paused, isolated, slowed down and
+brought back, and leaders moved, between any two turns of the loop.
+
+After each step:
+
+- what was acknowledged, or once was below the high watermark of any copy, is in the log of each copy in sync, where it
+  was, and in every other as far as its own high watermark;
+- the leader is in the ISR, all of which is alive, and epochs rise.
+
+At the end all trouble is over: everything that was sent is acknowledged, once, in each client's order, all copies are
+in sync and equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from kafkabuf.broker.apis import produce
+from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.replica.replication import NO_LEADER, Replica
+from kafkabuf.broker.replica.topics import Partition
+from kafkabuf.errors import KafkaError, error_for_code
+from kafkabuf.protocol import messages
+from kafkabuf.protocol.messages import RequestHeader
+from kafkabuf.protocol.produce import ProduceRequest
+from tests.broker.raw_client import batch
+from tests.broker.replication_support import TOPIC, Parked, Rig, result
+
+STEPS = 500
+PARTITIONS = 2
+CLIENTS = 3
+_HEADER = RequestHeader(messages.PRODUCE, 9, 1, "simulated", 0)
+_REQUEST_TIMEOUT = 2.0
+
+
+class Violation(AssertionError):
+    """What does not hold, and what led to it."""
+
+
+@dataclass
+class Sent:
+    """A request under way. `life` tells whether the node's process is still the one it was sent to."""
+
+    node: Node
+    life: int
+    request: ProduceRequest
+    sent_at: float
+    parked: Parked | None = None
+
+
+@dataclass
+class Writer:
+    """One client's records for one partition. `epoch` is the latest it has heard of: it never turns back to a leader of
+    an earlier one (KIP-320)."""
+
+    name: str
+    producer_id: int
+    partition: int
+    number: int = 0
+    epoch: int = -1
+    sent: Sent | None = None
+    acknowledged: list[int] = field(default_factory=list)
+
+    def value(self, number: int) -> bytes:
+        return b"<%s:%d>" % (self.name.encode(), number)
+
+    def request(self) -> ProduceRequest:
+        records = memoryview(batch([self.value(self.number)], producer=(self.producer_id, 0, self.number)))
+        return ProduceRequest(None, -1, 1_500, [(TOPIC, [(self.partition, records)])])
+
+
+class Simulation:
+    def __init__(self, seed: int, steps: int = STEPS) -> None:
+        self.seed = seed
+        self.steps = steps
+        self.history: deque[str] = deque(maxlen=40)
+        self.done: Counter[str] = Counter()
+        self._random = random.Random(seed)
+        self._rig = Rig(
+            self._random.choice((2, 3, 3, 4)),
+            partitions=PARTITIONS,
+            configs={"min.insync.replicas": str(self._random.choice((1, 2)))},
+            replica_lag_time_max_ms=self._random.choice((1_000, 5_000)),
+            broker_session_timeout_ms=3_000,
+        )
+        self._cluster = self._rig.cluster
+        self._nodes = list(self._cluster.nodes.values())
+        self._lives: Counter[int] = Counter()
+        self._partitions = self._cluster.topic(TOPIC).partitions
+        self._writers = [
+            Writer(f"{client}-{one.index}", client, one.index)
+            for client in range(1, CLIENTS + 1)
+            for one in self._partitions
+        ]
+        # Requests at nodes that do not listen at the moment.
+        self._undelivered: list[Sent] = []
+        # The batches once below a high watermark, by partition; one record each. Up to where copies were compared.
+        self._committed: list[list[Any]] = [[] for _ in self._partitions]
+        self._compared: Counter[Replica] = Counter()
+        self._epochs: Counter[int] = Counter()
+        self._noise = 0
+
+    # ---- the schedule
+
+    def run(self) -> None:
+        """Violation if anything does not hold."""
+        try:
+            for step in range(self.steps):
+                name, action = self._choose()
+                self.history.append(f"{step} at {self._rig.clock.monotonic():.3f}: {name}")
+                self.done[name.split()[0]] += 1
+                action()
+                for _ in range(self._random.randrange(6)):
+                    self._rig.loop.turn()
+                self._check()
+            self._recover()
+            self._check_end()
+        finally:
+            self._rig.close()
+
+    def _choose(self) -> tuple[str, Callable[[], Any]]:
+        """Most steps are work, some are trouble, and some end it."""
+        roll = self._random.random()
+        node = self._random.choice(self._nodes)
+        where = f"node {node.node_id}"
+        if roll < 0.55:
+            return "write", self._write
+        if roll < 0.78:
+            return "time", partial(self._advance, self._random.choice((0.001, 0.01, 0.1, 0.5, 2.0)))
+        if roll < 0.88:
+            return f"mend {where}", partial(self._mend, node)
+        trouble: list[tuple[str, Callable[[], Any]]] = [
+            ("kill", partial(self._end, node, node.kill)),
+            ("stop", partial(self._end, node, node.stop)),
+            ("pause", node.pause),
+            ("isolate", partial(node.isolate, self._random.random() < 0.5)),
+            ("lag", partial(node.lag_by, self._random.choice((0.05, 1.0, 8.0)))),
+            ("move to", partial(self._move, node)),
+            ("loose write to", partial(self._write_loosely, node)),
+            ("loose write to", partial(self._write_loosely, node)),
+        ]
+        name, action = self._random.choice(trouble)
+        return f"{name} {where}", action
+
+    def _advance(self, seconds: float) -> None:
+        self._rig.clock.advance(seconds)
+        self._cluster.timer.advance()
+
+    def _end(self, node: Node, how: Callable[[], Any]) -> None:
+        self._lives[node.node_id] += 1
+        self._rig.loop.create_task(how())
+
+    def _mend(self, node: Node) -> None:
+        if not node.running:
+            node.start()
+        elif node.paused:
+            node.resume()
+        elif node.isolated:
+            node.heal()
+        else:
+            node.lag_by(0)
+        for sent in [one for one in self._undelivered if one.node is node and node.answers]:
+            self._undelivered.remove(sent)
+            if sent.life == self._lives[node.node_id]:
+                self._deliver(sent)
+
+    def _move(self, node: Node) -> None:
+        self._cluster.controller.move(self._random.choice(self._partitions), node.node_id)
+
+    # ---- clients
+
+    def _write(self) -> None:
+        for writer in self._random.sample(self._writers, 2):
+            if writer.sent is None:
+                self._send(writer)
+        for writer in self._writers:
+            self._look(writer)
+
+    def _send(self, writer: Writer) -> None:
+        """To whom some node says that leads."""
+        asked = self._random.choice(self._nodes)
+        seen = self._partitions[writer.partition].seen_by(asked.node_id)
+        leader = seen.leader
+        if not asked.answers or seen.epoch < writer.epoch or leader == NO_LEADER:
+            return
+        writer.epoch = seen.epoch
+        if not self._cluster.nodes[leader].running:
+            return
+        node = self._cluster.nodes[leader]
+        writer.sent = Sent(node, self._lives[leader], writer.request(), self._rig.clock.monotonic())
+        self._deliver(writer.sent)
+
+    def _deliver(self, sent: Sent) -> None:
+        if sent.node.answers:
+            sent.parked = Parked(produce.handle(sent.node, _HEADER, sent.request), self._rig.loop)
+        else:
+            self._undelivered.append(sent)
+
+    def _look(self, writer: Writer) -> None:
+        sent = writer.sent
+        if sent is None:
+            return
+        if sent.life != self._lives[sent.node.node_id]:
+            writer.sent = None
+        elif sent.parked is not None and sent.parked.done and sent.node.answers:
+            writer.sent = None
+            self._take(writer, result(sent.parked))
+        elif self._rig.clock.monotonic() - sent.sent_at > _REQUEST_TIMEOUT:
+            writer.sent = None
+
+    def _take(self, writer: Writer, answer: Any) -> None:
+        if answer.error_code:
+            error: KafkaError = error_for_code(answer.error_code)
+            if not getattr(error, "retriable", False):
+                self._fail(f"{writer.name} cannot go on: {error!r}, {answer.error_message}")
+            return
+        self.done["acknowledged"] += 1
+        writer.acknowledged.append(answer.base_offset)
+        writer.number += 1
+        committed = self._committed[writer.partition]
+        self._collect(self._partitions[writer.partition])
+        if answer.base_offset >= len(committed):
+            self._fail(f"{writer.name} {writer.number - 1} is acknowledged at {answer.base_offset}, not replicated")
+        if writer.value(writer.number - 1) not in committed[answer.base_offset]:
+            self._fail(f"{writer.name} {writer.number - 1} is acknowledged at {answer.base_offset}, but not there")
+
+    def _write_loosely(self, node: Node) -> None:
+        """acks=1, never sent again: it may be lost, and is when its leader is one no more."""
+        self._noise += 1
+        records = memoryview(batch([b"loose %d" % self._noise]))
+        index = self._random.randrange(PARTITIONS)
+        if node.answers:
+            produce.handle(node, _HEADER, ProduceRequest(None, 1, 1_000, [(TOPIC, [(index, records)])]))
+
+    # ---- what must hold
+
+    def _check(self) -> None:
+        for partition in self._partitions:
+            self._collect(partition)
+            self._check_copies(partition)
+            self._check_leader(partition)
+
+    def _collect(self, partition: Partition) -> None:
+        """What has come below a high watermark; there it stays."""
+        committed = self._committed[partition.index]
+        for copy in partition.copies.values():
+            if copy.log.high_watermark > len(committed):
+                found = copy.log.segments.batches(len(committed))
+                committed += [one.data for one in found if one.base_offset < copy.log.high_watermark]
+
+    def _check_copies(self, partition: Partition) -> None:
+        committed = self._committed[partition.index]
+        for copy in partition.copies.values():
+            log = copy.log
+            must = len(committed) if copy.node.node_id in partition.isr else log.high_watermark
+            if not log.high_watermark <= log.end_offset >= must:
+                self._fail(f"{copy} does not have all {must} records that are committed")
+            begin = self._compared[copy]
+            if must < begin:
+                # Out of sync by now: what it has beyond its high watermark is its own affair until it is back.
+                self._compared[copy] = must
+                continue
+            for at, stored in zip(range(begin, must), log.segments.batches(begin), strict=False):
+                if stored.data is not committed[at]:
+                    self._fail(f"{copy} differs at {at}: {bytes(stored.data)!r}, committed is {bytes(committed[at])!r}")
+            self._compared[copy] = must
+
+    def _check_leader(self, partition: Partition) -> None:
+        state = partition.state
+        if state.leader != NO_LEADER and (state.leader not in state.isr or not self._cluster.nodes[state.leader].alive):
+            self._fail(f"partition {partition.index}: {state} with {self._cluster.alive()} alive")
+        if not state.isr or state.epoch < self._epochs[partition.index]:
+            self._fail(f"partition {partition.index}: {state} after epoch {self._epochs[partition.index]}")
+        self._epochs[partition.index] = state.epoch
+
+    def _recover(self) -> None:
+        self.history.append("the end")
+        for node in self._nodes:
+            self._rig.loop.settle()
+            if node.running and node.paused:
+                node.resume()
+            if node.isolated:
+                node.heal()
+            node.start()
+            node.lag_by(0)
+        for _ in range(8):
+            for writer in self._writers:
+                self._look(writer)
+                if writer.sent is None and len(writer.acknowledged) <= writer.number - 1:
+                    self._send(writer)
+            self._rig.advance(1.0)
+            self._check()
+
+    def _check_end(self) -> None:
+        for writer in self._writers:
+            self._look(writer)
+            if writer.sent is not None:
+                self._fail(f"{writer.name} {writer.number} is never answered")
+        for partition in self._partitions:
+            committed = self._committed[partition.index]
+            for copy in partition.copies.values():
+                stored = [one.data for one in copy.log.batches()]
+                if len(stored) != len(committed) or any(a is not b for a, b in zip(stored, committed, strict=True)):
+                    self._fail(f"{copy} has {len(stored)} batches, {len(committed)} are committed")
+            if sorted(partition.isr) != sorted(partition.replicas):
+                self._fail(f"partition {partition.index}: {partition.state} when all trouble is over")
+        for writer in self._writers:
+            self._check_once(writer)
+
+    def _check_once(self, writer: Writer) -> None:
+        """Every record acknowledged is there once, in order; one not yet acknowledged may be there too, at the end."""
+        mark = b"<%s:" % writer.name.encode()
+        found = [
+            int(data.partition(mark)[2].partition(b">")[0])
+            for data in map(bytes, self._committed[writer.partition])
+            if mark in data
+        ]
+        if found not in (list(range(writer.number)), list(range(writer.number + 1))):
+            self._fail(f"{writer.name} had {writer.number} records acknowledged, stored are {found}")
+
+    def _fail(self, what: str) -> None:
+        copies = [repr(copy) for one in self._partitions for copy in one.copies.values()]
+        nodes = [
+            f"node {one.node_id}: running {one.running}, paused {one.paused}, isolated {one.isolated}, "
+            f"fenced {one.fenced}, lag {one.replica_lag}"
+            for one in self._nodes
+        ]
+        raise Violation(
+            "\n".join(
+                (
+                    f"seed {self.seed}: {what}",
+                    *self.history,
+                    *copies,
+                    *nodes,
+                    f"replay: {_replay(self.seed, self.steps)}",
+                )
+            )
+        )
+
+
+def _replay(seed: int, steps: int) -> str:
+    return f"python -m tests.broker.simulation --seed {seed} --steps {steps}"
+
+
+def simulate(seed: int, steps: int = STEPS) -> Counter[str]:
+    """How often what was done, acknowledgements among it. Violation if anything does not hold."""
+    one = Simulation(seed, steps)
+    one.run()
+    return one.done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    given = parser.parse_args()
+    total: Counter[str] = Counter()
+    for seed in range(given.seed, given.seed + given.seeds):
+        try:
+            total += simulate(seed, given.steps)
+        except Violation as violation:
+            print(violation, file=sys.stderr)
+            sys.exit(1)
+    print(", ".join(f"{name} {count}" for name, count in sorted(total.items())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Java Kafka's own console tools against the embedded cluster: what an administrator of a real one would type."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kafkabuf.broker import EmbeddedCluster
+from rigs.jars import java, resolve_kafka, resolve_kafka_tools
+from rigs.real_kafka import KAFKA_4, TOOL_JVM, logging
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+# One of them takes about two seconds on an idle machine.
+TIMEOUT = 60.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=2, auto_create_topics=False) as one:
+        yield one
+
+
+def tool(cluster: EmbeddedCluster, main_class: str, arguments: str, text: str = "") -> str:
+    """What the tool prints. It must not complain."""
+    classpath = f"{resolve_kafka_tools(KAFKA_4)}/*:{resolve_kafka(KAFKA_4)}/*"
+    command = [java(), *TOOL_JVM, *logging("warn"), "-cp", classpath, main_class]
+    command += ["--bootstrap-server", cluster.bootstrap_servers, *arguments.split()]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line for line in done.stderr.splitlines() if "WARN" in line or "ERROR" in line] == []
+    return done.stdout
+
+
+def test_console_tools_find_no_kafka(cluster: EmbeddedCluster) -> None:
+    """Each is a JVM of its own, so those that can run beside each other do."""
+    create = "--create --topic t --partitions 2 --replication-factor 2 --config retention.bytes=99999"
+    assert tool(cluster, TOPICS, create) == "Created topic t.\n"
+    lines = [f"key-{number}:value-{number}" for number in range(20)]
+    with ThreadPoolExecutor() as together:
+        parse = "--property parse.key=true --property key.separator=:"
+        sent = together.submit(tool, cluster, PRODUCER, f"--topic t {parse}", "\n".join(lines))
+        alter = "--alter --entity-type topics --entity-name t --add-config max.message.bytes=77777"
+        altered = together.submit(tool, cluster, CONFIGS, f"{alter} --delete-config retention.bytes")
+        sent.result()
+        assert altered.result() == "Completed updating config for topic t.\n"
+    ends = cluster.end_offsets("t")
+    assert sum(ends.values()) == len(lines)
+    form = "--property print.key=true --property key.separator=:"
+    until = f"--from-beginning --max-messages {len(lines)} --timeout-ms 30000"
+    read = tool(cluster, CONSUMER, f"--topic t --group g {until} {form}")
+    assert sorted(read.split()) == sorted(lines)
+    with ThreadPoolExecutor() as together:
+        described = together.submit(tool, cluster, TOPICS, "--describe --topic t")
+        lags = together.submit(tool, cluster, GROUPS, "--describe --group g")
+        topic, *partitions = described.result().splitlines()
+        rows = [line.split() for line in lags.result().splitlines() if line.startswith("g ")]
+    assert "PartitionCount: 2\tReplicationFactor: 2\t" in topic
+    assert "max.message.bytes=77777" in topic
+    assert "99999" not in topic
+    leaders = [f"Partition: {index}\tLeader: {cluster.leader('t', index)[0]}" for index in range(2)]
+    assert [leader in line for leader, line in zip(leaders, partitions, strict=True)] == [True, True]
+    # Current offset, end, lag.
+    assert {int(row[2]): row[3:6] for row in rows} == {index: [f"{end}", f"{end}", "0"] for index, end in ends.items()}

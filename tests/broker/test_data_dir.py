@@ -1,0 +1,394 @@
+"""A cluster with a data folder: what it remembers when it starts again, and what a kill leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from kafkabuf import KafkaProducer, RecordMetadata
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.log.config import LogConfig
+from kafkabuf.broker.log.manager import LogManager
+from kafkabuf.broker.log.storage.journal import Journal
+from kafkabuf.broker.waiting.timer import Timer
+from kafkabuf.clock import ManualClock
+from kafkabuf.errors import InvalidTopicError, KafkaStorageError
+from kafkabuf.protocol import messages
+from tests.broker.raw_client import RawClient, batch
+from tests.broker.transaction_support import World
+from tests.real.consumers import read_with_confluent
+
+
+@contextlib.contextmanager
+def running(folder: Path, **settings: Any) -> Iterator[tuple[EmbeddedCluster, RawClient]]:
+    with EmbeddedCluster(data_dir=folder, **settings) as cluster:
+        with RawClient(cluster.bootstrap_servers.split(",")[0]) as client:
+            yield cluster, client
+
+
+def commit(client: RawClient, offset: int) -> int:
+    asked = {
+        "partition_index": 1,
+        "committed_offset": offset,
+        "committed_leader_epoch": 3,
+        "committed_metadata": "über",
+    }
+    answer = client.ask(
+        messages.OFFSET_COMMIT,
+        8,
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[{"name": "t", "partitions": [asked]}],
+    )
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def fetch_offset(client: RawClient, stable: bool) -> Any:
+    topics = [{"name": "t", "partition_indexes": [1]}]
+    answer = client.ask(messages.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=stable)
+    return answer.topics[0].partitions[0]
+
+
+def committed(client: RawClient) -> tuple[int, int, str | None]:
+    found = fetch_offset(client, False)
+    return found.committed_offset, found.committed_leader_epoch, found.metadata
+
+
+def topic_id(cluster: EmbeddedCluster, name: str) -> object:
+    return cluster._call(lambda c: c.topic(name).topic_id)
+
+
+def test_restart_forgets_topics_records_or_offsets(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, client):
+        cluster.create_topic("t", 2, configs={"max.message.bytes": "500", "retention.ms": "-1"})
+        cluster.create_topic("gone")
+        assert [client.produce("t", batch([b"a", b"b"]), partition=1).base_offset for _ in range(3)] == [0, 2, 4]
+        assert [commit(client, offset) for offset in (1, 5)] == [0, 0]
+        cluster._call(lambda c: c.topic("t").partition(1).log.delete_before(2))
+        assert client.produce("gone", batch([b"x"] * 3)).error_code == 0
+        cluster._call(lambda c: c.topic("gone").partition(0).log.delete_before(3))
+        kept, known, epoch = cluster.records("t", 1), topic_id(cluster, "t"), cluster.leader("t", 1)[1]
+    for restarts in (1, 2):
+        with running(tmp_path) as (cluster, client):
+            assert cluster.topics() == {"t": 2, "gone": 1}
+            assert (topic_id(cluster, "t"), cluster.records("t", 1)) == (known, kept)
+            assert (cluster.log_start_offset("t", 1), cluster.end_offsets("t")) == (2, {0: 0, 1: 6})
+            assert cluster.leader("t", 1) == (1, epoch + restarts)
+            assert committed(client) == (5, 3, "über")
+            assert client.produce("t", batch([b"x" * 600])).error_code == 10
+    with running(tmp_path) as (cluster, client):
+        cluster._call(lambda c: c.add_partitions("t", 3))
+        assert cluster.log_start_offset("gone", 0) == 3
+        cluster._call(lambda c: c.delete_topic("gone"))
+        cluster.create_topic("gone")
+        assert client.produce("gone", batch([b"x"] * 4)).base_offset == 0
+        _forget(cluster)
+    with running(tmp_path) as (cluster, client):
+        assert cluster.topics() == {"t": 3, "gone": 1}
+        assert (cluster.log_start_offset("gone", 0), cluster.end_offset("gone", 0)) == (0, 4)
+        cluster._call(lambda c: (c.delete_topic("t"), c.delete_topic("gone")))
+    assert [path.name for path in (tmp_path / "node-1").iterdir() if path.is_dir()] == []
+
+
+def test_restart_takes_a_repeated_batch_for_new(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, client):
+        cluster.create_topic("t")
+        found = client.ask(messages.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=1000)
+        batches = [batch([b"x"], producer=(found.producer_id, 0, sequence)) for sequence in range(7)]
+        assert [client.produce("t", one).base_offset for one in batches[:6]] == list(range(6))
+    with running(tmp_path) as (cluster, client):
+        # All five that a producer may have in flight.
+        again = [client.produce("t", one) for one in batches[1:]]
+        assert [(one.error_code, one.base_offset) for one in again] == [(0, offset) for offset in range(1, 7)]
+        assert cluster.end_offset("t", 0) == 7
+        other = client.ask(messages.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=1000)
+        assert other.producer_id > found.producer_id
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_restart_loses_a_transaction(tmp_path: Path, clean: bool) -> None:
+    world = World(data_dir=tmp_path)
+    producer = world.start()
+    world.send(producer, 0)
+    world.end(producer, False)
+    producer = producer[0], producer[1] + 1
+    world.send(producer, 0)
+    if clean:
+        world.close()
+    else:
+        world.client.socket.close()
+        _forget(world.cluster)
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        world.cluster, world.client = cluster, client
+        assert (world.stable(), world.stable(1)) == (2, 0)
+        # What was aborted before is still to be passed over.
+        assert cluster._call(lambda c: len(c.topic("t").partition(0).log.aborted(0, 9))) == 1
+        assert world.send(producer, 1).base_offset == 3
+        assert world.end(producer, True) == (0, producer[0], producer[1] + 1)
+        assert world.stable() == 5
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        world.cluster, world.client = cluster, client
+        producer = world.start()
+        world.send(producer, 0)
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        world.cluster, world.client = cluster, client
+        world.advance(10.1)
+        assert world.stable() == 7
+        # Fenced by its time-out.
+        assert world.send(producer, 1).error_code == 47
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_offsets_of_a_transaction_are_lost_or_come_too_soon(tmp_path: Path, done: bool) -> None:
+    world = World(data_dir=tmp_path)
+    commit(world.client, 1)
+    producer = world.start()
+    asked = {"transactional_id": "tx", "group_id": "g", "producer_id": producer[0], "producer_epoch": producer[1]}
+    offset = {"partition_index": 1, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": None}
+    topics = [{"name": "t", "partitions": [offset]}]
+    answer = world.client.ask(messages.TXN_OFFSET_COMMIT, 5, topics=topics, **asked)
+    assert answer.topics[0].partitions[0].error_code == 0
+    if done:
+        assert world.end(producer, True)[0] == 0
+        producer = producer[0], producer[1] + 1
+    world.close()
+    with running(tmp_path, clock=world.clock) as (_, world.client):
+        assert committed(world.client)[0] == (7 if done else 1)
+        # UNSTABLE_OFFSET_COMMIT.
+        assert fetch_offset(world.client, True).error_code == (0 if done else 88)
+        # One that is older must not come back.
+        commit(world.client, 3)
+        assert world.end(producer, not done)[0] == 0
+        assert committed(world.client)[0] == 3
+    with running(tmp_path, clock=world.clock) as (_, world.client):
+        assert committed(world.client)[0] == 3
+
+
+def test_markers_on_their_way_are_lost_with_the_restart(tmp_path: Path) -> None:
+    world = World(data_dir=tmp_path)
+    producer = world.start()
+    world.send(producer, 0)
+    world.cluster.hold_markers()
+    assert world.end(producer, True)[0] == 0
+    assert world.stable() == 0
+    world.close()
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        world.cluster, world.client = cluster, client
+        assert world.stable() == 2
+        assert world.init()[0] == 0
+
+
+def _forget(cluster: EmbeddedCluster) -> None:
+    """Ends it as kill -9 does: nothing is written any more. Its lock has to go too."""
+
+    def die(found: Any) -> None:
+        found.logs.close = found.memory.close = lambda: None
+        found.logs._lock.close()
+
+    cluster._call(die)
+    cluster.stop()
+
+
+def test_second_cluster_works_in_the_same_folder(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, _):
+        cluster.create_topic("t")
+        with pytest.raises(KafkaStorageError, match="another cluster works in"):
+            EmbeddedCluster(data_dir=tmp_path).start()
+        assert cluster.topics() == {"t": 1}
+
+
+def test_unusable_folder_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cluster = EmbeddedCluster(data_dir=tmp_path / "file")
+    with pytest.raises(KafkaStorageError, match=r"cannot open .*file: File exists"):
+        cluster.start()
+    (tmp_path / "file").unlink()
+    with cluster:
+        pass
+    (tmp_path / "file" / "cluster.journal").write_text("something else\n")
+    with pytest.raises(KafkaStorageError, match="does not begin with"):
+        cluster.start()
+
+
+def test_deleted_topic_comes_back_under_its_name(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, client):
+        cluster.create_topic("t")
+        assert client.produce("t", batch([b"old"])).error_code == 0
+        with mock.patch.object(LogManager, "delete"):
+            cluster._call(lambda c: c.delete_topic("t"))
+        _forget(cluster)
+    for _ in range(2):
+        with running(tmp_path) as (cluster, _):
+            assert cluster.topics() == {}
+        (stray,) = (tmp_path / "node-1").glob("*-stray")
+        assert b"old" in (stray / f"{0:020d}.log").read_bytes()
+    with running(tmp_path) as (cluster, _):
+        cluster.create_topic("t")
+        assert cluster.end_offset("t", 0) == 0
+
+
+def no_room(*arguments: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_full_disk_is_no_error_or_ends_the_cluster(tmp_path: Path) -> None:
+    world = World(data_dir=tmp_path)
+    client = world.client
+    producer = world.start()
+    assert world.send(producer, 0).error_code == 0
+    with mock.patch("os.pwrite", no_room):
+        refused = client.produce("t", batch([b"x"]), partition=1)
+        assert refused.error_code == 56
+        assert "No space left on device; see to the disk" in refused.error_message
+        assert world.end(producer, True)[0] == 0
+        world.advance(0.5)
+        assert world.stable() == 0
+    with mock.patch("os.write", no_room):
+        assert commit(client, 1) == 56
+    # There is room again.
+    world.advance(1.1)
+    assert world.stable() == 2
+    assert client.produce("t", batch([b"x"]), partition=1).base_offset == 0
+    assert commit(client, 1) == 0
+    world.close()
+    with running(tmp_path, clock=world.clock) as (cluster, client):
+        assert cluster.end_offsets("t") == {0: 2, 1: 1}
+        assert committed(client)[0] == 1
+
+
+def test_follower_without_room_takes_the_leader_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    room = [os.pwrite, no_room]
+    with running(tmp_path, brokers=2, clock=(clock := ManualClock())) as (cluster, _):
+        cluster.create_topic("t", replication_factor=2)
+        leader = cluster.leader("t", 0)[0]
+        host, port, _ = cluster.nodes()[leader]
+        with RawClient(f"{host}:{port}") as client:
+            assert client.produce("t", batch([b"x"])).error_code == 0
+            with mock.patch("os.pwrite", lambda *arguments: room.pop(0)(*arguments)):
+                assert client.produce("t", batch([b"x"]), acks=1).error_code == 0
+                assert cluster.end_offset("t", 0) == 2
+            assert not room
+            assert "follows no more for a while: cannot write" in caplog.text
+            assert cluster.replica_end_offsets("t", 0) == {leader: 2, 3 - leader: 1}
+            clock.advance(1)
+            cluster.tick()
+            assert client.produce("t", batch([b"x"])).error_code == 0
+            assert cluster.replica_end_offsets("t", 0) == {1: 3, 2: 3}
+
+
+def test_copy_out_of_sync_leads_after_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path, brokers=2) as (cluster, _):
+        cluster.create_topic("t", replication_factor=2)
+        preferred, epoch = cluster.leader("t", 0)
+        cluster.kill_node(preferred)
+        host, port, _ = cluster.nodes()[3 - preferred]
+        with RawClient(f"{host}:{port}") as client:
+            assert client.produce("t", batch([b"only here"]), acks=1).error_code == 0
+        _forget(cluster)
+    with running(tmp_path, brokers=2) as (cluster, _):
+        assert cluster.leader("t", 0)[0] == 3 - preferred
+        assert cluster.leader("t", 0)[1] > epoch
+        assert b"only here" in cluster.records("t", 0)[0]
+
+
+def test_fewer_nodes_lose_copies_without_a_word(tmp_path: Path) -> None:
+    with running(tmp_path, brokers=2) as (cluster, _):
+        cluster.create_topic("t", replication_factor=2)
+    with pytest.raises(KafkaStorageError, match=r"topic t has copies on node 2, the cluster has nodes 1 to 1"):
+        EmbeddedCluster(data_dir=tmp_path).start()
+    with running(tmp_path, brokers=2) as (cluster, _):
+        assert cluster.topics() == {"t": 1}
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "a/b", "", "x" * 250, "a\0b"])
+def test_topic_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    manager = LogManager(Timer(None, ManualClock()), tmp_path / "data")  # type: ignore[arg-type]
+    manager.start()
+    with pytest.raises(InvalidTopicError):
+        manager.open(1, name, 0, LogConfig())
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
+    manager.close()
+
+
+def test_journal_loses_a_change_with_a_torn_line_or_keeps_it_for_ever(tmp_path: Path) -> None:
+    journal = Journal(path := tmp_path / "journal")
+    journal.open()
+    for number in range(3):
+        journal.put(("one", number), [number, "ü"])
+    journal.put(("one", 1), None)
+    size = path.stat().st_size
+    journal.put(("two",), {"last": 1})
+    journal.close()
+    whole = path.read_bytes()
+    for cut in range(size, len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        journal = Journal(path)
+        journal.open()
+        assert list(journal.find("one")) == [((0,), [0, "ü"]), ((2,), [2, "ü"])]
+        assert list(journal.find("two")) == ([((), {"last": 1})] if cut == len(whole) else [])
+        journal.put(("three",), cut)
+        journal.close()
+        (again := Journal(path)).open()
+        assert list(again.find("three")) == [((), cut)]
+        again.close()
+    path.write_bytes(whole.replace(b"last", b'la"st'))
+    with pytest.raises(KafkaStorageError, match=r"journal, line 6, is no \[key, value\]"):
+        Journal(path).open()
+
+
+def test_journal_grows_for_ever(tmp_path: Path) -> None:
+    journal = Journal(path := tmp_path / "journal")
+    journal.open()
+    for number in range(3000):
+        journal.put(("offset",), number)
+    assert path.stat().st_size < 1100 * len(b'[["offset"],1000]\n')
+    journal.close()
+    (again := Journal(path)).open()
+    assert list(again.find()) == [(("offset",), 2999)]
+    again.close()
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_kill_loses_acknowledged_records(tmp_path: Path, brokers: int) -> None:
+    command = [sys.executable, "-m", "kafkabuf", "broker", "--brokers", str(brokers), "--port", "0"]
+    command += ["--partitions", "2", "--data-dir", str(tmp_path)]
+    acknowledged: list[tuple[int, int, int]] = []
+    enough = threading.Event()
+
+    def note(number: int, metadata: RecordMetadata, error: BaseException | None) -> None:
+        if error is None:
+            acknowledged.append((metadata.partition, metadata.offset, number))
+            if len(acknowledged) >= 20_000:
+                enough.set()
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        servers = broker.stdout.readline().strip().partition("=")[2]
+        producer = KafkaProducer(bootstrap_servers=servers, linger_ms=1, batch_size=2000)
+        number = 0
+        while not enough.is_set():
+            producer.send("t", b"%d" % number, callback=partial(note, number))
+            number += 1
+        for _ in range(1_000):  # so that it is killed amid appends
+            producer.send("t", b"%d" % number, callback=partial(note, number))
+            number += 1
+        os.kill(broker.pid, signal.SIGKILL)
+        producer.close(timeout=0)
+    with EmbeddedCluster(brokers, data_dir=tmp_path) as cluster:
+        found = read_with_confluent(cluster, "t", 2)
+    for partition, offset, sent in acknowledged:
+        assert found[partition][offset].value == b"%d" % sent

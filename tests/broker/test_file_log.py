@@ -1,0 +1,486 @@
+"""Logs on disk, alone: Kafka's own tool reads them, and reopened they have what was appended, once."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import re
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkabuf.broker.log.batch import Limits
+from kafkabuf.broker.log.config import LogConfig
+from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.log.message_set import check_message_set, stamp
+from kafkabuf.broker.log.storage.files import FileSegments
+from kafkabuf.broker.log.storage.index import OFFSETS, TIMES, SparseIndex
+from kafkabuf.clock import ManualClock
+from kafkabuf.errors import KafkaError, KafkaStorageError, OutOfOrderSequenceNumberError
+from rigs.jars import java, resolve_kafka
+from rigs.real_kafka import RealKafka
+from tests.broker.log_support import append, contents, end, put, put_in_transaction, read_all, stored
+from tests.broker.raw_client import NOW, RawClient, batch, message
+
+SMALL = LogConfig(segment_bytes=20_000)
+PLAIN = LogConfig()
+
+
+def opened(
+    folder: Path, config: LogConfig = PLAIN, recovery_point: int = 0, clock: ManualClock | None = None
+) -> PartitionLog:
+    clock = clock or ManualClock(wall_ms=NOW)
+    return PartitionLog(config, FileSegments(folder, recovery_point, clock), clock)
+
+
+def killed(log: PartitionLog, folder: Path, config: LogConfig = PLAIN) -> PartitionLog:
+    """What a new process finds in the files as they are now; the old log must not be used any more."""
+    return opened(folder, config, log.segments.recovery_point)
+
+
+def fill(log: PartitionLog) -> None:
+    """Plain, compressed, idempotent and transactional batches, over several segments of `SMALL`."""
+    for number in range(60):
+        put(log, *[b"plain" * 40] * (number % 3 + 1), time=NOW + number * 7 % 40)
+        put(log, b"x" * 300, producer=(7, 0, number), epoch=number // 25)
+        body = batch([b"packed" * 20] * 4)[61:]
+        packed = gzip.compress(body) if number % 2 else bytes(cramjam.zstd.compress(body))
+        append(log, batch([b"packed"] * 4, attributes=1 if number % 2 else 4, body=packed))
+        put_in_transaction(log, (8, 0, number), b"y" * 200)
+        if number % 4 == 3:
+            end(log, (8, 0, 0), number % 8 == 3)
+
+
+def dump(folder: Path) -> str:
+    """What DumpLogSegments of Kafka 4.1.2 says of all files, which must be no complaint."""
+    files = sorted(str(path) for path in folder.iterdir() if path.suffix)
+    command = [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{resolve_kafka('4.1.2')}/*"]
+    command += ["kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", ",".join(files)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    complaints = [line for line in done.stderr.splitlines() if "SLF4J" not in line]
+    assert (done.returncode, complaints) == (0, [])
+    return done.stdout
+
+
+def test_kafkas_tool_cannot_read_the_files(tmp_path: Path) -> None:
+    log = opened(tmp_path, SMALL)
+    fill(log)
+    log.truncate_to(log.end_offset - 2)
+    # Some indexes are made anew, from a log that was not closed.
+    for path in sorted(tmp_path.glob("*index"))[:3]:
+        path.unlink()
+    log = killed(log, tmp_path, SMALL)
+    put(log, b"one", b"two", b"three", producer=(9, 0, 0))
+    count = log.end_offset
+    log.close()
+    text = dump(tmp_path)
+    assert len(re.findall(r"^\| offset: ", text, re.M)) == count > 400
+    assert len(re.findall("isvalid: true", text)) == len(re.findall("^baseOffset", text, re.M)) > 200
+    assert len(re.findall("^Dumping .*[0-9].log$", text, re.M)) == len(list(tmp_path.glob("*.log"))) >= 3
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.log"))
+    assert size / 8192 < len(re.findall("^offset: .* position: ", text, re.M)) < size / 4096
+    assert len(re.findall("^timestamp: .* offset: ", text, re.M)) >= 3
+    assert "endTxnMarker: ABORT" in text
+    assert "lastStableOffset: " in text
+    assert re.search("producerId: 7 .* lastSequence: 59 ", text)
+    assert re.search(f"producerId: 9 .* lastSequence: 2 lastOffset: {count - 1} offsetDelta: 2 ", text)
+    assert "does not" not in text
+    assert "is empty" not in text
+
+
+def test_kafkas_own_files_cannot_be_read(tmp_path: Path, kafka_4: RealKafka) -> None:
+    kafka_4.create_topic("files")
+    with RawClient(kafka_4.bootstrap_servers) as client:
+        for sequence in range(30):
+            for records in (batch([b"x" * 900] * 2, producer=(7, 0, 2 * sequence)), batch([b"y" * 70])):
+                assert client.produce("files", records).error_code == 0
+        theirs = bytes(client.fetch("files", 0).records)
+    shutil.copytree(kafka_4.log_dir / "files-0", tmp_path / "files-0")
+    log = opened(tmp_path / "files-0")
+    assert (log.end_offset, len(log.batches()), stored(log)) == (90, 60, theirs)
+    with pytest.raises(OutOfOrderSequenceNumberError, match="60 is next"):
+        put(log, b"x", producer=(7, 0, 61))
+    assert log.leader_epochs.entries == [(0, 0)]
+
+
+def test_clean_restart_forgets_something_or_reads_everything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = opened(tmp_path, SMALL)
+    fill(log)
+    before = contents(log)
+    log.close()
+    # Were sealed segments read again, this would be noticed.
+    first = min(tmp_path.glob("*.log"))
+    whole = first.read_bytes()
+    first.write_bytes(whole[:100] + b"?" + whole[101:])
+    log = opened(tmp_path, SMALL, log.end_offset)
+    assert caplog.records == []
+    first.write_bytes(whole)
+    assert contents(log) == before
+    with pytest.raises(OutOfOrderSequenceNumberError, match="60 is next"):
+        put(log, b"x", producer=(7, 0, 61))
+
+
+def test_kill_loses_what_was_appended_or_known(tmp_path: Path) -> None:
+    log = opened(tmp_path, SMALL)
+    fill(log)
+    before = contents(log)
+    for _ in range(2):
+        log = killed(log, tmp_path, SMALL)
+        assert contents(log) == before
+    log.close()
+    assert contents(killed(log, tmp_path, SMALL)) == before
+
+
+def test_torn_tail_stays_or_takes_more_with_it(tmp_path: Path) -> None:
+    log = opened(tmp_path / "whole")
+    put(log, b"one", producer=(7, 0, 0))
+    put(log, b"two", b"three", producer=(7, 0, 1))
+    kept = contents(log)
+    size = log.size
+    put(log, b"torn and longer than the next", producer=(7, 0, 3))
+    whole = (tmp_path / "whole" / f"{0:020d}.log").read_bytes()
+    for cut in range(size, len(whole)):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        (folder / f"{0:020d}.log").write_bytes(whole[:cut])
+        shutil.copy(tmp_path / "whole" / "leader-epoch-checkpoint", folder)
+        again = opened(folder)
+        assert contents(again) == kept, cut
+        assert (folder / f"{0:020d}.log").stat().st_size == size
+        assert put(again, b"next", producer=(7, 0, 3)) == 3
+        again.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=12),
+    at=st.floats(0, 1, exclude_max=True),
+    tail=st.one_of(st.none(), st.binary(max_size=80), st.just(b"\0" * 5000)),
+    segment_bytes=st.sampled_from([1 << 30, 3000]),
+)
+def test_damage_reaches_what_lies_before_it(
+    sizes: list[int], at: float, tail: bytes | None, segment_bytes: int
+) -> None:
+    """Of the last segment, everything from some byte on is cut off, or replaced; or that byte alone, which a CRC or a
+    header must tell. No offset of the indexes may matter."""
+    with tempfile.TemporaryDirectory() as name:
+        log = opened(folder := Path(name), LogConfig(segment_bytes=segment_bytes))
+        for size in sizes:
+            put(log, b"x" * size)
+        log.segments.roll(log.producers) if segment_bytes == 3000 and len(sizes) % 2 else None
+        batches = [bytes(one.data) for one in log.batches()]
+        last = max(path for path in folder.glob("*.log") if path.stat().st_size)
+        data = last.read_bytes()
+        cut = int(at * len(data))
+        broken = data[:cut] + (bytes([data[cut] ^ 1]) + data[cut + 1 :] if tail is None else tail)
+        last.write_bytes(broken)
+        found = [bytes(one.data) for one in opened(folder).batches()]
+        intact = int(last.stem)
+        # What is put there may be what was there.
+        position = next((at for at in range(len(data)) if data[at : at + 1] != broken[at : at + 1]), len(data))
+        while batches[intact:] and position >= len(batches[intact]):
+            position -= len(batches[intact])
+            intact += 1
+        # A leader epoch may be anything: it is not under the CRC.
+        if tail is None and 12 <= position < 16:
+            assert len(found) == len(batches)
+        else:
+            assert found == batches[:intact]
+
+
+def test_lookup_by_index_differs_from_a_scan(tmp_path: Path) -> None:
+    disk, memory = opened(tmp_path, LogConfig(segment_bytes=30_000)), PartitionLog()
+    for number in range(250):
+        values, time = [b"x" * (number * 37 % 900)] * (number % 4 + 1), NOW + number + (number * 71) % 7
+        for log in (disk, memory):
+            put(log, *values, time=time, epoch=number // 50)
+    assert len(list(tmp_path.glob("*.log"))) > 3
+    assert contents(disk) == contents(memory)
+    for timestamp in range(NOW - 1, NOW + 260):
+        assert disk.offset_at(timestamp) == memory.offset_at(timestamp)
+    for limit in range(0, memory.end_offset, 13):
+        assert disk.available(7, limit) == memory.available(7, limit)
+    ends = [one.last_offset + 1 for one in memory.batches()]
+    for limit in ends[::20]:
+        assert read_all(disk, 3, limit) == read_all(memory, 3, limit)
+
+
+def test_fetch_limits_cut_batches_or_block_the_consumer(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for number in range(3):
+        put(log, b"x" * 100 * (number + 1))
+    size = [len(one.data) for one in log.batches()]
+    lengths = [sum(map(len, log.read(0, most, True))) for most in (0, size[0], size[0] + 1, size[0] + size[1], 10**9)]
+    assert lengths == [size[0], size[0], size[0], size[0] + size[1], sum(size)]
+    assert log.read(0, size[0] - 1, False) == log.read(0, -5, False) == log.read(3, 100, True) == []
+    log.close()
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("plain"), st.integers(1, 400)),
+        st.tuples(st.just("idempotent"), st.integers(1, 3)),
+        st.tuples(st.just("transactional"), st.integers(1, 3)),
+        st.tuples(st.just("end"), st.booleans()),
+        st.tuples(st.just("truncate"), st.integers(0, 8)),
+        st.tuples(st.just("epoch"), st.just(0)),
+        st.tuples(st.just("reopen"), st.booleans()),
+        st.tuples(st.just("flush"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(OPERATIONS)
+def test_log_on_disk_differs_from_one_in_memory(operations: list[tuple[str, int]]) -> None:
+    config = LogConfig(segment_bytes=1500)
+    with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
+        disk, memory, epoch = opened(folder := Path(name), config), PartitionLog(clock=ManualClock(wall_ms=NOW)), 0
+        for what, number in operations:
+            if what == "epoch":
+                epoch += 1
+            elif what == "flush":
+                disk.flush()
+            elif what == "reopen":
+                if number:
+                    disk.close()
+                disk = killed(disk, folder, config)
+            else:
+                sequences = {one: dict(memory.producers).get(one) for one in (7, 8)}
+                for log in (disk, memory):
+                    with suppress(KafkaError):
+                        _do(
+                            log, what, number, epoch, {k: v.last_sequence + 1 if v else 0 for k, v in sequences.items()}
+                        )
+            if what in ("reopen", "truncate"):
+                assert contents(disk) == contents(memory)
+        assert contents(disk) == contents(memory)
+        disk.close()
+
+
+def _do(log: PartitionLog, what: str, number: int, epoch: int, sequences: dict[int, int]) -> None:
+    if what == "plain":
+        put(log, b"x" * number, epoch=epoch, time=NOW + number)
+    elif what == "idempotent":
+        put(log, *[b"i"] * number, producer=(7, 0, sequences[7]), epoch=epoch)
+    elif what == "transactional":
+        put_in_transaction(log, (8, 0, sequences[8]), *[b"t"] * number)
+    elif what == "end":
+        end(log, (8, 0, 0), bool(number))
+    else:
+        log.truncate_to(max(log.end_offset - number, 0))
+
+
+def test_sealed_segments_stay_for_ever_or_go_too_soon(tmp_path: Path) -> None:
+    clock = ManualClock(wall_ms=NOW)
+    one = len(batch([b"x" * 900]))
+    config = LogConfig(retention_bytes=5 * one, retention_ms=1000, segment_bytes=2 * one)
+    log = opened(tmp_path, config, clock=clock)
+    starts = []
+    for number in range(9):
+        put(log, b"x" * 900, time=NOW + number)
+        starts.append(log.log_start_offset)
+    assert (starts, log.size) == ([0, 0, 0, 0, 0, 0, 2, 2, 4], 5 * one)
+    assert sorted(int(path.stem) for path in tmp_path.glob("*.log")) == [4, 6, 8]
+    clock.advance(1.005)
+    log.retain()
+    assert log.log_start_offset == 4
+    clock.advance(0.001)
+    log.retain()
+    assert log.log_start_offset == 6
+    log.high_watermark = 8
+    clock.advance(10)
+    log.retain()
+    assert log.log_start_offset == 8
+    log.high_watermark = 9
+    log.retain()
+    assert (log.log_start_offset, log.end_offset, log.size) == (9, 9, 0)
+    assert sorted(path.name for path in tmp_path.glob("*.log")) == [f"{9:020d}.log"]
+    assert put(log, b"after") == 9
+    log.high_watermark = 10
+    assert contents(killed(log, tmp_path, config)) == contents(log)
+
+
+def test_damage_in_an_older_segment_leaves_a_gap(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = opened(tmp_path, SMALL)
+    fill(log)
+    second = sorted(tmp_path.glob("*.log"))[1]
+    offset = int(second.stem)
+    before = read_all(log, 0, offset)
+    second.write_bytes(second.read_bytes()[:50])
+    with caplog.at_level(logging.WARNING):
+        log = killed(log, tmp_path, SMALL)
+    assert (log.end_offset, read_all(log, 0)) == (offset, before)
+    assert "50 bytes" in caplog.text
+    assert "is dropped: the segment before it has lost its end" in caplog.text
+    assert put(log, b"next") == offset
+
+
+@pytest.mark.parametrize("damage", [b"", b"?" * 7, b"\0" * 16, b"\0\0\0\1\0\0\0\2" * 4, b"\0\0\0\1\x7f\0\0\0"])
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot"])
+def test_damaged_index_leads_astray(tmp_path: Path, suffix: str, damage: bytes) -> None:
+    log = opened(tmp_path, SMALL)
+    fill(log)
+    before = contents(log)
+    log.close()
+    for path in tmp_path.glob(f"*.{suffix}"):
+        path.write_bytes(damage)
+    log = opened(tmp_path, SMALL, log.end_offset)
+    assert contents(log) == before
+    put(log, b"next")
+    log.close()
+    for path in tmp_path.glob("*index"):
+        entry = {".index": OFFSETS, ".timeindex": TIMES}.get(path.suffix)
+        assert entry is None or SparseIndex(path, entry).load()
+
+
+def test_index_that_could_be_right_cuts_the_log(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for _ in range(20):
+        put(log, b"x" * 1000)
+    before = contents(log)
+    log.close()
+    (tmp_path / f"{0:020d}.index").write_bytes(OFFSETS.pack(3, 5000))
+    assert contents(opened(tmp_path, recovery_point=20)) == before
+
+
+def test_epochs_are_gone_with_their_checkpoint(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for epoch in (1, 1, 4):
+        put(log, b"x", epoch=epoch)
+    (tmp_path / "leader-epoch-checkpoint").write_text("what?\n")
+    assert killed(log, tmp_path).leader_epochs.entries == [(1, 0), (4, 2)]
+    (tmp_path / "leader-epoch-checkpoint").unlink()
+    assert killed(log, tmp_path).leader_epochs.entries == [(1, 0), (4, 2)]
+
+
+def test_damaged_snapshot_is_believed(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    put(log, b"x", producer=(7, 0, 0))
+    before = contents(log)
+    log.close()
+    (path,) = tmp_path.glob("*.snapshot")
+    data = path.read_bytes()
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert contents(opened(tmp_path, recovery_point=1)) == before
+
+
+def test_snapshot_outlives_what_it_was_taken_of(tmp_path: Path) -> None:
+    log = opened(tmp_path, LogConfig(segment_bytes=300))
+    for sequence in range(5):
+        put(log, b"x" * 50, producer=(7, 0, sequence))
+    log.truncate_to(1)
+    for sequence in range(4):
+        put(log, b"other", producer=(9, 0, sequence))
+    before = contents(log)
+    # As large as they were, so that no segment ends where one did.
+    assert contents(killed(log, tmp_path, PLAIN)) == before
+
+
+def test_full_disk_leaves_half_a_batch(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    put(log, b"before", producer=(7, 0, 0))
+    kept = contents(log)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.size + 500, limits[1]))
+    try:
+        with pytest.raises(
+            KafkaStorageError, match=rf"cannot write {re.escape(str(tmp_path))}.*\.log: .*; see to the disk"
+        ):
+            put(log, b"x" * 5000, producer=(7, 0, 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert contents(log) == kept
+    assert (tmp_path / f"{0:020d}.log").stat().st_size == log.size
+    assert put(log, b"x" * 5000, producer=(7, 0, 1)) == 1
+    assert contents(killed(log, tmp_path)) == contents(log)
+
+
+def test_unreadable_file_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}.log").mkdir()
+    with pytest.raises(
+        KafkaStorageError, match=r"cannot open .*\.log: Is a directory; see to the disk and the file's owner"
+    ):
+        opened(tmp_path)
+
+
+def test_flush_messages_does_not_flush(tmp_path: Path) -> None:
+    log = opened(tmp_path, LogConfig(flush_messages=3))
+    points = []
+    for _ in range(7):
+        put(log, b"x")
+        points.append(log.segments.recovery_point)
+    assert points == [0, 0, 3, 3, 3, 6, 6]
+
+
+def test_old_messages_on_disk_are_lost_or_misplaced(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for number in range(60):
+        time = NOW + number
+        inner = b"".join(message(b"v" * 40, offset=one, time=time) for one in range(5))
+        data = message(b"first" * 30) + message(gzip.compress(inner), attributes=1, time=time) + message(b"last")
+        info, offsets = check_message_set(memoryview(data), Limits(), NOW)
+        stamp(kept := bytearray(data), offsets, log.end_offset)
+        log.append(kept, info, 0)
+    before = stored(log)
+    assert log.end_offset == 420
+    log = killed(log, tmp_path)
+    assert (log.end_offset, stored(log)) == (420, before)
+    assert [log.offset_at(NOW + number) for number in (0, 1, 59)] == [
+        (7 * n + 1 - (not n), NOW + n, 0) for n in (0, 1, 59)
+    ]
+    for offset in range(420):
+        (found,) = log.read(offset, 1, True)
+        assert int.from_bytes(found[:8], "big") == offset + (6 - offset % 7 - 1 if 1 <= offset % 7 <= 5 else 0)
+
+
+def test_segments_names_are_not_the_first_offsets(tmp_path: Path) -> None:
+    log = opened(tmp_path, LogConfig(segment_bytes=100))
+    for values in ([b"a"], [b"b", b"c"], [b"d"]):
+        put(log, *values)
+    names = [int(path.stem) for path in sorted(tmp_path.glob("*.log"))]
+    assert names == [0, 1, 3]
+
+
+def test_sealed_segment_is_never_flushed_or_trusted_before_it_is(tmp_path: Path) -> None:
+    tasks: list[Callable[[], None]] = []
+
+    class Flusher(Executor):
+        """Does what it is given when it is told to."""
+
+        def submit(self, work: Any, /, *args: Any, **more: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            tasks.append(lambda: future.set_result(work(*args, **more)))
+            return future
+
+    clock = ManualClock(wall_ms=NOW)
+    log = PartitionLog(LogConfig(segment_bytes=100), FileSegments(tmp_path, 0, clock, Flusher()), clock)
+    synced: list[str] = []
+    with mock.patch("kafkabuf.broker.log.storage.segment.sync_path", side_effect=lambda path: synced.append(path.name)):
+        for _ in range(4):
+            put(log, b"x")
+        assert (len(tasks), log.segments.recovery_point) == (3, 0)
+        tasks.pop(0)()
+        assert log.segments.recovery_point == 1
+        assert synced == [f"{0:020d}.{suffix}" for suffix in ("log", "index", "timeindex")]
+        log.truncate_to(2)
+        put(log, b"other")
+        for task in tasks[:2]:
+            task()
+        assert log.segments.recovery_point == 1
+        tasks[2]()
+        assert log.segments.recovery_point == 2

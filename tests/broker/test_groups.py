@@ -1,0 +1,335 @@
+"""Consumer groups on a manual clock, and the timer beneath them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kafkabuf.broker.groups.group import State
+from kafkabuf.broker.groups.groups import subscribed_topics
+from kafkabuf.broker.waiting.timer import Timer
+from kafkabuf.clock import ManualClock
+from tests.broker.group_support import World, pending, scenario, settled, synced
+from tests.conformance.groups import subscription
+
+# Of protocols, as the members of a group prefer them.
+ORDERS = ("range sticky", "sticky range", "sticky range")
+
+
+@scenario
+async def test_lone_member_waits_for_others(world: World) -> None:
+    answer = await settled(world.join())
+    assert (answer["generation_id"], answer["protocol_name"]) == (1, "range")
+    assert answer["leader"] == answer["member_id"]
+    assert [one["metadata"] for one in answer["members"]] == [b"meta-range"]
+
+
+@scenario
+async def test_new_member_is_let_in_without_its_id(world: World) -> None:
+    refused = await settled(world.join(needs_member_id=True))
+    assert refused["error_code"] == 79
+    assert not world.group.members
+    answer = await settled(world.join(refused["member_id"], needs_member_id=True))
+    assert answer["member_id"] == refused["member_id"]
+
+
+@scenario
+async def test_member_that_never_uses_its_id_holds_up_the_group(world: World) -> None:
+    (leader,) = await world.stable(1)
+    await settled(world.join(needs_member_id=True, session_timeout=5.0))
+    joined = world.join(leader)
+    assert pending(joined)
+    await world.advance(5)
+    assert (await settled(joined))["generation_id"] == 2
+
+
+@scenario
+async def test_second_member_joins_without_the_first(world: World) -> None:
+    (leader,) = await world.stable(1)
+    second = world.join()
+    assert pending(second)
+    assert world.group.heartbeat(leader, 1) == {"error_code": 27}
+    assert (await settled(world.group.sync(leader, 1, {})))["error_code"] == 27
+    first = await settled(world.join(leader))
+    assert first["generation_id"] == (await settled(second))["generation_id"] == 2
+    assert len(first["members"]) == 2
+    assert (await settled(second))["members"] == []
+    assert (await settled(second))["leader"] == leader
+
+
+@scenario
+async def test_followers_get_no_assignment_or_the_wrong_one(world: World) -> None:
+    await world.stable(3)
+
+
+@scenario
+async def test_silent_member_is_waited_for_beyond_the_rebalance_timeout(world: World) -> None:
+    await world.stable(2)
+    for one in world.group.members:
+        one.joining.session_timeout = 100.0
+    third = world.join(session_timeout=100.0)
+    assert pending(third)
+    await world.advance(59.9)
+    assert pending(third)
+    await world.advance(0.1)
+    assert len((await settled(third))["members"]) == 1
+
+
+@scenario
+async def test_dead_member_keeps_its_partitions(world: World) -> None:
+    leader, other = await world.stable(2)
+    await world.advance(6)
+    assert world.group.heartbeat(leader, world.group.generation)["error_code"] == 0
+    await world.advance(6)
+    assert world.group.heartbeat(leader, world.group.generation)["error_code"] == 27
+    assert world.group.heartbeat(other, world.group.generation)["error_code"] == 25
+    assert len((await settled(world.join(leader)))["members"]) == 1
+
+
+@scenario
+async def test_parked_member_loses_its_session(world: World) -> None:
+    (leader,) = await world.stable(1)
+    second = world.join(session_timeout=1.0)
+    world.group.members[leader].joining.session_timeout = 100.0
+    world.group.heartbeat(leader, 1)
+    await world.advance(30)
+    assert pending(second)
+    assert len((await settled(world.join(leader)))["members"]) == 2
+
+
+@scenario
+async def test_leader_that_dies_before_it_assigns_hangs_the_rest(world: World) -> None:
+    first = await settled(world.join(session_timeout=3.0))
+    second = world.join()
+    await settled(world.join(first["member_id"], session_timeout=3.0))
+    follower = (await settled(second))["member_id"]
+    synced = world.group.sync(follower, 2, {})
+    assert pending(synced)
+    await world.advance(3)
+    assert (await settled(synced))["error_code"] == 27
+    assert (await settled(world.join(follower)))["leader"] == follower
+
+
+@scenario
+async def test_leaving_member_is_waited_for(world: World) -> None:
+    leader, other = await world.stable(2)
+    assert world.group.leave(leader, None) == 0
+    assert world.group.leave(leader, None) == 25
+    answer = await settled(world.join(other))
+    assert answer["leader"] == other
+    assert world.group.leave(other, None) == 0
+    assert world.group.state is State.EMPTY
+
+
+@scenario
+async def test_member_leaving_in_a_rebalance_blocks_it(world: World) -> None:
+    leader, other = await world.stable(2)
+    joined = world.join(leader)
+    third = world.join()
+    assert pending(joined)
+    assert pending(third)
+    assert world.group.leave(other, None) == 0
+    assert len((await settled(joined))["members"]) == 2
+    assert (await settled(third))["generation_id"] == (await settled(joined))["generation_id"]
+
+
+@scenario
+async def test_old_generation_is_served(world: World) -> None:
+    (leader,) = await world.stable(1)
+    assert world.group.heartbeat(leader, 0) == {"error_code": 22}
+    assert world.group.heartbeat("nobody", 1) == {"error_code": 25}
+    assert (await settled(world.group.sync(leader, 7, {})))["error_code"] == 22
+    assert (await settled(world.join("nobody")))["error_code"] == 25
+
+
+@scenario
+async def test_follower_that_lost_its_answer_starts_a_rebalance(world: World) -> None:
+    leader, other = await world.stable(2)
+    generation = world.group.generation
+    answer = await settled(world.join(other))
+    assert (answer["generation_id"], answer["leader"]) == (generation, leader)
+    assert (await settled(world.group.sync(other, generation, {})))["assignment"] == b"for " + other.encode()
+    changed = world.join(other, protocols="roundrobin range")
+    assert pending(changed)
+
+
+@scenario
+async def test_members_without_a_common_protocol_form_a_group(world: World) -> None:
+    await world.stable(1)
+    assert (await settled(world.join(protocols="sticky")))["error_code"] == 23
+    assert (await settled(world.join(protocol_type="connect")))["error_code"] == 23
+    assert (await settled(World().join(protocols="")))["error_code"] == 23
+
+
+@scenario
+async def test_protocol_is_one_that_somebody_lacks(world: World) -> None:
+    first = await settled(world.join(protocols="sticky range roundrobin"))
+    second = world.join(protocols="roundrobin range")
+    answer = await settled(world.join(first["member_id"], protocols="sticky range roundrobin"))
+    assert answer["protocol_name"] in ("range", "roundrobin")
+    assert (await settled(second))["protocol_name"] == answer["protocol_name"]
+
+
+@scenario
+async def test_static_member_that_returns_is_counted_twice(world: World) -> None:
+    first = await settled(world.join(instance="i-1"))
+    again = await settled(world.join(instance="i-1"))
+    assert again["member_id"] != first["member_id"]
+    assert [one["group_instance_id"] for one in again["members"]] == ["i-1"]
+    assert world.group.leave("", "i-1") == 0
+    assert not world.group.members
+
+
+@scenario
+async def test_new_member_that_is_gone_is_waited_for(world: World) -> None:
+    """It has no id yet and cannot send heartbeats: five minutes, whatever its session time-out."""
+    leader = (await settled(world.join(rebalance_timeout=1000.0, session_timeout=100.0)))["member_id"]
+    await synced(world, leader)
+    new = world.join(rebalance_timeout=1000.0, session_timeout=10.0)
+    for _ in range(5):
+        await world.advance(59)
+        assert world.group.heartbeat(leader, 1) == {"error_code": 27}
+    assert pending(new)
+    await world.advance(5)
+    assert (await settled(new))["error_code"] == 25
+    assert len(world.group.members) == 1
+
+
+@scenario
+async def test_member_that_does_not_sync_stays(world: World) -> None:
+    leader = (await settled(world.join(session_timeout=100.0)))["member_id"]
+    other = world.join(session_timeout=100.0)
+    await settled(world.join(leader, session_timeout=100.0))
+    other = (await settled(other))["member_id"]
+    assert (await settled(world.group.sync(leader, 2, {})))["assignment"] == b""
+    await world.advance(59)
+    assert [world.group.heartbeat(one, 2)["error_code"] for one in (leader, other)] == [0, 0]
+    await world.advance(1)
+    assert [world.group.heartbeat(one, 2)["error_code"] for one in (leader, other)] == [27, 25]
+
+
+@scenario
+async def test_stable_group_rebalances_by_itself(world: World) -> None:
+    members = await world.stable(2)
+    for _ in range(20):
+        await world.advance(5)
+        assert [world.group.heartbeat(one, 2)["error_code"] for one in members] == [0, 0]
+
+
+@scenario
+async def test_member_whose_connection_ends_has_not_joined(world: World) -> None:
+    (leader,) = await world.stable(1)
+    gone = world.join()
+    gone.cancel()
+    assert len((await settled(world.join(leader)))["members"]) == 2
+    (other,) = (one.member_id for one in world.group.members if one.member_id != leader)
+    parked = world.group.sync(other, 2, {})
+    assert isinstance(parked, asyncio.Future)
+    parked.cancel()
+    assert (await settled(world.group.sync(leader, 2, {})))["assignment"] == b""
+    await world.advance(9)
+    assert len(world.group.members) == 2
+
+
+@scenario
+async def test_minority_elects_the_protocol(world: World) -> None:
+    joined = [(await settled(world.join(protocols="range sticky")))["member_id"]]
+    for _ in range(2):
+        new = world.join(protocols="sticky range")
+        again = [world.join(one, protocols=order) for one, order in zip(joined, ORDERS, strict=False)]
+        joined.append((await settled(new))["member_id"])
+        names = {(await settled(one))["protocol_name"] for one in again}
+    assert names == {"sticky"}
+
+
+@scenario
+async def test_member_syncs_for_another_protocol(world: World) -> None:
+    leader = (await settled(world.join()))["member_id"]
+    for protocol in (("connect", None), (None, "sticky")):
+        assert (await settled(world.group.sync(leader, 1, {}, protocol=protocol)))["error_code"] == 23
+    assert "error_code" not in await settled(world.group.sync(leader, 1, {}, protocol=("consumer", "range")))
+
+
+@scenario
+async def test_topics_of_a_group_are_misread(world: World) -> None:
+    member = await settled(world.join())
+    (one,) = world.group.members
+    metadata = subscription("a", "topic")
+    for said, topics in (
+        (metadata, {"a", "topic"}),
+        (metadata[:9], set()),
+        (b"", set()),
+        (b"\0\0\x7f\xff\xff\xff", set()),
+    ):
+        one.joining.protocols = [("range", said)]
+        assert subscribed_topics(world.group) == topics
+    world.group.protocol_type = "connect"
+    one.joining.protocols = [("range", metadata)]
+    assert subscribed_topics(world.group) == set()
+    world.group.leave(member["member_id"], None)
+    assert subscribed_topics(world.group) == set()
+
+
+@scenario
+async def test_session_timeout_of_nothing_is_taken(world: World) -> None:
+    for seconds in (0.0, -1.0, 1800.1):
+        assert (await settled(world.join(session_timeout=seconds)))["error_code"] == 26
+
+
+@scenario
+async def test_stranger_commits_for_a_living_group(world: World) -> None:
+    assert world.group.check_commit("", None, -1) is None
+    first = await settled(world.join())
+    late = world.group.check_commit(first["member_id"], None, 1)
+    assert late is not None
+    assert late.code == 27
+    await settled(world.group.sync(first["member_id"], 1, {}))
+    assert world.group.check_commit(first["member_id"], None, 1) is None
+    refused = [
+        world.group.check_commit(who, None, number) for who, number in (("", -1), ("x", 1), (first["member_id"], 0))
+    ]
+    assert [error and error.code for error in refused] == [25, 25, 22]
+
+
+# ---- the timer
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 1)])
+def test_timer_runs_too_early_or_in_the_wrong_order(order: tuple[int, ...]) -> None:
+    async def body() -> None:
+        clock = ManualClock()
+        timer = Timer(asyncio.get_running_loop(), clock)
+        ran: list[int] = []
+        for seconds in order:
+            timer.after(seconds, lambda seconds=seconds: ran.append(seconds))  # type: ignore[misc]
+        cancelled = timer.after(2, lambda: ran.append(-1))
+        cancelled.cancel()
+        clock.advance(0.999)
+        timer.advance()
+        assert ran == []
+        clock.advance(1.001)
+        timer.advance()
+        assert ran == [1, 2]
+        clock.advance(50)
+        timer.advance()
+        assert ran == [1, 2, 3]
+        timer.close()
+
+    asyncio.run(body())
+
+
+def test_timer_sleeps_past_an_earlier_deadline() -> None:
+    """The loop is armed for the first deadline, also when it was added last."""
+
+    async def body() -> None:
+        from kafkabuf.clock import SystemClock
+
+        timer = Timer(asyncio.get_running_loop(), SystemClock())
+        done = asyncio.Event()
+        timer.after(30, lambda: None)
+        timer.after(0.01, done.set)
+        await asyncio.wait_for(done.wait(), 5)
+        timer.close()
+
+    asyncio.run(body())

@@ -1,0 +1,21 @@
+"""The simulation of replication: 200 seeds in each run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.broker.simulation import simulate
+
+
+@pytest.mark.parametrize("first", range(0, 200, 25))
+def test_replication_loses_repeats_or_reorders(first: int) -> None:
+    """A failure names its seed, and how to replay it."""
+    done = sum((simulate(seed) for seed in range(first, first + 25)), start=Counter[str]())
+    assert done["acknowledged"] > 1_000
+    assert all(done[trouble] > 50 for trouble in ("kill", "stop", "pause", "isolate", "lag", "move", "mend"))
+
+
+def test_simulation_runs_otherwise_the_second_time() -> None:
+    assert simulate(7, 200) == simulate(7, 200)

@@ -1,0 +1,377 @@
+"""Idempotence and transactions of the embedded broker: one script of raw requests beside real Kafka, and what a script
+cannot show, on a manual clock."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.groups.groups import offsets_partition
+from kafkabuf.broker.log.batch import BatchInfo
+from kafkabuf.broker.log.control import Marker, control_batch
+from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.log.producer_state import EXPIRATION_MS, AbortedTransaction, ProducerStates
+from kafkabuf.protocol import messages
+from rigs.real_kafka import RealKafka, admin_client, create_topic
+from tests.broker import transaction_steps
+from tests.broker.raw_client import RawClient
+from tests.broker.transaction_script import Script
+from tests.broker.transaction_support import World
+
+V1_PARTS = transaction_steps.PARTS[:4]
+
+
+# ---- beside real Kafka
+
+
+def answers(bootstrap: str, parts: tuple[Any, ...]) -> dict[str, Any]:
+    topic = f"script-{uuid.uuid4().hex[:8]}"
+    # Kafka may lose a marker for a partition whose leader it has not heard of: wait for them.
+    create_topic(admin_client(bootstrap), topic, transaction_steps.PARTITIONS)
+    with RawClient(bootstrap) as client:
+        script = Script(client, topic, topic)
+        script.wait_for_coordinators()
+        for part in parts:
+            part(script)
+    return script.answers
+
+
+def test_kafka_4_answers_otherwise(kafka_4: RealKafka) -> None:
+    with EmbeddedCluster() as cluster:
+        ours = answers(cluster.bootstrap_servers, transaction_steps.PARTS)
+    assert ours == answers(kafka_4.bootstrap_servers, transaction_steps.PARTS)
+
+
+def test_kafka_3_9_answers_otherwise(kafka_3_9: RealKafka) -> None:
+    with EmbeddedCluster(transaction_version=0) as cluster:
+        ours = answers(cluster.bootstrap_servers, V1_PARTS)
+    theirs = answers(kafka_3_9.bootstrap_servers, V1_PARTS)
+    # ILLEGAL_GENERATION since 4.0, UNKNOWN_MEMBER_ID before.
+    assert (ours.pop("offsets: generation of no group"), theirs.pop("offsets: generation of no group")) == (22, 25)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_marker_differs_from_kafkas(kafka_4: RealKafka, committed: bool) -> None:
+    topic = f"marker-{committed}"
+    kafka_4.create_topic(topic)
+    with RawClient(kafka_4.bootstrap_servers) as client:
+        script = Script(client, topic, topic)
+        script.wait_for_coordinators()
+        producer_id, epoch = script.init("init", topic, version=5)
+        script.produce("send", topic, (producer_id, epoch), 0, version=12)
+        script.end("end", topic, (producer_id, epoch), committed, version=5)
+        script.stable_offset(2)
+        theirs = bytes(client.fetch(topic, 1).records)
+    written = int.from_bytes(theirs[27:35], "big")
+    ours = bytes(control_batch(Marker(producer_id, epoch + 1, 0, committed), written))
+    # Base offset and leader epoch are the log's to write.
+    assert (theirs[8:12], theirs[16:]) == (ours[8:12], ours[16:])
+
+
+# ---- by itself
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    one = World()
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_transaction_outlives_its_timeout(version: int) -> None:
+    world = World(transaction_version=version)
+    producer = world.start(timeout=3_000)
+    assert world.send(producer, 0).error_code == 0
+    world.advance(2.9)
+    assert world.stable() == 0
+    world.advance(0.2)
+    assert (world.stable(), world.batches()[1:]) == (2, [(1, 0x30, producer[1] + 1, -1, 0)])
+    # Its owner has to learn of it.
+    assert world.send(producer, 1).error_code == 47
+    assert world.end(producer, True, version=4)[0] == 90
+    assert world.end(producer, True)[0] == 48
+    assert world.end(producer, False) == (0, producer[0], producer[1] + 1)
+    world.close()
+
+
+def test_timeout_of_a_transaction_that_ended_hits_the_next(world: World) -> None:
+    producer = world.start(timeout=3_000)
+    world.send(producer, 0)
+    world.advance(2)
+    _, *raised = world.end(producer, True)
+    world.send((raised[0], raised[1]), 0)
+    world.advance(2)
+    assert world.stable() == 2
+    world.advance(1)
+    assert world.stable() == 4
+
+
+def test_timeout_begins_anew_with_each_partition(world: World) -> None:
+    producer = world.start(timeout=3_000)
+    world.send(producer, 0)
+    world.advance(2)
+    world.send(producer, 0, partition=1)
+    world.advance(1)
+    assert (world.stable(0), world.stable(1)) == (2, 2)
+
+
+def test_idle_producer_times_out(world: World) -> None:
+    producer = world.start(timeout=1_000)
+    world.advance(100)
+    assert world.send(producer, 0).error_code == 0
+
+
+def test_held_markers_let_the_next_transaction_in(world: World) -> None:
+    producer = world.start()
+    world.send(producer, 0)
+    world.cluster.hold_markers()
+    code, *raised = world.end(producer, True)
+    following = raised[0], raised[1]
+    assert (code, following, world.stable()) == (0, (producer[0], producer[1] + 1), 0)
+    assert world.end(producer, True)[0] == 51
+    assert world.end(producer, False)[0] == 48
+    assert world.init()[0] == 51
+    assert world.send(following, 0).error_code == 19
+    assert (
+        world.client.ask(
+            messages.ADD_OFFSETS_TO_TXN,
+            4,
+            transactional_id="tx",
+            producer_id=following[0],
+            producer_epoch=following[1],
+            group_id="g",
+        ).error_code
+        == 51
+    )
+    world.cluster.release_markers()
+    assert world.stable() == 2
+    assert world.send(following, 0).error_code == 0
+
+
+def test_epochs_run_over(world: World) -> None:
+    producer = world.start()
+
+    def use_up(cluster: Cluster) -> None:
+        found = cluster.transactions.get("tx")
+        assert found is not None
+        found.epoch = 32766
+
+    world.cluster._call(use_up)
+    last = producer[0], 32766
+    assert world.send(last, 0).error_code == 0
+    world.cluster.hold_markers()
+    code, fresh, epoch = world.end(last, True)
+    assert (code, fresh != producer[0], epoch) == (0, True, 0)
+    world.cluster.release_markers()
+    assert world.batches()[1][2] == 32767
+    # Its answer was lost: the same again, and the new id recovers from the old one.
+    assert world.end(last, True) == (0, fresh, 0)
+    assert world.end(last, False)[0] == 48
+    assert world.init(known=(producer[0], 0))[0] == 90
+    assert world.init(known=last)[:2] == (0, fresh)
+    # And once more, without a start in between.
+    world.cluster._call(use_up)
+    _, second, _ = world.end((fresh, 32766), False)
+    assert world.end((fresh, 32766), False) == (0, second, 0)
+    fresh = second
+    # The present epoch is used up at the start of a producer.
+    world.cluster._call(use_up)
+    assert world.init()[1:] == (fresh + 1, 0)
+    # Fencing has an epoch left.
+    world.cluster._call(use_up)
+    assert world.send((fresh + 1, 32766), 0).error_code == 0
+    assert world.init()[0] == 51
+    assert world.init()[1:] == (fresh + 2, 0)
+    assert world.batches()[-1][2] == 32767
+
+
+def test_producer_is_forgotten_too_early_or_never(world: World) -> None:
+    known, unknown = (4711, 0), (4712, 0)
+    assert world.send(known, 0, transactional_id=None).error_code == 0
+    world.advance(EXPIRATION_MS / 1000 - 1)
+    assert world.send(known, 5, transactional_id=None).error_code == 45
+    assert world.send(known, 1, transactional_id=None).error_code == 0
+    world.advance(EXPIRATION_MS / 1000)
+    assert world.send(known, 5, transactional_id=None).error_code == 0
+    # Those who never come back go when a new one comes.
+    world.advance(EXPIRATION_MS / 1000)
+    world.send(unknown, 0, transactional_id=None)
+    assert world.cluster._call(lambda c: [one for one, _ in c.topic("t").partition(0).log.producers]) == [4712]
+
+
+def test_producer_with_an_open_transaction_is_forgotten(world: World) -> None:
+    producer = world.start(timeout=900_000)
+    world.cluster.hold_markers()
+    world.send(producer, 0)
+    world.advance(EXPIRATION_MS / 1000 + 1)
+    world.send((4711, 0), 0, transactional_id=None)
+    assert world.cluster._call(lambda c: c.topic("t").partition(0).log.producers.in_transaction(*producer))
+
+
+def test_new_leader_takes_a_batch_twice() -> None:
+    world = World(brokers=3)
+    leader, _ = world.cluster.leader("t", 0)
+    producer = 4711, 0
+
+    def send(node: int) -> Any:
+        host, port, _ = world.cluster.nodes()[node]
+        with RawClient(f"{host}:{port}") as client:
+            return world.send(producer, 0, transactional_id=None, client=client)
+
+    assert send(leader).base_offset == 0
+    world.cluster.stop_node(leader)
+    following, _ = world.cluster.leader("t", 0)
+    assert following != leader
+    again = send(following)
+    assert (again.error_code, again.base_offset, world.cluster.end_offset("t", 0)) == (0, 0, 1)
+    world.close()
+
+
+def test_marker_is_lost_while_nobody_leads(world: World) -> None:
+    producer = world.start(timeout=3_000)
+    world.send(producer, 0)
+    world.cluster.stop_node(1)
+    world.advance(3)
+    assert world.stable() == 0
+    world.cluster.start_node(1)
+    assert world.stable() == 2
+
+
+def test_transaction_ends_with_its_coordinator() -> None:
+    world = World(brokers=3)
+    coordinator = world.cluster._call(lambda c: c.coordinator("tx"))
+    others = [node for node in (1, 2, 3) if node != coordinator]
+    clients = {node: RawClient("{}:{}".format(*world.cluster.nodes()[node])) for node in (1, 2, 3)}
+    world.client.socket.close()
+    world.client = clients[others[0]]
+    assert world.init()[0] == 16
+    assert world.end((1, 0), True)[0] == 16
+    world.client = clients[coordinator]
+    producer = world.start()
+    for node in (1, 2, 3):
+        world.cluster.move_leader("t", 0, node)
+        assert world.send(producer, node - 1, client=clients[node]).error_code == 0
+    world.cluster.stop_node(coordinator)
+    world.client = clients[world.cluster._call(lambda c: c.coordinator("tx"))]
+    assert world.end(producer, True) == (0, producer[0], producer[1] + 1)
+    assert world.stable() == 4
+    for client in clients.values():
+        client.socket.close()
+    world.close()
+
+
+def test_commit_outside_the_transaction_is_undone_by_its_end(world: World) -> None:
+    """An offset committed after the transaction's stays; one before it is replaced."""
+    producer = world.start()
+
+    def commit(offset: int, transactional: bool) -> None:
+        partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+        values: dict[str, Any] = {"group_id": "g", "topics": [{"name": "t", "partitions": [partition]}]}
+        if transactional:
+            producing = {"transactional_id": "tx", "producer_id": producer[0], "producer_epoch": producer[1]}
+            answer = world.client.ask(messages.TXN_OFFSET_COMMIT, 5, **values, **producing)
+        else:
+            answer = world.client.ask(messages.OFFSET_COMMIT, 8, **values)
+        assert answer.topics[0].partitions[0].error_code == 0
+
+    def committed() -> int:
+        topics = [{"name": "t", "partition_indexes": [0]}]
+        answer = world.client.ask(messages.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=True)
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+    commit(1, False)
+    commit(5, True)
+    assert committed() == -1
+    _, *raised = world.end(producer, True)
+    assert committed() == 5
+    producer = raised[0], raised[1]
+    commit(7, True)
+    commit(6, False)
+    world.end(producer, True)
+    assert committed() == 6
+
+
+def test_transactions_are_listed_beyond_the_filters(world: World) -> None:
+    def listed(**filters: Any) -> list[str]:
+        return [
+            one.transactional_id
+            for one in world.client.ask(messages.LIST_TRANSACTIONS, 2, **filters).transaction_states
+        ]
+
+    producer = world.start(timeout=900_000)
+    for name in ("ab", "abc"):
+        world.client.ask(messages.INIT_PRODUCER_ID, 5, transactional_id=name, transaction_timeout=1000)
+    world.send(producer, 0)
+    world.advance(5)
+    assert listed() == ["tx", "ab", "abc"]
+    assert listed(transactional_id_pattern="a.") == ["ab"]
+    assert listed(state_filters=["Empty"]) == ["ab", "abc"]
+    assert (listed(duration_filter=4_999), listed(duration_filter=5_000)) == (["tx"], [])
+    assert world.client.ask(messages.LIST_TRANSACTIONS, 2, transactional_id_pattern="(").error_code == 128
+
+
+def test_transactions_of_other_coordinators_are_listed() -> None:
+    world = World(brokers=2)
+    names = [f"tx-{number}" for number in range(8)]
+    found: list[set[str]] = []
+    for host, port, _ in world.cluster.nodes().values():
+        with RawClient(f"{host}:{port}") as client:
+            for name in names:
+                client.ask(messages.INIT_PRODUCER_ID, 5, transactional_id=name, transaction_timeout=1000)
+            found.append({one.transactional_id for one in client.ask(messages.LIST_TRANSACTIONS, 0).transaction_states})
+    assert found[0] | found[1] == set(names)
+    assert not found[0] & found[1]
+    assert found[0]
+    assert found[1]
+    world.close()
+
+
+@pytest.mark.parametrize(("name", "partition"), [("group", 47), ("polygenelubricants", 0), ("", 0), ("grüße", 23)])
+def test_group_is_in_another_partition_than_javas_hash_says(name: str, partition: int) -> None:
+    assert offsets_partition(name) == partition
+
+
+def test_aborted_transaction_is_forgotten_while_its_marker_is_there() -> None:
+    states = ProducerStates()
+    states.append(BatchInfo(3, 0, 2, 5, 0, 0, True), 10, 0)
+    states.end(Marker(5, 0, 0, False), 13, 0, 0)
+    states.forget_aborted_before(13)
+    assert states.aborted == [AbortedTransaction(5, 10, 13)]
+    states.forget_aborted_before(14)
+    assert states.aborted == []
+
+
+def test_aborted_transactions_out_of_reach_are_named() -> None:
+    log = PartitionLog()
+    for producer_id in range(3):
+        log.append(b"", BatchInfo(3, 0, 2, producer_id, 0, 0, True), 0)
+        log.append_marker(Marker(producer_id, 0, 0, False), 0, 0)
+    assert [one.first_offset for one in log.aborted(0, 12)] == [0, 4, 8]
+    assert [one.first_offset for one in log.aborted(3, 8)] == [0, 4]
+    assert [one.first_offset for one in log.aborted(4, 9)] == [4, 8]
+
+
+def test_aborted_transactions_pile_up_behind_retention() -> None:
+    world = World(retention_bytes=400)
+    for _ in range(20):
+        producer = world.start()
+        world.send(producer, 0)
+        world.end(producer, False)
+    aborted = world.cluster._call(lambda c: c.topic("t").partition(0).log.producers.aborted)
+    start = world.cluster.log_start_offset("t", 0)
+    assert start > 0
+    assert [one.last_offset for one in aborted] == list(range(start + 1 - start % 2, 40, 2))
+    # Open transactions do not hold retention up.
+    producer = world.start(timeout=900_000)
+    world.send(producer, 0)
+    for sequence in range(10):
+        world.send((4711, 0), sequence, transactional_id=None)
+    assert world.stable() == world.cluster.log_start_offset("t", 0) > 40
+    world.close()

@@ -1,0 +1,145 @@
+"""Steps of script.py: settings, and the cluster itself."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from kafkabuf.protocol import messages as m
+from tests.conformance.script import Conversation, step
+from tests.conformance.topics import make_topic
+
+_NUMBERS = count(1)
+TOPIC, BROKER = 2, 4
+
+
+@step(m.DESCRIBE_CONFIGS)
+def describes_configs(talk: Conversation, version: int) -> None:
+    name = talk.own("s")
+    make_topic(talk, name, retention_bytes="5000", max_message_bytes="99999")
+
+    def look(what: str, kind: int, resource: str, keys: list[str] | None, **more: Any) -> None:
+        asked = {"resource_type": kind, "resource_name": resource, "configuration_keys": keys}
+        talk.ask(what, resources=[asked], **more)
+
+    look("a topic", TOPIC, name, None)
+    look("with synonyms", TOPIC, name, None, include_synonyms=True)
+    look("some", TOPIC, name, ["retention.bytes", "such.a.setting"])
+    look("none", TOPIC, name, [])
+    look("no such topic", TOPIC, f"{name}-none", None)
+    look("no topic's name", TOPIC, "a b", None)
+    look("a node", BROKER, "1", ["message.max.bytes", "num.partitions", "transaction.max.timeout.ms", "node.id"])
+    look("no such node", BROKER, "999", None)
+    look("no number", BROKER, "x", None)
+    look("all nodes", BROKER, "", None)
+    look("no such kind", 99, name, None)
+
+
+@step(m.ALTER_CONFIGS)
+def alters_configs(talk: Conversation, version: int) -> None:
+    name = talk.own("a")
+    make_topic(talk, name, retention_bytes="5000")
+    _alters(talk, name, lambda key, value, _: {"name": key, "value": value})
+
+
+@step(m.INCREMENTAL_ALTER_CONFIGS)
+def alters_single_configs(talk: Conversation, version: int) -> None:
+    """No operation that is none: Kafka 4.1.2's controller resigns over it, and the tests that follow feel it."""
+    name = talk.own("i")
+    make_topic(talk, name, retention_bytes="5000")
+    _alters(talk, name, lambda key, value, how: {"name": key, "value": value, "config_operation": how})
+    for what, key, value, how in (
+        ("add to no list", "retention.ms", "5", 2),
+        ("add to a list", "cleanup.policy", "compact", 2),
+        ("add it again", "cleanup.policy", "compact", 2),
+        ("take from a list", "cleanup.policy", "delete", 3),
+        ("take what is not there", "cleanup.policy", "delete", 3),
+        ("set to null", "retention.ms", None, 0),
+        ("delete", "retention.ms", None, 1),
+        ("delete what is not there", "retention.ms", None, 1),
+    ):
+        asked = {"name": key, "value": value, "config_operation": how}
+        _alter(talk, what, TOPIC, name, [asked])
+        talk.record(f"after: {what}", _told(talk, name))
+
+
+def _alters(talk: Conversation, name: str, one: Any) -> None:
+    _alter(talk, "set", TOPIC, name, [one("retention.ms", "7777", 0)])
+    talk.record("after: set", _told(talk, name))
+    for what, kind, resource, configs in (
+        ("only asked whether", TOPIC, name, [("retention.ms", "8888")]),
+        ("no such setting", TOPIC, name, [("such.a.setting", "1")]),
+        ("no number", TOPIC, name, [("retention.ms", "x")]),
+        ("out of range", TOPIC, name, [("min.insync.replicas", "0")]),
+        ("twice", TOPIC, name, [("retention.ms", "1"), ("retention.ms", "2")]),
+        ("no such topic", TOPIC, f"{name}-none", [("retention.ms", "1")]),
+        ("no name", TOPIC, "", [("retention.ms", "1")]),
+        ("no such kind", 99, name, [("retention.ms", "1")]),
+        ("nothing", TOPIC, name, []),
+    ):
+        asked = [one(key, value, 0) for key, value in configs]
+        _alter(talk, what, kind, resource, asked, validate_only=what == "only asked whether")
+        talk.record(f"after: {what}", _told(talk, name))
+
+
+def _alter(
+    talk: Conversation, what: str, kind: int, name: str, configs: list[Any], *, validate_only: bool = False
+) -> None:
+    asked = {"resource_type": kind, "resource_name": name, "configs": configs}
+    talk.ask(what, resources=[asked], validate_only=validate_only)
+
+
+def _told(talk: Conversation, name: str) -> Any:
+    """What the topic was given. Kafka's nodes hear of changes late, but in order: wait for one more."""
+    mark = str(next(_NUMBERS))
+    configs = [{"name": "flush.ms", "value": mark, "config_operation": 0}]
+    asked = {"resource_type": TOPIC, "resource_name": name}
+    talk.do(m.INCREMENTAL_ALTER_CONFIGS, 1, resources=[{**asked, "configs": configs}], validate_only=False)
+    for _ in range(400):
+        (found,) = talk.do(m.DESCRIBE_CONFIGS, 4, resources=[{**asked, "configuration_keys": None}]).results
+        given = {one.name: one.value for one in found.configs if one.config_source == 1}
+        if given.pop("flush.ms", None) == mark:
+            return tuple(sorted(given.items()))
+    raise AssertionError(f"the settings of {name} are not heard of")
+
+
+# ---- the cluster
+
+
+@step(m.API_VERSIONS)
+def tells_versions(talk: Conversation, version: int) -> None:
+    talk.ask("a client", client_software_name="raw", client_software_version="1.0")
+    if version >= 3:
+        for what, name in (("no name", ""), ("an odd name", "a b")):
+            talk.ask(what, client_software_name=name, client_software_version="1.0")
+
+
+@step(m.SASL_HANDSHAKE)
+def shakes_hands(talk: Conversation, version: int) -> None:
+    """On a listener without SASL."""
+    for mechanism in ("PLAIN", "NONSENSE"):
+        talk.ask(mechanism, mechanism=mechanism)
+
+
+@step(m.SASL_AUTHENTICATE)
+def authenticates(talk: Conversation, version: int) -> None:
+    talk.ask("without a handshake", auth_bytes=b"\0user\0password")
+
+
+@step(m.DESCRIBE_CLUSTER)
+def describes_cluster(talk: Conversation, version: int) -> None:
+    talk.ask("it")
+    talk.ask("with operations", include_cluster_authorized_operations=True)
+    if version:
+        talk.ask("controllers", endpoint_type=2)
+        talk.ask("neither", endpoint_type=7)
+    if version >= 2:
+        talk.ask("fenced nodes too", include_fenced_brokers=True)
+
+
+@step(m.DESCRIBE_LOG_DIRS)
+def describes_log_dirs(talk: Conversation, version: int) -> None:
+    talk.ask("one", topics=[{"topic": talk.topic, "partitions": [0, 1]}])
+    talk.ask("no such partition", topics=[{"topic": talk.topic, "partitions": [9]}])
+    talk.ask("no such topic", topics=[{"topic": f"{talk.topic}-none", "partitions": [0]}])
+    talk.ask("nothing", topics=[])

@@ -1,0 +1,93 @@
+"""The embedded broker beside Kafka 4.1.2: every API in every version that is served, answers compared field by
+field."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkabuf.broker import EmbeddedCluster, apis
+from kafkabuf.broker.apis.dispatch import APIS
+from kafkabuf.protocol import messages
+from rigs.real_kafka import RealKafka
+from tests.broker.raw_client import RawClient
+from tests.conformance import groups, script, settings, topics, transactions
+from tests.conformance.deviations import DEVIATIONS
+from tests.conformance.script import STEPS, Conversation, differences
+
+apis.load()
+MODULES = (groups, settings, topics, transactions)
+Answers = dict[tuple[int, int, str], Any]
+
+
+def ask(address: str, name: str, wanted: dict[int, range]) -> Answers:
+    talk = Conversation(address, name, RawClient(address))
+    topics.prepare(talk)
+    script.run(talk, wanted)
+    talk.client.socket.close()
+    return talk.answers
+
+
+def shared(theirs: dict[int, range]) -> dict[int, range]:
+    """The versions that both serve. Kafka 4 names Produce 0 to 2 for old librdkafkas' sake, and serves them not."""
+    return {
+        key: range(
+            max(one.min_version, theirs[key].start, messages.known_versions(key).start),
+            min(one.max_version + 1, theirs[key].stop),
+        )
+        for key, one in APIS.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def answers(kafka_4: RealKafka) -> tuple[Answers, Answers]:
+    """Ours and theirs, in the versions that both serve."""
+    theirs = script.versions(kafka_4.bootstrap_servers)
+    both = shared(theirs)
+    name = f"conf-{uuid.uuid4().hex[:8]}"
+    with EmbeddedCluster() as cluster:
+        ours = ask(cluster.bootstrap_servers, name, both)
+    return ours, ask(kafka_4.bootstrap_servers, name, both)
+
+
+def found(answers: tuple[Answers, Answers]) -> Iterator[tuple[int, int, str, str, Any, Any]]:
+    ours, theirs = answers
+    for api_key, version, step in ours:
+        pair = ours[api_key, version, step], theirs[api_key, version, step]
+        for path, one, other in differences(*pair):
+            yield api_key, version, step, path, one, other
+
+
+def test_api_has_no_step() -> None:
+    assert set(APIS) - set(STEPS) == set()
+    assert set(STEPS) - set(APIS) == set(), "these are not served"
+
+
+def test_page_tells_other_versions() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "embedded-broker.md").read_text()
+    told = {
+        int(key): (int(first), int(last or first))
+        for key, first, last in re.findall(r"\((\d+)\)\s(\d+)(?:-(\d+))?", page)
+    }
+    assert told == {key: (one.min_version, one.max_version) for key, one in APIS.items()}
+
+
+def test_kafka_answers_otherwise(answers: tuple[Answers, Answers]) -> None:
+    assert answers[0].keys() == answers[1].keys()
+    unexplained = [
+        f"{api_key} v{version} {step!r}{path}: {one!r} here, {other!r} there"
+        for api_key, version, step, path, one, other in found(answers)
+        if not any(each.explains(api_key, step, path) for each in DEVIATIONS)
+    ]
+    assert unexplained == []
+
+
+def test_deviation_has_gone(answers: tuple[Answers, Answers]) -> None:
+    seen = list(found(answers))
+    gone = [one for one in DEVIATIONS if not any(one.explains(key, step, path) for key, _, step, path, _, _ in seen)]
+    assert gone == []

@@ -1,0 +1,333 @@
+"""AIOKafkaProducer: records, their outcome on the way to the event loop, and what else it offers."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafkabuf.aio import AIORecordFuture
+from kafkabuf.batches._batch import Batch
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.errors import (
+    AbortableTransactionError,
+    PurgedError,
+    SerializationError,
+)
+from kafkabuf.interceptors import ProducerRecord
+from kafkabuf.record_metadata import RecordMetadata
+from rigs.producer import PATIENCE
+from tests.faces.aio_support import SLABS, VALUE, Heartbeat, held_up, read_back, run, small, until, waiting
+
+pytest_plugins = ["tests.faces.aio_fixtures"]
+
+
+async def outcome(future: AIORecordFuture) -> RecordMetadata:
+    return await future
+
+
+# ---- records and their outcome ---------------------------------------------------------------------------------------
+
+
+def test_record_arrives_otherwise_than_its_metadata_says(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster) as producer:
+            futures = [
+                await producer.send("back", b"%d" % n, b"k%d" % n, [("h", b"%d" % n)], timestamp_ms=1_000 + n)
+                for n in range(100)
+            ]
+            found = [await future for future in futures]
+            assert await producer.send_and_wait("back", b"last", partition=2)
+        by_place = {(r.partition, r.offset): r for r in await read_back(aio_cluster, "back", 101)}
+        for n, metadata in enumerate(found):
+            assert isinstance(metadata, RecordMetadata)
+            record = by_place[metadata.partition, metadata.offset]
+            assert (record.value, record.key, record.timestamp) == (b"%d" % n, b"k%d" % n, 1_000 + n)
+            assert record.headers == (("h", b"%d" % n),)
+
+    run(test())
+
+
+def test_future_of_a_record_does_not_behave_as_asyncio_s(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        called: list[Any] = []
+        async with small(aio_cluster, linger_ms=60_000) as producer:
+            future = await producer.send("futures", b"v")
+            future.add_done_callback(lambda done: called.append((done, threading.current_thread())))
+            assert not future.done()
+            assert asyncio.isfuture(future)
+            for ask in (future.result, future.exception):
+                with pytest.raises(asyncio.InvalidStateError, match="await it"):
+                    ask()
+            several = asyncio.gather(future, future)
+            await producer.flush()
+            assert tuple(await several) == (await future, future.result())
+            assert future.exception() is None
+            future.add_done_callback(lambda done: called.append((done, threading.current_thread())))
+            await asyncio.sleep(0.01)
+        assert called == [(future, threading.current_thread())] * 2
+
+    run(test())
+
+
+def test_cancelled_future_is_waited_for_or_takes_the_record_along(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        called: list[Any] = []
+        async with small(aio_cluster, linger_ms=60_000) as producer:
+            futures = [await producer.send("given-up", b"v", partition=0) for _ in range(4)]
+            futures[0].add_done_callback(called.append)
+            futures[0].add_done_callback(print)
+            assert futures[0].remove_done_callback(print) == 1
+            for wait in (asyncio.wait_for(futures[0], 0.01), asyncio.wait_for(asyncio.gather(*futures[1:3]), 0.01)):
+                with pytest.raises(builtins.TimeoutError):
+                    await wait
+            assert [future.cancelled() for future in futures] == [True, True, True, False]
+            assert called == futures[:1]
+            for ask in (futures[0].result, futures[0].exception):
+                with pytest.raises(asyncio.CancelledError):
+                    ask()
+            done, pending = await asyncio.wait(futures, timeout=0.01)  # type: ignore[type-var]
+            assert (done, pending) == (set(futures[:3]), {futures[3]})
+            flushing = asyncio.create_task(producer.flush())
+            assert (await asyncio.shield(futures[3])).offset == 3
+            await flushing
+            assert not futures[3].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await futures[0]
+        assert len(await read_back(aio_cluster, "given-up", 4)) == 4
+
+    run(test())
+
+
+def test_loop_is_woken_for_every_record_or_batch(aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing per record: the loop has its turn once for what ends together, and only awaited batches cost anything."""
+    sleepers: list[Batch] = []
+
+    async def test() -> None:
+        async with small(aio_cluster, buffer_memory=1 << 20) as producer:
+            await producer.send_and_wait("woken", b"v")
+            loop = asyncio.get_running_loop()
+            calls: list[Any] = []
+            original = loop.call_soon_threadsafe
+            futures = []
+
+            def counted(what: Callable[..., Any], *more: Any) -> Any:
+                calls.append(what)
+                return original(what, *more)
+
+            async with held_up(aio_cluster):
+                for n in range(5_000):
+                    futures.append(await producer.send("woken", b"%d" % n, partition=0))
+                ends = producer._ends
+                tasks = [asyncio.create_task(outcome(future)) for future in futures]
+                await asyncio.sleep(0)
+                sleepers.extend(ends._awaited)
+                # The loop is busy while all batches end.
+                monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+            until_ended = time.monotonic() + PATIENCE
+            while not all(future.done() for future in futures) and time.monotonic() < until_ended:
+                time.sleep(0.001)
+            assert calls.count(ends._tell) == 1
+            assert [m.offset for m in await asyncio.gather(*tasks)] == list(
+                range(futures[0].result().offset, futures[0].result().offset + 5_000)
+            )
+
+    run(test())
+    assert 0 < len(sleepers) < 200
+
+
+def test_error_of_a_record_does_not_reach_who_awaits_it(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
+            future = await producer.send("purged", b"v")
+            waiter = asyncio.create_task(outcome(future))
+            await asyncio.sleep(0)
+            producer.purge()
+            with pytest.raises(PurgedError):
+                await waiter
+            assert isinstance(future.exception(), PurgedError)
+            with pytest.raises(PurgedError):
+                future.result()
+            await until(lambda: producer.metrics()["producer-metrics"]["record-error-total"] == 1)
+
+    run(test())
+
+
+def test_split_batch_leaves_some_waiting_or_makes_the_loop_spin(aio_cluster: EmbeddedCluster) -> None:
+    aio_cluster.create_topic("split", partitions=1, configs={"max.message.bytes": "400"})
+
+    async def test() -> None:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
+            futures = [await producer.send("split", b"%d" % n + b"x" * 50) for n in range(12)]
+            tasks = [asyncio.create_task(outcome(future)) for future in futures]
+            await asyncio.sleep(0)
+            assert len(producer._ends._awaited) == 1
+            done: list[bool] = []
+            for future in futures:
+                future.add_done_callback(lambda one: done.append(one.done()))
+            await producer.flush()
+            assert [metadata.offset for metadata in await asyncio.gather(*tasks)] == list(range(12))
+            assert producer._started._sender.batch_splits > 0
+            await until(lambda: len(done) == 12)
+            assert all(done)
+
+    run(test())
+
+
+def test_cancelled_waiter_takes_the_outcome_from_others(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
+            future = await producer.send("shared", b"v")
+            first, second = asyncio.create_task(outcome(future)), asyncio.create_task(outcome(future))
+            await asyncio.sleep(0)
+            first.cancel()
+            await producer.flush()
+            assert (await second) == (await future)
+            assert first.cancelled()
+
+    run(test())
+
+
+# ---- what the user brings along --------------------------------------------------------------------------------------
+
+
+class Counting:
+    """Serializer, partitioner and interceptor that must be asked once for each record."""
+
+    def __init__(self) -> None:
+        self.serialized = self.placed = self.seen = 0
+        self.ended: list[BaseException | None] = []
+
+    def serialize(self, value: Any) -> bytes:
+        self.serialized += 1
+        return json.dumps(value).encode()
+
+    def partition(self, topic: str, key: Any, value: Any, partitions: int) -> int:
+        self.placed += 1
+        return 0
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        self.seen += 1
+        return record._replace(headers=[("seen", b"%d" % self.seen)])
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
+        self.ended.append(error)
+
+
+def test_user_s_own_is_asked_again_after_a_wait(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        users = Counting()
+        settings = {"interceptor_classes": [users], "partitioner_class": users.partition}
+        async with small(aio_cluster, value_serializer=users.serialize, **settings) as producer:
+            async with held_up(aio_cluster):
+                tasks = [asyncio.create_task(producer.send("users", "x" * 900)) for _ in range(SLABS + 3)]
+                await asyncio.sleep(0.01)
+                tasks.append(asyncio.create_task(producer.send("users", "x" * 900)))
+                await asyncio.sleep(0)
+                tasks.pop().cancel()
+            await asyncio.gather(*[await task for task in tasks])
+            with pytest.raises(SerializationError):
+                await producer.send("users", object())
+        done = SLABS + 3
+        assert (users.placed, users.serialized, users.seen) == (done, done + 1, done + 2)
+        kinds = [type(error) for error in users.ended]
+        assert sorted(kinds, key=repr) == [*[type(None)] * done, asyncio.CancelledError, SerializationError]
+        found = await read_back(aio_cluster, "users", done)
+        assert [record.headers for record in found] == [(("seen", b"%d" % (n + 1)),) for n in range(done)]
+
+    run(test())
+
+
+# ---- bulk ------------------------------------------------------------------------------------------------------------
+
+
+def test_bulk_appends_or_their_reports_block_the_loop(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster) as producer, Heartbeat() as heart:
+            await producer.partitions_for("bulk")
+            async with held_up(aio_cluster):
+                rows = pa.record_batch(
+                    {"value": [VALUE] * 3 * SLABS, "partition": pa.array([0] * 3 * SLABS, pa.int32())}
+                )
+                sending = asyncio.create_task(producer.send_arrow(rows, "bulk"))
+                await until(waiting(producer))
+                await heart.goes_on()
+            report = await sending
+            asked = asyncio.gather(report.result(), report.ranges(), report.failures(), report.exception())
+            result, (one,), failures, error = await asked
+            assert result.offset.tolist() == list(range(3 * SLABS))
+            assert (one.first_offset, one.last_offset, failures, error) == (0, 3 * SLABS - 1, (), None)
+            assert report.done()
+            assert report.rows == 3 * SLABS
+            many = await producer.send_many("bulk", [b"v", b"x" * 2_000_000])
+            assert [failure.first_row for failure in many.too_large] == [1]
+            assert (await many.result()).error_code.tolist() == [0, 10]
+
+    run(test())
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------------
+
+
+def test_transaction_is_half_seen_or_left_open(aio_cluster: EmbeddedCluster) -> None:
+    async def transact(value: bytes, then: Callable[[], object]) -> None:
+        async with producer.transaction():
+            await producer.send("txn", value, partition=0)
+            if asyncio.iscoroutine(going_on := then()):
+                await going_on
+
+    async def test() -> None:
+        async with producer:
+            await producer.init_transactions()
+            await transact(b"committed", lambda: producer.send_offsets_to_transaction({("txn", 1): 5}, "group"))
+            with pytest.raises(ZeroDivisionError):
+                await transact(b"raised", lambda: 1 // 0)
+            with pytest.raises(builtins.TimeoutError):
+                await asyncio.wait_for(transact(b"cancelled", lambda: asyncio.sleep(60)), 0.1)
+            with pytest.raises(AbortableTransactionError):
+                await transact(b"purged", producer.purge)
+            await transact(b"last", lambda: None)
+        found = await read_back(aio_cluster, "txn", 2, isolation_level="read_committed")
+        assert [record.value for record in found] == [b"committed", b"last"]
+
+    producer = small(aio_cluster, transactional_id="aio")
+    run(test())
+
+
+def test_abort_that_fails_hides_what_went_wrong(aio_cluster: EmbeddedCluster) -> None:
+    async def aborted_twice() -> None:
+        async with producer.transaction():
+            await producer.abort_transaction()
+            raise ZeroDivisionError
+
+    async def test() -> None:
+        async with producer:
+            await producer.init_transactions()
+            with pytest.raises(ZeroDivisionError) as raised:
+                await aborted_twice()
+            assert "abort_transaction() failed, too" in raised.value.__notes__[0]
+
+    producer = small(aio_cluster, transactional_id="aio-failing")
+    run(test())
+
+
+def test_stop_iteration_in_a_thread_ends_the_call(aio_cluster: EmbeddedCluster) -> None:
+    """A future of asyncio takes none: whoever awaited the call would wait for ever."""
+
+    class Exhausted:
+        def __arrow_c_array__(self, requested_schema: object = None) -> object:
+            raise StopIteration
+
+    async def test() -> None:
+        async with small(aio_cluster) as producer:
+            with pytest.raises(RuntimeError, match=r"send_arrow\(\) raised StopIteration"):
+                await producer.send_arrow(Exhausted())
+
+    run(test())

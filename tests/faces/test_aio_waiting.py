@@ -1,0 +1,336 @@
+"""AIOKafkaProducer while memory or metadata are missing: the loop goes on, and nothing changes places or gets lost."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafkabuf.aio import TURN, AIOKafkaProducer, AIORecordFuture
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.errors import (
+    BufferExhaustedError,
+    ClosedError,
+    ConfigError,
+    IllegalStateError,
+    InvalidPartitionsError,
+    InvalidTopicError,
+    SerializationError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+)
+from kafkabuf.protocol.messages import METADATA, PRODUCE
+from rigs.producer import PATIENCE, assert_whole
+from tests.faces.aio_support import SLAB, SLABS, VALUE, Heartbeat, fill, held_up, read_back, run, small, until, waiting
+
+pytest_plugins = ["tests.faces.aio_fixtures"]
+
+
+# ---- the loop is never blocked ---------------------------------------------------------------------------------------
+
+
+def test_loop_stands_still_while_memory_is_short(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster) as producer, Heartbeat() as heart:
+            await producer.send_and_wait("still", b"v", partition=0)
+            async with held_up(aio_cluster):
+                sent = await fill(producer, "still")
+                late = asyncio.create_task(producer.send("still", VALUE, partition=0))
+                await until(waiting(producer))
+                await heart.goes_on()
+                assert not late.done()
+            sent.append(await late)
+            offsets = [(await future).offset for future in sent]
+            assert offsets == list(range(1, SLABS + 2))
+            await until(lambda: producer._started.pool.accounting()["free"] == SLABS * SLAB)
+            assert_whole(producer._started.pool)
+
+    run(test())
+
+
+@pytest.mark.parametrize("partition", [None, 7])
+def test_loop_stands_still_while_metadata_is_fetched(aio_cluster: EmbeddedCluster, partition: int | None) -> None:
+    async def test() -> None:
+        topic = f"unknown-{partition}"
+        async with small(aio_cluster, metadata_max_age_ms=600_000) as producer, Heartbeat() as heart:
+            if partition is not None:
+                await producer.send_and_wait(topic, b"v")
+                aio_cluster._call(lambda c: c.add_partitions(topic, 8))
+            async with held_up(aio_cluster):
+                task = asyncio.create_task(producer.send(topic, b"v", partition=partition))
+                await heart.goes_on()
+                assert not task.done()
+            assert (await (await task)).topic == topic
+
+    run(test())
+
+
+def test_tasks_that_never_wait_keep_the_loop_to_themselves(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster, buffer_memory=32 << 20) as producer, Heartbeat() as heart:
+            await producer.send_and_wait("turns", b"v")
+            before = heart.beats
+            for _ in range(4 * TURN):
+                await producer.send("turns", b"v")
+            assert 3 <= heart.beats - before <= 5
+
+    run(test())
+
+
+# ---- order, cancellation, time ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("detour", [False, True])
+def test_records_change_places(aio_cluster: EmbeddedCluster, detour: bool) -> None:
+    """Started in one order by one task, some wait for metadata, some for memory, the others for their turn."""
+    serializer = (lambda value: value) if detour else None
+    topic = f"order-{detour}"
+
+    async def test() -> None:
+        async with small(aio_cluster, value_serializer=serializer) as producer:
+            count = 3 * TURN
+            sends = [producer.send(topic, b"%d" % n + b"x" * (n * 37 % 800), partition=0) for n in range(count)]
+            futures = await asyncio.gather(*sends)
+            assert [(await future).offset for future in futures] == list(range(count))
+            assert not producer._lines
+        found = await read_back(aio_cluster, topic, count)
+        assert [int(record.value.rstrip(b"x")) for record in found] == list(range(count))
+
+    run(test())
+
+
+@pytest.mark.parametrize("detour", [False, True])
+def test_record_overtakes_one_whose_memory_has_come(aio_cluster: EmbeddedCluster, detour: bool) -> None:
+    """Memory is there, and the loop has not told the first of it when another task sends."""
+    serializer = (lambda value: value) if detour else None
+    topic = f"overtaking-{detour}"
+
+    async def test() -> None:
+        async with small(aio_cluster, value_serializer=serializer) as producer:
+            await producer.send_and_wait(topic, b"v", partition=0)
+            pool = producer._started.pool
+            async with held_up(aio_cluster):
+                await fill(producer, topic)
+                first = asyncio.create_task(producer.send(topic, VALUE, partition=0))
+                await until(waiting(producer))
+            while pool.waiting or pool.free_bytes < 4 * SLAB:  # not awaited: the loop learns nothing
+                time.sleep(0.001)
+            second = await producer.send(topic, VALUE, partition=0)
+            assert (await (await first)).offset < (await second).offset
+
+    run(test())
+
+
+def test_topic_that_is_not_there_holds_up_others(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster, max_block_ms=60_000) as producer:
+            await producer.send_and_wait("there", b"v")
+            aio_cluster.fail_next(METADATA, UnknownTopicOrPartitionError.code, 10_000, "missing")
+            missing = asyncio.create_task(producer.send("missing", b"v"))
+            await until(lambda: "missing" in producer._lines)
+            await producer.send_and_wait("there", b"v")
+            assert not missing.done()
+            missing.cancel()
+
+    run(test())
+
+
+def test_cancelled_send_is_sent_or_keeps_memory(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster) as producer:
+            await producer.send_and_wait("cancelled", b"v", partition=0)
+            async with held_up(aio_cluster):
+                sent = await fill(producer, "cancelled")
+                tasks = [
+                    asyncio.create_task(producer.send("cancelled", b"%d" % n + VALUE, partition=0)) for n in range(3)
+                ]
+                await until(waiting(producer))
+                tasks[0].cancel()
+                tasks[1].cancel()
+                await asyncio.sleep(0)
+            sent.append(await tasks[2])
+            assert [(await future).offset for future in sent] == list(range(1, SLABS + 2))
+            pool = producer._started.pool
+            await until(lambda: pool.accounting()["free"] == pool.total)
+            assert_whole(pool)
+            assert not producer._lines
+        found = await read_back(aio_cluster, "cancelled", SLABS + 2)
+        assert [record.value for record in found] == [b"v", *[VALUE] * SLABS, b"2" + VALUE]
+
+    run(test())
+
+
+def test_memory_that_is_not_needed_any_more_is_kept(aio_cluster: EmbeddedCluster) -> None:
+    """While a record waits for a batch of its own, send_many, which waits in front of it, opens one with room."""
+
+    async def test() -> None:
+        async with small(aio_cluster) as producer:
+            await producer.send_and_wait("room", b"v", partition=0)
+            pool = producer._started.pool
+            async with held_up(aio_cluster):
+                await fill(producer, "room")
+                bulk = asyncio.create_task(producer.send_many("room", [b"x" * 100], partitions=[0]))
+                await until(lambda: pool.waiting == 1)
+                record = asyncio.create_task(producer.send("room", b"x" * 100, partition=0))
+                await until(lambda: pool.waiting == 2)
+            (row,) = (await (await bulk).result()).offset
+            assert {row, (await (await record)).offset} == {SLABS + 1, SLABS + 2}
+            await until(lambda: pool.accounting()["free"] == pool.total)
+            assert_whole(pool)
+
+    run(test())
+
+
+def test_max_block_ms_does_not_bound_the_wait(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster, max_block_ms=50) as producer:
+            await producer.send_and_wait("blocked", b"v", partition=0)
+            async with held_up(aio_cluster):
+                await fill(producer, "blocked")
+                sends = [producer.send("blocked", VALUE, partition=0) for _ in range(3)]
+                errors = await asyncio.gather(*sends, return_exceptions=True)
+                assert [type(error) for error in errors] == [BufferExhaustedError] * 3
+                left = [int(str(error).partition("within ")[2].partition(" ms")[0]) for error in errors[1:]]
+                assert max(left) < 40, "their time ran in line, too"
+                sends = [producer.send("never-heard-of", VALUE) for _ in range(3)]
+                for error in await asyncio.gather(*sends, return_exceptions=True):
+                    assert isinstance(error, TimeoutError)
+                assert not producer._lines
+
+    run(test())
+
+
+def test_wrong_record_is_queued_or_stays_in_line(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with small(aio_cluster, max_block_ms=200) as producer:
+            for _ in range(2):  # by both ways: the topic is known at the second
+                for wrong, error in (
+                    ({"topic": "no topic"}, InvalidTopicError),
+                    ({"topic": "wrong", "partition": "one"}, InvalidPartitionsError),
+                    ({"topic": "wrong", "partition": 3}, InvalidPartitionsError),
+                    ({"topic": "wrong", "value": "text"}, SerializationError),
+                ):
+                    with pytest.raises(error):
+                        await producer.send(**wrong)
+            assert not producer._lines
+            assert (await producer.send_and_wait("wrong", b"right", partition=0)).offset == 0
+
+    run(test())
+
+
+# ---- beginning and end -----------------------------------------------------------------------------------------------
+
+
+def test_stop_leaves_sends_waiting(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        producer = small(aio_cluster)
+        await producer.start()
+        await producer.send_and_wait("stopped", b"v", partition=0)
+        async with held_up(aio_cluster):
+            sent = await fill(producer, "stopped")
+            topics = ["stopped", "stopped", "unheard-of-yet", "unheard-of-yet"]
+            tasks = [asyncio.create_task(producer.send(topic, VALUE, partition=0)) for topic in topics]
+            await until(waiting(producer))
+            stopping = [asyncio.create_task(producer.stop(0)) for _ in range(2)]
+            errors = await asyncio.gather(*tasks, *sent, return_exceptions=True)
+            assert [type(error) for error in errors] == [ClosedError] * (4 + SLABS)
+            await asyncio.gather(*stopping)
+        assert_whole(producer._started.pool)
+        await producer.stop()
+        for late in (producer.send("stopped", b"v"), producer.flush()):
+            with pytest.raises(ClosedError):
+                await late
+        assert not producer._lines
+
+    run(test())
+
+
+def test_stop_drops_what_is_buffered_or_lets_more_in(
+    aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with small(aio_cluster, linger_ms=60_000) as producer:
+            futures = [await producer.send("kept", b"v", partition=0) for _ in range(50)]
+            close, refused = producer._started.close, threading.Event()
+            monkeypatch.setattr(producer._started, "close", lambda timeout: refused.wait(PATIENCE) and close(timeout))
+            stopping = asyncio.create_task(producer.stop())
+            await asyncio.sleep(0)
+            with pytest.raises(ClosedError):
+                await producer.send("kept", b"v", partition=0)
+            refused.set()
+            await stopping
+        assert [future.result().offset for future in futures] == list(range(50))
+
+    run(test())
+
+
+def test_record_outlives_its_loop_and_stops_the_sender(aio_cluster: EmbeddedCluster) -> None:
+    """Who never calls stop() and closes the loop has records in flight; their end finds no loop to wake."""
+    producer = small(aio_cluster)
+
+    async def test() -> AIORecordFuture:
+        await producer.start()
+        await producer.send_and_wait("outlives", b"v")
+        aio_cluster.delay_next(PRODUCE, 0.1)
+        future = await producer.send("outlives", b"v", partition=0)
+        waiter = asyncio.create_task(asyncio.wait_for(asyncio.shield(future), 60))
+        await asyncio.sleep(0)
+        waiter.cancel()
+        return future
+
+    future = asyncio.run(test())
+    assert future._record.result(PATIENCE).topic == "outlives"
+    assert producer._started.send("outlives", b"v").result(PATIENCE)
+    producer._started.close()
+
+
+def test_second_loop_is_let_in(aio_cluster: EmbeddedCluster) -> None:
+    producer = small(aio_cluster)
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        lambda: producer.send("t", b"v"),
+        lambda: producer.flush(),
+        lambda: producer.send_arrow(pa.record_batch({"value": [b"v"]}), "t"),
+        lambda: producer.begin_transaction(),
+    ]
+
+    async def refused(match: str) -> None:
+        for call in calls:
+            with pytest.raises(IllegalStateError, match=match):
+                await call()
+        for ask in (producer.metrics, producer.purge):
+            with pytest.raises(IllegalStateError, match=match):
+                ask()
+
+    async def first() -> None:
+        await refused("has not been started")
+        await producer.stop()
+        await producer.start()
+        with pytest.raises(IllegalStateError, match=r"start\(\) is called once"):
+            await producer.start()
+        await asyncio.to_thread(asyncio.run, refused("was started in another event loop"))
+        await producer.stop()
+
+    run(first())
+
+
+def test_start_that_failed_cannot_be_tried_again_or_settings_are_not_checked(aio_cluster: EmbeddedCluster) -> None:
+    with pytest.raises(ConfigError, match="linger_msec"):
+        AIOKafkaProducer(bootstrap_servers="localhost:9092", linger_msec=1)
+
+    async def test() -> None:
+        producer = AIOKafkaProducer({"bootstrap.servers": "no-such-host.invalid:9092", "linger.ms": 1})
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="no-such-host"):
+                await producer.start()
+        copy = pickle.loads(pickle.dumps(small(aio_cluster, client_id="copied")))
+        async with copy:
+            assert copy.config.client_id == "copied"
+            assert (await copy.send_and_wait("copied", b"v")).offset == 0
+
+    run(test())

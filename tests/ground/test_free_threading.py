@@ -1,0 +1,18 @@
+"""Extensions whose queues the GIL guards must not tell a free-threaded interpreter that they do without it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kafkabuf.batches._accumulator import PartitionQueue
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_extension_claims_to_need_no_gil() -> None:
+    assert PartitionQueue("t", 0).partition == 0  # imported: an interpreter without GIL has turned it on
+    assert getattr(sys, "_is_gil_enabled", lambda: True)()
+    sources = [*ROOT.glob("kafkabuf/**/*.pyx"), *ROOT.glob("kafkabuf/**/*.pxd"), ROOT / "setup.py"]
+    assert len(sources) > 20
+    assert not [source.name for source in sources if "freethreading_compatible" in source.read_text()]

@@ -1,0 +1,108 @@
+"""Requests that are none: what the fuzzer begins with, and that it notices what it is there for."""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkabuf.broker.apis.dispatch import APIS
+from kafkabuf.protocol import messages
+from tests.hostile.fuzz_requests import mutated
+from tests.hostile.fuzz_target import MAX_BYTES, FuzzError, Target, api_of, corpus
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    one = Target()
+    yield one
+    one.close()
+
+
+def first_and_last_versions() -> list[bytes]:
+    ends = {(key, version) for key, one in APIS.items() for version in (one.min_version, one.max_version)}
+    return [frame for frame in corpus() if api_of(frame) in ends]
+
+
+def test_corpus_lacks_an_api_or_version(target: Target) -> None:
+    """`python -m tests.hostile.fuzz_requests --renew` writes it anew."""
+    served = {(key, version) for key, one in APIS.items() for version in range(one.min_version, one.max_version + 1)}
+    assert {api_of(frame) for frame in corpus()} == served
+
+
+def test_request_cut_short_breaks_the_broker(target: Target) -> None:
+    for frame in first_and_last_versions():
+        for size in range(len(frame)):
+            target(frame[:size])
+
+
+@pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xfe", b"\xff\xff\xff\xff\x07"])
+def test_count_or_length_beyond_the_frame_is_believed(target: Target, count: bytes) -> None:
+    """As an integer and as a varint, wherever a count may stand."""
+    for frame in first_and_last_versions():
+        for at in range(4, len(frame)):
+            target(frame[:at] + count + frame[at + len(count) :])
+
+
+def test_varint_without_an_end_is_read_on(target: Target) -> None:
+    for frame in first_and_last_versions():
+        for at in range(8, len(frame)):
+            target(frame[:at] + b"\xff" * (len(frame) - at))
+
+
+def test_unknown_api_or_version_breaks_the_broker(target: Target) -> None:
+    for key in (-32768, -1, *range(100), 32767):
+        for version in (-32768, -1, 0, 99, 32767):
+            target(key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes(60))
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_answer_quotes_more_than_a_string_may_hold(target: Target, version: int) -> None:
+    """Strings of old versions end at 32,767 bytes, as names do: what is said of a long one has to be shorter."""
+    name = "x" * 32_767
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "count": 3, "assignments": [], "configs": []}
+    resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None, "configs": []}
+    for key in (
+        messages.CREATE_TOPICS,
+        messages.CREATE_PARTITIONS,
+        messages.DESCRIBE_CONFIGS,
+        messages.ALTER_CONFIGS,
+        messages.INCREMENTAL_ALTER_CONFIGS,
+    ):
+        if APIS[key].min_version <= version <= APIS[key].max_version:
+            entity = messages.build_request(key, version, topics=[topic], resources=[resource])
+            target(messages.encode_request(key, version, 1, "c", entity))
+
+
+def test_mutated_requests_break_the_broker(target: Target) -> None:
+    generator, frames = random.Random(7), corpus()
+    for _ in range(5_000):
+        target(mutated(generator, frames))
+
+
+def test_fuzzer_takes_no_notice(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an exception, of a request that takes long, of memory."""
+    frame = next(one for one in corpus() if api_of(one) == (messages.LIST_GROUPS, 0))
+
+    def answer_with(handler: Any) -> None:
+        monkeypatch.setitem(APIS, messages.LIST_GROUPS, replace(APIS[messages.LIST_GROUPS], handler=handler))
+
+    target(frame)
+    answer_with(lambda *_: {"groups": 7})
+    with pytest.raises(TypeError):
+        target(frame)
+    answer_with(lambda *_: time.sleep(1.01))
+    with pytest.raises(FuzzError, match="s for a frame"):
+        target(frame)
+    # Counted is what goes beyond the most that the process has held so far.
+    held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - held + 2 * MAX_BYTES
+    answer_with(lambda *_: {"throttle_time": len(b"x" * size) and 0})
+    with pytest.raises(FuzzError, match="bytes more for a frame"):
+        target(frame)

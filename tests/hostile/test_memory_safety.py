@@ -1,0 +1,194 @@
+"""What Python code may do to the objects behind a producer; none of it reaches memory that is not theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafkabuf import KafkaProducer
+from kafkabuf._metrics import ProducerStats
+from kafkabuf._pool import BufferPool
+from kafkabuf.batches._accumulator import TopicQueues
+from kafkabuf.batches._batch import Batch
+from kafkabuf.batches.accumulator import RecordAccumulator
+from kafkabuf.batches.compression import Codec
+from kafkabuf.errors import BufferExhaustedError, KafkaError, SerializationError
+from rigs.arrow_abi import ArrowSchema, _get_pointer
+from rigs.producer import TOPIC, Appender, Rig, assert_whole
+from tests.hostile.forked import in_a_child
+
+# ---- batches and their queues ----------------------------------------------------------------------------------------
+
+
+@in_a_child
+@pytest.mark.parametrize(("slab", "count"), [(10**7, 1), (-1, 1), (0, 0), (0, 2), (2**62, 2**62)])
+def test_batch_of_slabs_that_the_pool_has_not_is_refused(slab: int, count: int) -> None:
+    kind: Any = Batch
+    with pytest.raises(ValueError, match="the pool has 1 slabs"):
+        kind("t", 0, 0.0, BufferPool(1024, 1024), slab, count, 1, 2, None)
+
+
+@in_a_child
+@pytest.mark.parametrize("epochs", [[], [0], [0, 0, 0]])
+def test_leaders_and_epochs_of_different_number_are_refused(epochs: list[int]) -> None:
+    topic = TopicQueues("t", 2)
+    with pytest.raises(ValueError, match="2 leaders and"):
+        topic.follow([5, 5], epochs)
+    assert [queue.leader for queue in topic.queues] == [-1, -1]
+
+
+@in_a_child
+def test_lists_that_shrink_while_a_topic_follows_them_are_read_to_their_end() -> None:
+    topic = TopicQueues("t", 2)
+    leaders: list[Any] = [0] * 1000
+
+    class Shrinking:
+        def __int__(self) -> int:
+            leaders.clear()
+            return 3
+
+    leaders[0] = Shrinking()
+    topic.follow(leaders, [1])
+    assert [queue.leader for queue in topic.queues] == [3, -1]
+
+
+@in_a_child
+@pytest.mark.parametrize("partition", [0, 39])
+def test_batch_of_another_accumulator_is_refused_and_stays_as_it_is(partition: int) -> None:
+    ours, theirs = Rig((1,)), Rig((1,) * 40)
+    future = theirs.send(b"x", partition)
+    calls: list[Callable[[Batch], object]] = [
+        ours.accumulator.holds,
+        ours.accumulator.queue_of,
+        ours.accumulator.discard,
+        lambda batch: ours.accumulator.fail(batch, KafkaError()),
+    ]
+    for call in calls:
+        with pytest.raises(KeyError, match="another accumulator"):
+            call(future.batch)
+    assert theirs.accumulator.holds(future.batch)
+    theirs.ack_all()
+    assert future.result(0).partition == partition
+    assert_whole(theirs.pool)
+
+
+@in_a_child
+def test_batch_size_above_a_slabs_size_fills_no_more_than_a_slab() -> None:
+    rig = Rig()
+    pool = BufferPool(1024, 256, clock=rig.clock, poison=True)
+    accumulator = RecordAccumulator(rig.config, pool, rig.clock)
+    accumulator.topic_queues(TOPIC, [1])
+    producer = Appender(accumulator, rig.config, rig.clock)
+    behind = pool.allocate(256 * 3, 0)
+    behind.release()
+    futures = []
+    with contextlib.suppress(BufferExhaustedError):
+        while True:
+            futures.append(producer.send(TOPIC, b"x" * 50))
+    assert max(future.batch.size for future in futures) <= 256
+    assert len({future.batch for future in futures}) == 4
+
+
+def test_accumulator_is_initialized_once() -> None:
+    """While a thread waits for the memory of its pool, another pool would take the slab that comes."""
+    rig = Rig(slabs=2)
+    held = [rig.pool.allocate(1, 0) for _ in range(2)]
+    refused: list[str] = []
+
+    def again() -> None:
+        rig.pool.on_exhausted = None
+        held.pop().release()
+        with pytest.raises(ValueError, match="initialized once") as caught:
+            rig.accumulator.__init__(rig.config, BufferPool(1024, 1024), rig.clock)  # type: ignore[misc]
+        refused.append(str(caught.value))
+
+    rig.pool.on_exhausted = again
+    rig.send(b"x" * 900)
+    assert len(refused) == 1
+    held.pop().release()
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("answer", [-1, -(2**40), 2**40])
+def test_codec_that_says_it_wrote_what_it_cannot_have_leaves_the_records_plain(answer: int) -> None:
+    rig = Rig(record_magic=1, enable_idempotence=False)
+    rig.accumulator.use_codec(Codec(1, lambda source, target: answer, lambda source, target: 0))
+    for _ in range(5):
+        rig.send(b"x" * 100)
+    assert rig.drain_one().size == 5 * (34 + 100)
+
+
+# ---- producers whose methods were replaced ---------------------------------------------------------------------------
+
+
+@in_a_child
+def test_producer_that_never_opened_and_says_it_is_open_is_refused() -> None:
+    class Forgetful(KafkaProducer):
+        def check_open(self) -> int:
+            return 0
+
+    producer = Forgetful.__new__(Forgetful)
+    core: Any = producer
+    calls: list[Callable[[], object]] = [
+        lambda: producer.send("t", b"x"),
+        lambda: core.prepare("t", b"k", b"v", None, None),
+        lambda: Appender.send_many(core, "t", [b"x"]),
+        lambda: Appender.send_arrow(core, pa.table({"value": [b"v"]}), "t"),
+    ]
+    core.clock = Rig().clock
+    for call in calls:
+        with pytest.raises(TypeError, match="__init__ was not called"):
+            call()
+
+
+@in_a_child
+def test_topic_that_is_none_is_refused() -> None:
+    class Empty(Appender):
+        def _await_topic(self, name: str) -> Any:
+            return None
+
+    rig = Rig()
+    producer = Empty(rig.accumulator, rig.config, rig.clock)
+    for call in (lambda: producer.send("u", b"x"), lambda: producer.send_many("u", [b"x"])):
+        for _ in range(2):
+            with pytest.raises(TypeError, match="answered None"):
+                call()
+
+
+@in_a_child
+def test_counts_are_kept_whatever_a_subclass_calls_new() -> None:
+    class Replaced(ProducerStats):
+        def new(self) -> None:
+            return None
+
+    stats = Replaced()
+    stats.request(0, 7, 0.0)
+    stats.retried("t", 1, 0.0)
+    assert (stats.requests.total, stats.nodes[0].requests.total, stats.topics["t"].retries.total) == (7, 7, 1)
+
+
+# ---- Arrow -----------------------------------------------------------------------------------------------------------
+
+
+@in_a_child
+def test_type_that_is_a_dictionary_of_itself_has_a_name() -> None:
+    batch = pa.record_batch({"value": pa.array(["a"]).dictionary_encode()})
+    capsules = batch.__arrow_c_array__()
+    schema = ArrowSchema.from_address(_get_pointer(capsules[0], b"arrow_schema"))
+    dictionary = schema.children[0].contents.dictionary.contents
+    truth = bytes(dictionary)
+    dictionary.dictionary = ctypes.pointer(dictionary)
+
+    class Endless:
+        def __arrow_c_array__(self, requested_schema: object = None) -> object:
+            return capsules
+
+    with pytest.raises(SerializationError, match="dictionary<string>"):
+        Rig().producer.send_arrow(Endless(), TOPIC)
+    ctypes.memmove(ctypes.addressof(dictionary), truth, len(truth))  # whoever made it releases it

@@ -1,0 +1,44 @@
+"""What tests/hostile/objects.py tries never ends the process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from kafkabuf.append._bulk import Segment
+from kafkabuf.batches._batch import Batch, RecordFuture
+from rigs.producer import Rig
+from tests.hostile.objects import PASSED_OVER, extensions, types_of
+
+
+def test_objects_made_without_init_and_arguments_that_are_none_raise() -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.hostile.objects"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_methods_refuse_a_self_of_another_type() -> None:
+    """Cython's own kind of method takes it for granted, and reads what lies where a field would."""
+    tried = 0
+    for kind in types_of(extensions()):
+        for name, method in vars(kind).items():
+            if name in PASSED_OVER or not callable(method) or isinstance(method, type):
+                continue
+            for other in ("x", object(), Rig()):
+                with pytest.raises(TypeError):
+                    method(other, *[None] * 3)
+            tried += 1
+    assert tried > 100
+
+
+@pytest.mark.parametrize("kind", [Batch, RecordFuture, Segment])
+def test_what_only_we_make_is_made_by_nobody_else(kind: Any) -> None:
+    for make in (lambda: kind.__new__(kind), lambda: object.__new__(kind), lambda: copy.copy(Rig().send())):
+        with pytest.raises(TypeError):
+            make()
+    with pytest.raises(TypeError):
+        pickle.dumps(Rig().send())

@@ -1,0 +1,135 @@
+"""The import-direction check: the tree passes it, and it catches what it is there to catch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.check_imports import check
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_an_import_of_the_package_runs_against_the_layers() -> None:
+    assert check(ROOT) == []
+
+
+def _tree(root: Path, files: dict[str, str]) -> list[str]:
+    """The faults in a package of the given files, beside what every tree has."""
+    for name, text in {"kafkabuf/__init__.py": "", "kafkabuf/errors.py": "", "kafkabuf/_wire.pxd": "", **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return check(root)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "fault"),
+    [
+        ("kafkabuf/errors.py", "from kafkabuf.producer import KafkaProducer", "upward, from kafkabuf.producer"),
+        (
+            "kafkabuf/errors.py",
+            "def f():\n    import kafkabuf.sending.sender",
+            "errors.py:2: kafkabuf.errors imports upward",
+        ),
+        ("kafkabuf/sending/sender.py", "from .. import producer", "upward, from kafkabuf.producer"),
+        (
+            "kafkabuf/network/client.py",
+            "from ..metadata.metadata import Metadata",
+            "upward, from kafkabuf.metadata.metadata",
+        ),
+        ("kafkabuf/network/client.py", "from kafkabuf import __version__", "upward, from kafkabuf"),
+        ("kafkabuf/_pool.pyx", "from kafkabuf.append._producer cimport P", "upward, from kafkabuf.append._producer"),
+        ("kafkabuf/_wire.pxd", "from kafkabuf cimport (\n    _pool,  # why\n)", "upward, from kafkabuf._pool"),
+        ("kafkabuf/_wire.pxd", "'''doc'''\ncimport kafkabuf._pool as pool", "_wire.pxd:2: kafkabuf._wire imports"),
+        ("kafkabuf/_pool.pyi", "from kafkabuf.producer import KafkaProducer", "upward, from kafkabuf.producer"),
+        ("kafkabuf/_pool.pyx", "cimport numpy as cnp", "cimports numpy"),
+        ("kafkabuf/novelty.py", "", "kafkabuf.novelty is in no layer"),
+        ("kafkabuf/errors.py", "import kafkabuf.novelty", "imports kafkabuf.novelty, which is in no layer"),
+        ("kafkabuf/broker/log/log.py", "from kafkabuf._records import encode", "must not depend on kafkabuf._records"),
+        ("kafkabuf/broker/log/log.py", "from kafkabuf import KafkaProducer", "must not depend on the package's face"),
+        (
+            "kafkabuf/batches/accumulator.py",
+            "from kafkabuf.broker import EmbeddedCluster",
+            "upward, from kafkabuf.broker",
+        ),
+    ],
+)
+def test_import_against_the_layers_passes(tmp_path: Path, path: str, text: str, fault: str) -> None:
+    others = dict.fromkeys(["kafkabuf/_pool.pyx", "kafkabuf/sending/sender.py", "kafkabuf/producer.py"], "")
+    faults = _tree(tmp_path, {**others, path: text})
+    assert any(fault in found for found in faults), faults
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("kafkabuf/sending/sender.py", "from kafkabuf.batches.accumulator import RecordAccumulator"),
+        (
+            "kafkabuf/_pool.pyx",
+            '"""\nimport kafkabuf.sending.sender\n"""\nimport numpy as np\nfrom kafkabuf._wire cimport put',
+        ),
+        ("kafkabuf/spark/sink.py", "from kafkabuf import KafkaProducer"),
+        ("kafkabuf/broker/log/log.py", "import asyncio\nfrom kafkabuf.errors import KafkaError\nfrom . import batch"),
+        ("kafkabuf/cli/demo.py", "from kafkabuf.broker import EmbeddedCluster"),
+    ],
+)
+def test_import_along_the_layers_is_refused(tmp_path: Path, path: str, text: str) -> None:
+    assert _tree(tmp_path, {path: text, "kafkabuf/broker/log/batch.py": ""}) == []
+
+
+def test_broker_reaches_the_encoder_through_protocol(tmp_path: Path) -> None:
+    faults = _tree(
+        tmp_path,
+        {
+            "kafkabuf/_records.pyx": "",
+            "kafkabuf/protocol/__init__.py": "from kafkabuf.sending._produce import build",
+            "kafkabuf/sending/_produce.pyx": "from kafkabuf._records cimport encode",
+            "kafkabuf/protocol/messages.py": "",
+            "kafkabuf/broker/__init__.py": "from kafkabuf.protocol import messages",
+        },
+    )
+    assert any(fault.startswith("the broker must not depend on kafkabuf._records: kafkabuf.br") for fault in faults)
+
+
+def test_modules_of_one_layer_import_each_other(tmp_path: Path) -> None:
+    cycle = {
+        "kafkabuf/sending/sender.py": "import kafkabuf.append.report",
+        "kafkabuf/append/report.py": "import kafkabuf.sending.sender",
+    }
+    faults = _tree(tmp_path, cycle)
+    assert faults == [
+        "modules import each other: kafkabuf.append.report -> kafkabuf.sending.sender -> kafkabuf.append.report"
+    ]
+
+
+def test_types_alone_make_a_cycle(tmp_path: Path) -> None:
+    for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from kafkabuf.sending.sender import Sender"
+    files = {
+        "kafkabuf/sending/sender.py": "import kafkabuf.append.report",
+        "kafkabuf/append/report.py": for_types,
+    }
+    assert _tree(tmp_path, files) == []
+
+
+@pytest.mark.parametrize("face", ["", "def f():\n    from kafkabuf._pool import BufferPool"])
+def test_lazy_face_is_taken_for_a_native_import(tmp_path: Path, face: str) -> None:
+    assert _discovery(tmp_path, face) == []
+
+
+def test_spark_discovery_loads_an_extension(tmp_path: Path) -> None:
+    faults = _discovery(tmp_path, "from kafkabuf._pool import BufferPool")
+    assert faults == ["Spark's discovery must load no extension: pyspark_kafkabuf -> kafkabuf -> kafkabuf._pool"]
+
+
+def _discovery(root: Path, face: str) -> list[str]:
+    return _tree(
+        root,
+        {
+            "kafkabuf/__init__.py": face,
+            "kafkabuf/_pool.pyx": "",
+            "kafkabuf/spark/__init__.py": "",
+            "pyspark_kafkabuf/__init__.py": "from kafkabuf.spark import DefaultSource",
+        },
+    )

@@ -1,0 +1,164 @@
+"""The harness itself: what the other tests rely on when they say "real Kafka"."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import zlib
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from rigs import jars, real_kafka
+from rigs.jars import JarsUnavailableError, Module
+from rigs.real_kafka import TEST_JVM, RealKafka, RealKafkaError
+
+
+def _produce_v2(kafka: RealKafka, topic: str, value: bytes) -> tuple[int, int]:
+    """Produce v2 with one magic 1 message, byte by byte as the protocol says; (error code, base offset)."""
+    body = struct.pack(">bbqii", 1, 0, 1_600_000_000_000, -1, len(value)) + value
+    message = struct.pack(">I", zlib.crc32(body)) + body
+    message_set = struct.pack(">qi", 0, len(message)) + message
+    name = struct.pack(">h", len(topic)) + topic.encode()
+    request = struct.pack(">hhih", 0, 2, 7, -1)  # header v1: Produce, version 2, correlation id, null client id
+    request += struct.pack(">hii", 1, 10_000, 1) + name
+    request += struct.pack(">iii", 1, 0, len(message_set)) + message_set
+    host, port = kafka.bootstrap_servers.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection, connection.makefile("rb") as stream:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        prefix = stream.read(4)
+        if len(prefix) < 4:
+            raise ConnectionError("the server closed the connection")
+        response = stream.read(struct.unpack(">i", prefix)[0])
+    partition_response = struct.Struct(">ihq")  # partition, error code, base offset
+    start = 4 + 4 + len(name) + 4
+    _, error, offset = partition_response.unpack_from(response, start)
+    return error, offset
+
+
+def test_kafka_3_9_refuses_magic_1(kafka_3_9: RealKafka) -> None:
+    kafka_3_9.create_topic("harness-magic-1")
+    assert _produce_v2(kafka_3_9, "harness-magic-1", b"old") == (0, 0)
+    dump = kafka_3_9.dump_log("harness-magic-1")
+    assert "payload: old" in dump
+    assert "magic: 2" in dump, "3.9 converts what it was sent; whoever relies on magic 1 at rest is wrong"
+
+
+def test_kafka_4_takes_magic_1(kafka_4: RealKafka) -> None:
+    kafka_4.create_topic("harness-magic-1")
+    with pytest.raises(ConnectionError):
+        _produce_v2(kafka_4, "harness-magic-1", b"old")
+
+
+def test_two_servers_share_a_port_or_a_folder(kafka_4: RealKafka, kafka_3_9: RealKafka) -> None:
+    assert kafka_4.bootstrap_servers != kafka_3_9.bootstrap_servers
+    assert kafka_4.log_dir != kafka_3_9.log_dir
+
+
+def test_dump_shows_another_partition(kafka_4: RealKafka) -> None:
+    kafka_4.create_topic("harness-dump", partitions=2)
+    producer = Producer({"bootstrap.servers": kafka_4.bootstrap_servers})
+    producer.produce("harness-dump", b"zero", partition=0)
+    producer.produce("harness-dump", b"one", key=b"k", partition=1, headers=[("h", b"x")])
+    assert producer.flush(10) == 0
+    dump = kafka_4.dump_log("harness-dump", 1)
+    assert "isvalid: true" in dump
+    assert "headerKeys: [h] key: k payload: one" in dump
+    assert "payload: zero" not in dump
+
+
+def test_dump_of_no_such_partition_is_empty(kafka_4: RealKafka) -> None:
+    with pytest.raises(RealKafkaError, match="no segment of harness-nowhere-0"):
+        kafka_4.dump_log("harness-nowhere")
+
+
+def test_server_that_dies_takes_its_log_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
+        free = real_kafka.free_ports(1)[0]
+        monkeypatch.setattr(real_kafka, "free_ports", lambda count: [port, free])
+        monkeypatch.setattr(real_kafka, "_START_ATTEMPTS", 1)
+        kafka = RealKafka(jvm_options=TEST_JVM)
+        with pytest.raises(RealKafkaError, match=rf"(?s)while starting.*127\.0\.0\.1:{port}.*BindException"):
+            kafka.start()
+    with pytest.raises(RealKafkaError, match="not started"):
+        _ = kafka.log_dir
+
+
+def test_port_taken_meanwhile_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    free_ports = real_kafka.free_ports
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        answers = [[occupied.getsockname()[1], free_ports(1)[0]], free_ports(2)]
+        monkeypatch.setattr(real_kafka, "free_ports", lambda count: answers.pop(0))
+        with RealKafka(jvm_options=TEST_JVM) as kafka:
+            folder = kafka.folder
+            assert answers == []
+            assert kafka.log_dir.is_dir()
+    assert not folder.exists()
+
+
+def test_wrong_server_property_goes_unnoticed() -> None:
+    with pytest.raises(RealKafkaError, match=r"(?s)StorageTool format.*num\.partitions"):
+        RealKafka(options={"num.partitions": "many"}, jvm_options=TEST_JVM).start()
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "kafkabuf"
+
+
+def test_jars_that_cannot_be_had_leave_half_a_folder(
+    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "ivysettings.xml"  # a repository that is empty: no network is touched
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="none"/><resolvers><filesystem name="none">'
+        f'<artifact pattern="{tmp_path}/none/[artifact]-[revision].[ext]"/></filesystem></resolvers></ivysettings>'
+    )
+    monkeypatch.setenv("KAFKABUF_IVY_SETTINGS", str(settings))
+    monkeypatch.setattr(jars, "ATTEMPTS", 1)
+    with pytest.raises(JarsUnavailableError, match=r"(?s)org\.example:thing:1\.0.*KAFKABUF_IVY_SETTINGS.*UNRESOLVED"):
+        jars.resolve("thing-1.0", [Module("org.example", "thing", "1.0")])
+    assert [path.name for path in empty_cache.iterdir()] == [".lock"]
+
+
+def test_processes_that_start_together_fetch_twice(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetches: list[str] = []
+    together = threading.Barrier(4)
+
+    def fetch(name: str, modules: list[Module], target: Path) -> None:
+        fetches.append(name)
+        (target / "ivy.xml").touch()
+        (target / "thing-1.0.jar").touch()
+
+    def ask() -> None:
+        together.wait()
+        assert (jars.resolve("thing-1.0", []) / "thing-1.0.jar").is_file()
+
+    monkeypatch.setattr(jars, "_run_ivy", fetch)
+    threads = [threading.Thread(target=ask) for _ in range(4)]  # flock tells open files apart, not processes
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert fetches == ["thing-1.0"]
+
+
+def test_missing_java_is_not_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JarsUnavailableError, match=r"No Java found.*version 17 or newer"):
+        jars.java()
+
+
+def test_java_too_old_is_run_anyway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JarsUnavailableError, match=r"too old: version 17 or newer is needed"):
+        jars.java()

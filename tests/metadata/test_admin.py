@@ -1,0 +1,113 @@
+"""Questions to the cluster while those who are to be asked are gone: others are asked, within max.block.ms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.config import ProducerConfig
+from kafkabuf.errors import KafkaError
+from kafkabuf.metadata.admin import Admin
+from kafkabuf.protocol import messages
+from tests.network.support import ALL_VERSIONS, FakeBroker, Received, cluster_of
+
+VERSIONS = {**ALL_VERSIONS, messages.FIND_COORDINATOR: (0, 6), messages.DESCRIBE_TRANSACTIONS: (0, 0)}
+PLACE = ("t", 0)
+
+
+class Stale(FakeBroker):
+    """Names a dead coordinator so many times, then itself, and knows of one transaction."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(versions=VERSIONS)
+        self.times = times
+        self.lookups = 0
+        dead = FakeBroker()
+        dead.close()
+        self.cluster = cluster_of(self, dead)
+
+    def handle(self, request: Received) -> bool:
+        match request.header.api_key:
+            case messages.FIND_COORDINATOR:
+                self.lookups += 1
+                found = {"node_id": int(self.lookups <= self.times), "host": "h", "port": 1, "error_code": 0}
+                request.reply_entity(throttle_time=0, coordinators=[{**found, "key": "x", "error_message": None}])
+            case messages.DESCRIBE_TRANSACTIONS:
+                state = {"error_code": 0, "transactional_id": "x", "transaction_state": "Ongoing", "topics": [],
+                         "transaction_timeout_ms": 1, "transaction_start_time_ms": 1, "producer_id": 7,
+                         "producer_epoch": 8}  # fmt: skip
+                request.reply_entity(throttle_time=0, transaction_states=[state])
+            case _:
+                return False
+        return True
+
+
+def admin_for(servers: str, **settings: int) -> Admin:
+    dotted = {"max_block_ms": 10_000, "retry_backoff_ms": 10, **settings}
+    return Admin(ProducerConfig.from_mapping({"bootstrap.servers": servers}, dotted))
+
+
+def test_coordinator_that_is_dead_is_looked_up_until_another_is_named() -> None:
+    broker = Stale(3)
+    try:
+        with admin_for(f"{broker.host}:{broker.port}") as admin:
+            assert admin.transaction("x").producer_id == 7
+        assert broker.lookups == 4
+    finally:
+        broker.close()
+
+
+def test_coordinator_that_stays_dead_is_asked_for_up_to_max_block_ms_and_not_in_a_hot_loop() -> None:
+    broker = Stale(10_000)
+    try:
+        started = time.monotonic()
+        with (
+            admin_for(f"{broker.host}:{broker.port}", max_block_ms=1_000, retry_backoff_ms=50) as admin,
+            pytest.raises(KafkaError, match="refused"),
+        ):
+            admin.transaction("x")
+        assert time.monotonic() - started < 3
+        assert 2 <= broker.lookups <= 30
+    finally:
+        broker.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=3, min_insync_replicas=2, broker_session_timeout_ms=200) as one:
+        one.create_topic("t", 1)
+        with KafkaProducer(bootstrap_servers=one.bootstrap_servers, linger_ms=0) as producer:
+            producer.send("t", b"v").result(10)
+        yield one
+
+
+TROUBLE: dict[str, Callable[[EmbeddedCluster, int], None]] = {
+    "killed": EmbeddedCluster.kill_node,
+    "paused": EmbeddedCluster.pause_node,
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+def test_leader_that_is_gone_is_replaced_by_the_next(cluster: EmbeddedCluster, trouble: str) -> None:
+    with admin_for(cluster.bootstrap_servers, request_timeout_ms=300) as admin:
+        before = admin.active_producers([PLACE])
+        leader, _ = cluster.leader(*PLACE)
+        TROUBLE[trouble](cluster, leader)
+        started = time.monotonic()
+        assert [one.producer_id for one in admin.active_producers([PLACE])[PLACE]] == [before[PLACE][0].producer_id]
+        assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+def test_group_coordinator_that_is_gone_is_replaced_by_the_next(cluster: EmbeddedCluster, trouble: str) -> None:
+    with admin_for(cluster.bootstrap_servers, request_timeout_ms=300) as admin:
+        assert admin.committed("g", [PLACE]) == {PLACE: None}
+        victim = cluster._call(lambda inside: inside.coordinator("g"))
+        TROUBLE[trouble](cluster, victim)
+        started = time.monotonic()
+        assert admin.committed("g", [PLACE]) == {PLACE: None}
+        assert time.monotonic() - started < 5

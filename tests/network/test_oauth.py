@@ -1,0 +1,365 @@
+"""OAUTHBEARER: tokens from callables, and from an endpoint that may be anybody's."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.server
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkabuf.clock import ManualClock
+from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SaslAuthenticationError
+from kafkabuf.network import oauth
+from kafkabuf.network.oauth import OAuthBearer
+from tests.network.certificates import Authority
+from tests.network.security_support import SecureBroker, failure, secured, server_context
+from tests.network.support import PATIENCE, config_for
+
+SECRET = "sentinel-secret"
+TOKEN = "sentinel.token-value"
+OAUTH = {"sasl_mechanism": "OAUTHBEARER"}
+
+
+def bearer(clock: ManualClock, provider: Callable[[], Any], **settings: Any) -> OAuthBearer:
+    config = config_for(sasl_oauthbearer_token_provider=provider, **OAUTH, **settings)
+    return oauth.mechanism(config, {}, clock, lambda: 0.0)
+
+
+def accepting(token: bytes) -> bytes:
+    return b"" if token == f"n,,\x01auth=Bearer {TOKEN}\x01\x01".encode() else b'{"status":"invalid_token"}'
+
+
+# ---- tokens of a callable --------------------------------------------------------------------------------------------
+
+
+def test_token_of_a_callable_does_not_let_in() -> None:
+    broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accepting})
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=lambda: TOKEN) as (rigged, _):
+        rigged.connect(0)
+
+
+def test_refused_token_is_not_said_to_be_refused() -> None:
+    class Refusing(SecureBroker):
+        """Says so in a challenge, and in the error code only after the client has answered it."""
+
+        def _authenticate(self, request: Any) -> None:
+            token = bytes(request.entity().auth_bytes)
+            self.tokens.append(token)
+            challenge, code = (b"", 58) if token == b"\x01" else (b'{"status":"invalid_token"}', 0)
+            request.reply_entity(error_code=code, error_message="no such token", auth_bytes=challenge)
+
+    broker = Refusing(exchanges={"OAUTHBEARER": lambda: accepting})
+    asked: list[int] = []
+
+    def provider() -> tuple[str, float]:
+        asked.append(1)
+        return TOKEN, 4e9
+
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=provider) as (rigged, _):
+        error = failure(rigged)
+        assert isinstance(error, SaslAuthenticationError)
+        assert TOKEN not in str(error)
+        assert broker.tokens[1] == b"\x01"
+        rigged.clock.advance(5.0)
+        rigged.poll_until(lambda: len(broker.tokens) == 4)
+        assert len(asked) == 2, "the refused token was shown again"
+
+
+@pytest.mark.parametrize("answer", [None, 7, "", "two words", "x\x01auth=y", ("t", "soon"), ("t", 1.0, 2), b"bytes"])
+def test_something_else_than_a_token_is_sent(answer: Any) -> None:
+    broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accepting})
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=lambda: answer) as (rigged, _):
+        assert "token provider must return" in str(failure(rigged))
+        assert broker.tokens == []
+
+
+def test_provider_that_raises_ends_the_network() -> None:
+    def provider() -> str:
+        raise RuntimeError("no luck")
+
+    broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accepting})
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=provider) as (rigged, _):
+        error = failure(rigged)
+        assert isinstance(error, SaslAuthenticationError)
+        assert "RuntimeError: no luck" in str(error)
+
+
+def test_slow_provider_holds_up_the_network() -> None:
+    release = threading.Event()
+
+    def provider() -> str:
+        release.wait(PATIENCE)
+        return TOKEN
+
+    broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accepting})
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=provider) as (rigged, _):
+        rigged.poll_until(lambda: broker.handshakes)
+        start = time.monotonic()
+        rigged.settle()
+        assert time.monotonic() - start < PATIENCE / 2
+        rigged.clock.advance(30.001)
+        assert "not established in time" in str(failure(rigged))
+        release.set()
+        del rigged.metadata.on_failure
+        rigged.clock.advance(1.0)
+        rigged.connect(0)
+
+
+def test_provider_that_hangs_is_asked_once_by_all_who_wait() -> None:
+    release = threading.Event()
+    asked: list[int] = []
+
+    def provider() -> str:
+        asked.append(1)
+        release.wait(PATIENCE)
+        return TOKEN
+
+    broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accepting})
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=provider, reconnect_backoff_max_ms=50) as (rigged, _):
+        for attempt in range(1, 6):
+            rigged.poll_until(partial(begun, broker, attempt))
+            rigged.settle()
+            rigged.clock.advance(60)
+            rigged.settle()
+            rigged.clock.advance(1)
+        assert len(asked) == 1
+        assert [thread.name for thread in threading.enumerate()].count("kafkabuf-sasl-oauth") == 1
+        error = str(rigged.client.last_error(-1))
+        assert "not established in time: the token provider, or token endpoint, has not given a token yet" in error
+        release.set()
+        rigged.connect(0)
+
+
+def begun(broker: SecureBroker, attempts: int) -> bool:
+    return len(broker.handshakes) >= attempts
+
+
+def test_token_that_was_refused_is_dropped_while_the_next_is_fetched() -> None:
+    """The thread of the network drops it, and must not wait for that of the provider."""
+    clock = ManualClock()
+    hangs, release = threading.Event(), threading.Event()
+
+    def provider() -> str:
+        hangs.set()
+        release.wait(PATIENCE)
+        return TOKEN
+
+    source = bearer(clock, provider)
+    attempt = source.attempt(lambda: None)
+    assert hangs.wait(PATIENCE)
+    start = time.monotonic()
+    source.drop("another")
+    assert time.monotonic() - start < PATIENCE / 2
+    assert source.attempt(lambda: None) is attempt
+    release.set()
+
+
+def test_token_is_kept_too_long_or_renewed_too_early() -> None:
+    clock = ManualClock()
+    asked: list[float] = []
+
+    def provider() -> tuple[str, float]:
+        asked.append(clock.monotonic())
+        return f"t{len(asked)}", clock.time_ms() / 1000 + 3600
+
+    source = bearer(clock, provider)
+    assert source.token() == source.token() == "t1"
+    clock.advance(3600 * 0.8 - 1)
+    assert source.token() == "t1"
+    clock.advance(2)
+    assert source.token() == "t2"
+    source.drop("t1")
+    assert source.token() == "t2", "a token was dropped that nobody refused"
+    source.drop("t2")
+    assert source.token() == "t3"
+
+
+def test_life_that_a_jwt_tells_of_itself_is_not_read() -> None:
+    clock = ManualClock()
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": clock.time_ms() / 1000 + 1000}).encode()).rstrip(b"=")
+    asked: list[int] = []
+
+    def provider() -> str:
+        asked.append(1)
+        return f"h.{claims.decode()}.s"
+
+    source = bearer(clock, provider)
+    source.token()
+    clock.advance(690)  # 700 s: five minutes before its end
+    source.token()
+    assert len(asked) == 1
+    clock.advance(20)
+    source.token()
+    assert len(asked) == 2
+    clock.advance(1000)
+    with pytest.raises(SaslAuthenticationError, match="expired"):
+        source.token()
+
+
+# ---- tokens of an endpoint -------------------------------------------------------------------------------------------
+
+
+class Endpoint:
+    """An https server that answers as the test says: (status, headers, body) for each request in turn."""
+
+    def __init__(self, context: ssl.SSLContext, answers: list[tuple[int, dict[str, str], bytes]]) -> None:
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.drips: threading.Event | None = None  # until it is set, a byte of the body comes now and then
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.requests.append((self.path, dict(self.headers), body))
+                status, headers, answer = answers[min(len(outer.requests), len(answers)) - 1]
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    for byte in answer if outer.drips is not None else b"":
+                        self.wfile.write(bytes([byte]))
+                        assert outer.drips is not None
+                        outer.drips.wait(0.02)
+                    if outer.drips is None:
+                        self.wfile.write(answer)
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            def handle_error(self, *arguments: object) -> None:
+                pass  # clients that do not trust us
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self.url = f"https://localhost:{self._server.server_address[1]}/token?a=b"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+GOOD: tuple[int, dict[str, str], bytes] = (200, {}, json.dumps({"access_token": TOKEN, "expires_in": 3600}).encode())
+
+
+@contextlib.contextmanager
+def endpoint(
+    ca: Authority, *answers: Any, trusted: Path | None = None, read_timeout_ms: int = 10_000
+) -> Iterator[tuple[Endpoint, OAuthBearer]]:
+    server = Endpoint(server_context(ca.issue("idp", "DNS:localhost")), list(answers))
+    config = config_for(
+        **OAUTH,
+        sasl_oauthbearer_token_endpoint_url=server.url,
+        sasl_oauthbearer_client_credentials_client_id="me",
+        sasl_oauthbearer_client_credentials_client_secret=SECRET,
+        sasl_oauthbearer_scope="kafka write",
+        sasl_login_retry_backoff_ms=1,
+        sasl_login_retry_backoff_max_ms=50,
+        sasl_login_read_timeout_ms=read_timeout_ms,
+    )
+    options = {"ssl.truststore.location": str(trusted or ca.certificate)}
+    try:
+        yield server, oauth.mechanism(config, options, ManualClock(wall_ms=int(time.time() * 1000)), lambda: 0.5)
+    finally:
+        server.close()
+
+
+def test_client_credentials_give_no_token(ca: Authority) -> None:
+    with endpoint(ca, GOOD) as (server, source):
+        assert source.token() == source.token() == TOKEN
+    ((path, headers, body),) = server.requests
+    assert path == "/token?a=b"
+    assert headers["Authorization"] == "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
+    assert body == b"grant_type=client_credentials&scope=kafka+write"
+
+
+def test_passing_trouble_of_the_endpoint_is_final(ca: Authority) -> None:
+    with endpoint(ca, (503, {}, b""), (429, {}, b""), GOOD) as (server, source):
+        assert source.token() == TOKEN
+        assert len(server.requests) == 3
+    with endpoint(ca, (503, {}, b"")) as (server, source):
+        with pytest.raises(NetworkError, match="503"):
+            source.token()
+        assert len(server.requests) > 3
+
+
+def test_endpoint_that_drips_has_the_read_time_out_for_all_of_its_answer(ca: Authority) -> None:
+    with endpoint(ca, GOOD, read_timeout_ms=100) as (server, source):
+        server.drips = threading.Event()
+        monkey = source._provider.__self__  # type: ignore[attr-defined]
+        monkey._patience = 0.0  # one attempt
+        with pytest.raises(NetworkError, match=r"not whole within sasl\.login\.read\.timeout\.ms"):
+            source.token()
+        server.drips.set()
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        ((401, {}, b'{"error":"invalid_client"}'), "status 401"),
+        ((302, {"Location": "https://localhost:1/"}, b""), "redirects"),
+        ((307, {"Location": "http://127.0.0.1:1/"}, b""), "redirects"),
+        ((200, {}, b"x" * (1024 * 1024 + 1)), "more than 1048576 bytes"),
+        ((200, {}, b"nonsense"), "not JSON"),
+        ((200, {}, b"[]"), "not JSON"),
+        ((200, {}, b'{"expires_in": 5}'), "not JSON"),
+        ((200, {}, b'{"access_token": "two words"}'), "token provider must return"),
+    ],
+)
+def test_hostile_endpoint_is_believed_or_asked_again(ca: Authority, answer: Any, what: str) -> None:
+    with endpoint(ca, answer) as (server, source):
+        with pytest.raises(SaslAuthenticationError, match=what) as caught:
+            source.token()
+        assert len(server.requests) == 1
+        assert SECRET not in str(caught.value)
+
+
+def test_secret_goes_to_an_endpoint_that_is_not_trusted(ca: Authority, tmp_path: Path) -> None:
+    with endpoint(ca, GOOD, trusted=Authority(tmp_path, "other").certificate) as (server, source):
+        with pytest.raises(SaslAuthenticationError, match="not trusted"):
+            source.token()
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("url", ["http://idp/token", "file:///etc/passwd", "https:///token", "https://u:p@idp/", "idp"])
+def test_endpoint_without_tls_is_asked(url: str) -> None:
+    with pytest.raises(ConfigError, match="https://") as caught:
+        oauth.mechanism(
+            config_for(
+                **OAUTH,
+                sasl_oauthbearer_token_endpoint_url=url,
+                sasl_oauthbearer_client_credentials_client_id="me",
+                sasl_oauthbearer_client_credentials_client_secret=SECRET,
+            ),
+            {},
+            ManualClock(),
+            lambda: 0.5,
+        )
+    assert SECRET not in str(caught.value)
+
+
+def test_credentials_for_the_endpoint_are_forgotten() -> None:
+    config = config_for(**OAUTH, sasl_oauthbearer_token_endpoint_url="https://idp/token")
+    with pytest.raises(KafkaError, match="client"):
+        oauth.mechanism(config, {}, ManualClock(), lambda: 0.5)
+    source = oauth.mechanism(config, {"clientId": "me", "clientSecret": SECRET}, ManualClock(), lambda: 0.5)
+    assert SECRET not in repr(source) + repr(vars(source))

@@ -1,0 +1,114 @@
+"""Leaders of real Apache Kafka killed with -9 under an idempotent producer: nothing lost, nothing twice, order kept."""
+
+from __future__ import annotations
+
+import threading
+
+from kafkabuf import KafkaProducer
+from rigs.real_cluster import RealCluster
+from tests.real.consumers import read_with_confluent
+
+PARTITIONS = 3
+BATCH_SIZE = 16_384
+BEFORE_A_KILL = 4_000  # records acknowledged
+BURST, PAUSE = 100, 0.01  # a few batches in flight at any moment
+SLOWLY = 0.1  # a pause that leaves the processors to a node that starts again
+PADDING = b"." * 1000
+PATIENCE = 60.0
+
+
+class Feed(threading.Thread):
+    """Sends numbered records, each number to one partition, until told to stop."""
+
+    def __init__(self, producer: KafkaProducer, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.sent = 0
+        self.acknowledged = 0
+        self.errors: list[BaseException] = []
+        self.pause = PAUSE  # between two bursts
+        self._producer, self._topic = producer, topic
+        self._stopping = threading.Event()
+        self._news = threading.Condition()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            number = self.sent
+            self._producer.send(
+                self._topic, b"%d" % number + PADDING, partition=number % PARTITIONS, callback=self._on_acknowledgement
+            )
+            self.sent += 1
+            if self.sent % BURST == 0:
+                self._stopping.wait(self.pause)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(PATIENCE)
+
+    def await_more(self, records: int) -> None:
+        """Until so many records more have been acknowledged."""
+        with self._news:
+            wanted = self.acknowledged + records
+            assert self._news.wait_for(lambda: self.acknowledged >= wanted or self.errors, PATIENCE)
+
+    def _on_acknowledgement(self, metadata: object, error: BaseException | None) -> None:
+        with self._news:
+            self.acknowledged += 1
+            if error is not None:
+                self.errors.append(error)
+            self._news.notify_all()
+
+
+def test_leader_that_moved_is_waited_for_though_the_old_one_names_it(real_cluster: RealCluster) -> None:
+    # KIP-951; the back-off of some 10 s holds for Metadata requests too.
+    real_cluster.create_topic("moving")
+    with KafkaProducer(
+        bootstrap_servers=real_cluster.bootstrap_servers,
+        linger_ms=0,
+        retry_backoff_ms=10_000,
+        retry_backoff_max_ms=10_000,
+        enable_idempotence=False,  # getting an id would wait for its back-off too
+    ) as producer:
+        assert producer.send("moving", b"first").result(PATIENCE).offset == 0
+        real_cluster.move_leader("moving")
+        with KafkaProducer(bootstrap_servers=real_cluster.bootstrap_servers, linger_ms=0) as other:
+            assert other.send("moving", b"second").result(PATIENCE)  # the new leader knows by now that it is one
+        assert producer.send("moving", b"third").result(7)
+
+
+def kill_leader(cluster: RealCluster, topic: str, partition: int, feed: Feed) -> int:
+    """Amid records, and until there are some from the leaders that follow; which node it was."""
+    feed.await_more(BEFORE_A_KILL)
+    killed = cluster.leader(topic, partition)
+    cluster.kill(killed)
+    feed.await_more(BEFORE_A_KILL)
+    return killed
+
+
+# The last of this file: it leaves a node dead.
+def test_a_killed_leader_loses_doubles_or_reorders_records(real_cluster: RealCluster) -> None:
+    topic = "failover"
+    real_cluster.create_topic(topic, PARTITIONS)
+    with KafkaProducer(
+        bootstrap_servers=real_cluster.bootstrap_servers, enable_idempotence=True, batch_size=BATCH_SIZE
+    ) as producer:
+        feed = Feed(producer, topic)
+        feed.start()
+        killed = kill_leader(real_cluster, topic, 0, feed)
+        feed.pause = SLOWLY
+        real_cluster.restart(killed)
+        real_cluster.await_in_sync(topic)
+        feed.pause = PAUSE
+        kill_leader(real_cluster, topic, 1, feed)
+        feed.stop()
+        producer.flush(PATIENCE)
+        assert producer.metrics()["producer-metrics"]["record-retry-total"] > 0, (
+            "no batch was in flight when a leader was killed"
+        )
+    assert feed.errors == []
+    assert feed.acknowledged == feed.sent
+    read = read_with_confluent(real_cluster, topic, PARTITIONS, wait_for=feed.sent)
+    for partition in range(PARTITIONS):
+        values = [
+            int((read[partition][offset].value or b"").removesuffix(PADDING)) for offset in sorted(read[partition])
+        ]
+        assert values == list(range(partition, feed.sent, PARTITIONS))

@@ -1,0 +1,202 @@
+"""Transactions on real Kafka 4.1.2 (version 2 of them) and 3.9.2 (version 1), read by clients we did not write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import confluent_kafka
+import kafka as kafka_python
+import pytest
+
+from kafkabuf import KafkaProducer
+from kafkabuf.errors import (
+    AbortableTransactionError,
+    IllegalStateError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionAbortedError,
+)
+from kafkabuf.metadata.groups import GroupMetadata, OffsetAndMetadata
+from rigs.real_kafka import KAFKA_4, RealKafka
+from tests.ground.pool_support import assert_whole
+from tests.real.consumers import read_with_confluent, read_with_kafka_python
+
+PATIENCE = 30.0
+PARTITIONS = 3
+MakeProducer = Callable[..., KafkaProducer]
+
+
+@pytest.fixture(params=["kafka_4", "kafka_3_9"], ids=["4.1.2", "3.9.2"])
+def kafka(request: pytest.FixtureRequest) -> RealKafka:
+    server = request.getfixturevalue(request.param)
+    assert isinstance(server, RealKafka)
+    return server
+
+
+@pytest.fixture
+def make_producer(kafka: RealKafka) -> Iterator[MakeProducer]:
+    with ExitStack() as stack:
+
+        def make(transactional_id: str, **settings: Any) -> KafkaProducer:
+            producer = KafkaProducer(
+                bootstrap_servers=kafka.bootstrap_servers, transactional_id=transactional_id, **settings
+            )
+            stack.callback(assert_whole, producer.pool)
+            stack.callback(producer.close, PATIENCE)
+            return producer
+
+        yield make
+
+
+def committed(kafka: RealKafka, topic: str) -> list[list[bytes | None]]:
+    """By partition, in order, as both readers of committed records see it: which is the same."""
+    ours = read_with_confluent(kafka, topic, PARTITIONS)
+    theirs = read_with_kafka_python(kafka, topic, PARTITIONS, isolation_level="read_committed")
+    found = [[partition[offset].value for offset in sorted(partition)] for partition in ours]
+    assert found == [[partition[offset].value for offset in sorted(partition)] for partition in theirs]
+    return found
+
+
+def test_one_of_many_transactions_is_lost_doubled_or_half(kafka: RealKafka, make_producer: MakeProducer) -> None:
+    topic = "many-transactions"
+    kafka.create_topic(topic, partitions=PARTITIONS)
+    producer = make_producer("many", linger_ms=0)
+    producer.init_transactions()
+    wanted: list[list[bytes | None]] = [[] for _ in range(PARTITIONS)]
+    for number in range(1000 if kafka.version == KAFKA_4 else 200):  # those of version 1 take milliseconds more each
+        producer.begin_transaction()
+        values = [(b"%d-%d" % (number, one), (number + one) % PARTITIONS) for one in range(4)]
+        futures = [producer.send(topic, value, partition=partition) for value, partition in values]
+        if number % 2:
+            producer.commit_transaction()
+            assert all(future.exception(0) is None for future in futures)
+            for value, partition in values:
+                wanted[partition].append(value)
+        else:
+            if number % 4:
+                producer.flush(PATIENCE)  # or little of it would ever be in the log
+            producer.abort_transaction()
+            assert all(future.done() for future in futures)
+    assert committed(kafka, topic) == wanted
+
+
+def test_second_producer_of_an_id_does_not_fence_the_first(kafka: RealKafka, make_producer: MakeProducer) -> None:
+    topic = "fenced"
+    kafka.create_topic(topic, partitions=PARTITIONS)
+    first, second = make_producer("fencing"), make_producer("fencing")
+    first.init_transactions()
+    first.begin_transaction()
+    first.send(topic, b"of the first", partition=0)
+    first.flush(PATIENCE)
+    second.init_transactions()  # aborts what the first one has open
+    second.begin_transaction()
+    second.send(topic, b"of the second", partition=0)
+    with pytest.raises(ProducerFencedError):
+        first.commit_transaction()
+    for refused in (first.begin_transaction, first.abort_transaction, lambda: first.send(topic, b"late", partition=0)):
+        with pytest.raises(ProducerFencedError):
+            refused()
+    second.commit_transaction()
+    third = make_producer("fencing")
+    third.init_transactions()
+    second.begin_transaction()
+    future = second.send(topic, b"too late", partition=0)
+    with pytest.raises(KafkaError):
+        second.commit_transaction()
+    assert future.exception(PATIENCE) is not None
+    with pytest.raises(ProducerFencedError):
+        second.abort_transaction()
+    assert committed(kafka, topic)[0] == [b"of the second"]
+
+
+def theirs_of(server: RealKafka, group: str) -> Any:
+    """The group metadata of a consumer of kafka-python's, which has not joined."""
+    with closing(kafka_python.KafkaConsumer(bootstrap_servers=server.bootstrap_servers, group_id=group)) as consumer:
+        return consumer.group_metadata()
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_offsets_go_another_way_than_their_transaction(
+    kafka: RealKafka, make_producer: MakeProducer, commit: bool
+) -> None:
+    topic, group = f"offsets-{commit}", f"readers-{commit}"
+    kafka.create_topic(topic, partitions=PARTITIONS)
+    producer = make_producer(f"offsets-{commit}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"result", partition=0)
+    offsets = {(topic, 0): 7, confluent_kafka.TopicPartition(topic, 1): OffsetAndMetadata(8, "note")}
+    producer.send_offsets_to_transaction(offsets, theirs_of(kafka, group))
+    (producer.commit_transaction if commit else producer.abort_transaction)()
+    places = [confluent_kafka.TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+    with closing(confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})) as reader:
+        told = [place.offset for place in reader.committed(places, PATIENCE)]
+    assert told == ([7, 8, confluent_kafka.OFFSET_INVALID] if commit else [confluent_kafka.OFFSET_INVALID] * PARTITIONS)
+
+
+def test_member_that_the_group_does_not_know_commits_offsets(kafka: RealKafka, make_producer: MakeProducer) -> None:
+    topic = "unknown-member"
+    kafka.create_topic(topic, partitions=PARTITIONS)
+    producer = make_producer("unknown-member")
+    producer.init_transactions()
+    producer.begin_transaction()
+    with pytest.raises(AbortableTransactionError, match="no longer a member"):
+        producer.send_offsets_to_transaction({(topic, 0): 7}, GroupMetadata("nobody-reads", 3, "somebody"))
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send(topic, b"after", partition=1)
+    producer.commit_transaction()
+    assert committed(kafka, topic)[1] == [b"after"]
+
+
+def test_close_commits_or_leaves_open_what_nobody_committed(kafka: RealKafka, make_producer: MakeProducer) -> None:
+    topic = "closed"
+    kafka.create_topic(topic, partitions=PARTITIONS)
+    producer = make_producer("closing")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"never meant", partition=0)
+    producer.flush(PATIENCE)
+    producer.close(PATIENCE)
+    follower = make_producer("following")
+    follower.init_transactions()
+    follower.begin_transaction()
+    follower.send(topic, b"meant", partition=0)
+    follower.commit_transaction()
+    assert committed(kafka, topic)[0] == [b"meant"]  # and not held up behind an open transaction
+
+
+def test_batch_refused_by_the_broker_spoils_the_transactions_after_it(
+    kafka: RealKafka, make_producer: MakeProducer
+) -> None:
+    topic = "refused-batch"
+    kafka.create_topic(topic, partitions=PARTITIONS, config={"max.message.bytes": "1000"})
+    producer = make_producer("refused-batch", linger_ms=0)
+    producer.init_transactions()
+    for number in range(3):
+        producer.begin_transaction()
+        kept = producer.send(topic, b"kept for a moment", partition=1)
+        refused = producer.send(topic, b"x" * 5000, partition=0)
+        with pytest.raises(AbortableTransactionError):
+            producer.commit_transaction()
+        assert refused.exception(0) is not None
+        producer.abort_transaction()
+        # It was written before the other one was refused, or dropped after that, or by the abort.
+        assert isinstance(kept.exception(0), AbortableTransactionError | TransactionAbortedError | None)
+        producer.begin_transaction()
+        producer.send(topic, b"%d" % number, partition=0)
+        producer.commit_transaction()
+    assert committed(kafka, topic) == [[b"0", b"1", b"2"], [], []]
+
+
+def test_record_without_a_transaction_is_sent(kafka: RealKafka, make_producer: MakeProducer) -> None:
+    kafka.create_topic("outside", partitions=PARTITIONS)
+    producer = make_producer("outside")
+    with pytest.raises(IllegalStateError, match="init"):
+        producer.begin_transaction()
+    producer.init_transactions()
+    with pytest.raises(IllegalStateError, match="begin_transaction"):
+        producer.send("outside", b"lost", partition=0)
+    assert committed(kafka, "outside") == [[], [], []]

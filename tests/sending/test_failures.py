@@ -1,0 +1,388 @@
+"""Silence is a defect: what is lost is counted and said once, and errors name the last thing that went wrong."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from kafkabuf import KafkaProducer
+from kafkabuf.batches._batch import RecordFuture
+from kafkabuf.clock import ManualClock
+from kafkabuf.errors import (
+    BufferExhaustedError,
+    ClosedError,
+    NetworkError,
+    NotLeaderOrFollowerError,
+    PurgedError,
+    TimeoutError,
+)
+from kafkabuf.protocol.messages import END_TXN, INIT_PRODUCER_ID
+from kafkabuf.sending import failures
+from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole, eager
+from tests.network.support import rig as network_rig
+from tests.network.test_reconnect import broker, closed_port
+from tests.transactions.rig import TransactionalRig
+
+LOST = NetworkError("cannot connect to broker 1 at h:9092: Connection refused")
+
+
+@pytest.fixture(autouse=True)
+def _warnings(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kafkabuf")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "nobody has asked why" in one.getMessage()]
+
+
+def end(rig: Rig) -> None:
+    rig.accumulator.close()
+    rig.sender.close(force=True)
+    rig.sender.run()
+    assert_whole(rig.pool)
+
+
+def expired(rig: Rig, records: int = 3, **more: Any) -> list[RecordFuture]:
+    """Records that fail because their leader cannot be reached."""
+    rig.client.unready.add(1)
+    rig.client.errors[1] = LOST
+    futures = [rig.send(**more) for _ in range(records)]
+    rig.clock.advance(1)
+    rig.turn()
+    assert all(future.done() for future in futures)
+    return futures
+
+
+# ---- failures that nobody has looked at ------------------------------------------------------------------------------
+
+
+def test_close_says_how_many_failures_nobody_has_looked_at_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    rig = eager(leaders=(1, 1))
+    expired(rig, 3)
+    expired(rig, 4, partition=1)
+    rig.sender.close()
+    rig.sender.run()
+    (text,) = told(caplog)
+    assert text.startswith("7 records were not delivered")
+    assert "of orders-0: TimeoutError: 3 record(s)" in text
+    assert "Connection refused" in text
+    assert [one.levelname for one in caplog.records if one.getMessage() == text] == ["WARNING"]
+
+
+@pytest.mark.parametrize("look", ["result", "exception", "callback", "done callback", "late callback", "purge"])
+def test_failures_that_somebody_has_looked_at_are_not_told(look: str, caplog: pytest.LogCaptureFixture) -> None:
+    rig = eager()
+    if look == "callback":
+        expired(rig, callback=lambda metadata, error: None)
+    elif look == "done callback":
+        rig.client.unready.add(1)
+        for _ in range(3):
+            rig.send().add_done_callback(lambda future: None)
+        rig.clock.advance(1)
+        rig.turn()
+    elif look == "purge":
+        rig.send()
+        rig.accumulator.abort(PurgedError("purged"))
+    else:
+        futures = expired(rig)
+        if look == "result":
+            with pytest.raises(TimeoutError):
+                futures[1].result(0)
+        elif look == "exception":
+            assert futures[1].exception(0)
+        else:
+            futures[1].add_done_callback(lambda future: None)
+    end(rig)
+    assert told(caplog) == []
+
+
+@pytest.mark.parametrize("look", ["result", "failures", "exception"])
+@pytest.mark.parametrize("keep", ["rows", "errors"])
+def test_failures_that_a_report_was_asked_for_are_not_told(
+    look: str, keep: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = eager(leaders=(1, 1))
+    rig.client.unready.add(1)
+    report = rig.producer.send_many(TOPIC, [b"v"] * 4, partitions=[0, 1, 0, 1], report=keep)
+    rig.clock.advance(1)
+    rig.turn()
+    if keep == "errors":
+        report.fold()
+        look = "failures" if look == "result" else look
+    assert getattr(report, look)(0) is not None
+    end(rig)
+    assert told(caplog) == []
+
+
+def test_records_without_callbacks_are_counted_where_others_of_the_batch_have_some(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = eager()
+    rig.send(callback=lambda metadata, error: None)
+    expired(rig, 2)
+    end(rig)
+    assert told(caplog)[0].startswith("2 records")
+
+
+def test_failures_are_told_once_a_minute_without_news(caplog: pytest.LogCaptureFixture) -> None:
+    rig = eager()
+    expired(rig)
+    rig.sender.run_once()
+    assert rig.client.waits[-1] == pytest.approx(60)  # and not for ever
+    rig.clock.advance(58)
+    expired(rig)
+    assert told(caplog) == []
+    rig.clock.advance(1)
+    rig.turn()
+    assert [text[:9] for text in told(caplog)] == ["6 records"]
+    expired(rig, 1)
+    rig.clock.advance(58)
+    rig.turn()
+    assert len(told(caplog)) == 1
+    end(rig)
+    assert [text[:9] for text in told(caplog)] == ["6 records", "1 records"]
+
+
+def test_failures_cost_no_more_memory_than_some_batches(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(failures, "MOST_BATCHES", 2)
+    rig = eager(leaders=(1, 1, 1, 1))
+    for partition in range(4):
+        expired(rig, 1, partition=partition)
+    gc.collect()
+    assert sum(type(one).__name__ == "Batch" for one in rig.sender.failures._unseen) == 2
+    end(rig)
+    assert told(caplog)[0].startswith("4 records")
+
+
+def test_failures_of_a_transaction_are_told_by_its_commit_alone(caplog: pytest.LogCaptureFixture) -> None:
+    rig = TransactionalRig().begun()
+    rig.send()
+    rig.accumulator.abort(LOST)
+    rig.sender.close()
+    rig.sender.run()
+    assert told(caplog) == []
+
+
+def test_warning_is_heard_where_nobody_has_set_up_logging(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.getLogger("kafkabuf"), "propagate", False)
+    rig = eager()
+    expired(rig)
+    end(rig)
+    assert capsys.readouterr().err.count("3 records were not delivered") == 1
+
+
+@pytest.mark.parametrize("collected", [True, False])
+def test_producer_that_nobody_closes_tells_of_its_failures(collected: bool) -> None:
+    script = (
+        "import time\n"
+        "from kafkabuf import KafkaProducer\n"
+        "from kafkabuf.sending import lifetime\n"
+        "lifetime.EXIT_TIMEOUT = 0.1\n"
+        "producer = KafkaProducer(bootstrap_servers='127.0.0.1:1', linger_ms=0, request_timeout_ms=1, "
+        "delivery_timeout_ms=2)\n"
+        "producer._accumulator.topic_queues('t', [1])\n"
+        "future = producer.send('t', b'v')\n"
+        "while not future.done(): time.sleep(0.001)\n"
+        f"if {collected}:\n"
+        "    running = producer._running\n"
+        "    del producer\n"
+        "    running.wait(10)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stderr.count("1 records were not delivered") == 1
+    assert "Traceback" not in done.stderr
+
+
+# ---- nothing is wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_close_during_init_producer_id_is_no_error(force: bool, caplog: pytest.LogCaptureFixture) -> None:
+    rig = eager()
+    rig.client.gives_ids = False
+    state = rig.accumulator.producer_state
+    assert state is not None
+    state.set_producer_id_and_epoch(-1, -1)
+    rig.turn()
+    assert rig.client.asked
+    rig.client.close = lambda: rig.client.refuse_id(ClosedError("closed")) or rig.client._taken()  # type: ignore[method-assign, func-returns-value]
+    rig.sender.close(force=force)
+    rig.sender.run()
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING and one.name != "kafkabuf.config"] == []
+
+
+@pytest.mark.parametrize("held", [INIT_PRODUCER_ID, END_TXN])
+def test_close_during_a_transactional_request_is_no_error(held: int, caplog: pytest.LogCaptureFixture) -> None:
+    rig = TransactionalRig(delivery_timeout_ms=1_000, max_block_ms=10)
+    if held == END_TXN:
+        rig.begun().send()
+        rig.turns()
+    rig.hold(held)
+    if held == INIT_PRODUCER_ID:
+        with pytest.raises(TimeoutError):
+            rig.manager.init()
+    else:
+        rig.sender.close()
+        rig.sender._wait_while_closing(rig.clock.monotonic())
+        rig.turns()
+    (asked,) = rig.cluster.waiting
+    close = rig.cluster.close
+
+    def closed() -> Any:
+        rig.cluster._answer(asked, ClosedError("the producer was closed before the response came"))
+        return close()
+
+    rig.cluster.close = closed  # type: ignore[method-assign]
+    rig.sender.close(force=True)
+    rig.sender.run()
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING and one.name != "kafkabuf.config"] == []
+
+
+# ---- reasons ---------------------------------------------------------------------------------------------------------
+
+
+def test_expiry_names_the_connection_error_of_the_leader() -> None:
+    (future,) = expired(eager(), 1)
+    text = str(future.exception(0))
+    assert "within delivery.timeout.ms (1000 ms); there is no connection to its leader" in text
+    assert "Connection refused" in text
+    assert "security.protocol" in text
+    assert "attempts failed" not in text
+
+
+def test_expiry_names_the_last_refusal() -> None:
+    rig = eager()
+    future = rig.send()
+    (sent,) = rig.sent_after_turn()
+    rig.client.answer(sent, NotLeaderOrFollowerError.code, message="moved away")
+    rig.turn()
+    rig.clock.advance(1)
+    rig.turn()
+    assert "1 attempts failed; broker 1 leads orders-0; the last attempt failed: moved away" in str(future.exception(0))
+
+
+def test_refusal_is_forgotten_with_the_next_success() -> None:
+    rig = eager(delivery_timeout_ms=10_000)
+    rig.send()
+    (sent,) = rig.sent_after_turn()
+    rig.client.answer(sent, NotLeaderOrFollowerError.code)
+    rig.turn()
+    assert rig.queue().last_error is not None
+    rig.ack_all()
+    assert rig.queue().last_error is None
+
+
+def test_expiry_names_what_metadata_met_with_where_there_is_no_leader() -> None:
+    rig = eager()
+    rig.lead(-1)
+    future = rig.send()
+    rig.metadata.on_failure(LOST)
+    rig.clock.advance(1)
+    rig.turn()
+    text = str(future.exception(0))
+    assert "no leader of orders-0 is known" in text
+    assert "bootstrap servers: localhost:9; last error: cannot connect to broker 1" in text
+
+
+def test_expiry_says_that_no_producer_id_could_be_had() -> None:
+    rig = eager()
+    state = rig.accumulator.producer_state
+    assert state is not None
+    state.set_producer_id_and_epoch(-1, -1)
+    rig.client.gives_ids = False
+    future = rig.send()
+    rig.turn()
+    rig.clock.advance(1)
+    rig.turn()
+    assert "no broker has given a producer id" in str(future.exception(0))
+
+
+def test_every_time_out_names_the_last_thing_that_went_wrong() -> None:
+    rig = Rig(clock=ManualClock(auto_advance=True), slabs=1, max_block_ms=10, linger_ms=0)
+    rig.client.unready.add(1)
+    rig.client.errors[1] = LOST
+    future = rig.send(b"x" * (SLAB - 200))
+    report = None
+    for call, kind in (
+        (lambda: rig.accumulator.flush(1), TimeoutError),
+        (lambda: future.result(0), TimeoutError),
+        (lambda: future.exception(0), TimeoutError),
+        (lambda: rig.send(b"x" * (SLAB - 200)), BufferExhaustedError),
+    ):
+        with pytest.raises(kind, match=r"Connection refused.*security\.protocol") as raised:
+            call()
+        if kind is BufferExhaustedError:
+            assert "buffer.memory is full" in str(raised.value)
+    rig.accumulator.abort()
+    assert "Connection refused" in str(future.exception(0))
+    assert isinstance(future.exception(0), ClosedError)
+    report = rig.producer.send_many(TOPIC, [b"v"])
+    with pytest.raises(TimeoutError, match=r"not all of 1 rows.*Connection refused"):
+        report.wait(0)
+    rig.accumulator.abort()
+
+
+def test_close_that_gives_up_says_to_give_it_more_time() -> None:
+    rig = eager(leaders=(1,))
+    future = rig.send()
+    rig.turn()
+    end(rig)
+    assert "broker 1, which leads orders-0, has not answered yet" in str(future.exception(0))
+
+
+def test_reason_that_cannot_be_told_hides_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = eager()
+    rig.send()
+
+    def broken(node_id: int) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(rig.client, "last_error", broken)
+    with pytest.raises(TimeoutError, match=r"within 1 s$"):
+        rig.accumulator.flush(1)
+
+
+def test_client_tells_the_last_connection_error_of_a_node() -> None:
+    with network_rig(closed_port()) as rigged:
+        assert rigged.client.last_error(-1) is None
+        rigged.poll_until(lambda: rigged.client.last_error(-1))
+        assert "Connection refused" in str(rigged.client.last_error(-1))
+    with broker() as made, network_rig(made) as rigged:
+        rigged.connect(0)
+        made.drop_connections()
+        rigged.poll_until(lambda: rigged.client.last_error(0))
+        rigged.clock.advance(60)
+        rigged.connect(0)
+        assert rigged.client.last_error(0) is None
+        assert rigged.client.last_error(99) is None
+
+
+def test_producer_names_the_error_of_a_port_where_nobody_listens() -> None:
+    producer = KafkaProducer(bootstrap_servers="127.0.0.1:1", linger_ms=0)
+    producer._accumulator.topic_queues("t", [1])
+    producer.send("t", b"v")
+    deadline = time.monotonic() + PATIENCE
+    while producer._metadata._last_error is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    with pytest.raises(TimeoutError, match=r"127\.0\.0\.1:1.*Connection refused"):
+        producer.flush(0)
+    producer.purge()
+    producer.close(0)
+
+
+def test_timeout_of_a_record_that_lingers_names_linger_ms() -> None:
+    rig = Rig(linger_ms=60_000, delivery_timeout_ms=120_000)
+    future = rig.send()
+    rig.turn()
+    with pytest.raises(TimeoutError, match=r"linger\.ms \(60000 ms\): flush\(\) sends it at once"):
+        future.result(1)

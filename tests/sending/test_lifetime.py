@@ -1,0 +1,178 @@
+"""Ends at the wrong moment: Ctrl-C in a call that waits, close(0), an interpreter that exits, a producer collected."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.clock import Lockable, ManualClock
+from kafkabuf.errors import ClosedError
+from kafkabuf.protocol.messages import PRODUCE
+from rigs.producer import PATIENCE, Rig, assert_whole
+from tools.stress_ends import all_runs
+
+RUNS = 12  # every case, most of them with two brokers
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        running.create_topic("t")
+        yield running
+
+
+@pytest.fixture
+def stuck(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
+    """Its first request is not answered for a minute."""
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0, enable_idempotence=False)
+    cluster.delay_next(PRODUCE, 60)
+    yield producer
+    cluster.clear_faults()
+    producer.close(0)
+
+
+def test_processes_that_end_at_a_bad_moment_hang_crash_or_leak() -> None:
+    assert [run for run in all_runs(RUNS, jobs=4) if run.problem] == []
+
+
+class InterruptedClock(ManualClock):
+    """Ctrl-C comes in every wait."""
+
+    def wait(self, lock: Lockable, timeout: float | None) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_interrupted_wait_for_a_batch_leaves_its_lock_there() -> None:
+    rig = Rig(clock=InterruptedClock())
+    future = rig.send()
+    for wait in (lambda: future.batch.wait(1, rig.clock), lambda: rig.accumulator.flush(None)):
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+    assert future.batch.waiting == 0
+    assert not rig.accumulator.flushes
+
+
+def test_interrupted_close_is_taken_for_a_complete_one(stuck: KafkaProducer, monkeypatch: pytest.MonkeyPatch) -> None:
+    future = stuck.send("t", b"v")
+    with monkeypatch.context() as patch:
+        patch.setattr(stuck._running._ended, "wait", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stuck.close()
+    assert not future.done()
+    stuck.close(0)
+    assert isinstance(future.exception(0), ClosedError)
+    assert not stuck._thread.is_alive()
+    assert_whole(stuck.pool)
+
+
+def _interrupt(timeout: float | None = None) -> bool:
+    raise KeyboardInterrupt
+
+
+def test_collecting_a_producer_waits_for_its_broker(stuck: KafkaProducer, cluster: EmbeddedCluster) -> None:
+    cluster.delay_next(PRODUCE, 60, times=2)
+    forgotten = KafkaProducer(stuck.config)
+    running = forgotten._running
+    future = forgotten.send("t", b"v")
+    started = time.monotonic()
+    del forgotten
+    gc.collect()
+    assert time.monotonic() - started < 1
+    assert not future.done()
+    running.stop(0)
+    assert isinstance(future.exception(0), ClosedError)
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, float("nan")])
+def test_negative_time_out_means_something(stuck: KafkaProducer, timeout: float) -> None:
+    for call in (stuck.flush, stuck.close):
+        with pytest.raises(ValueError, match="a timeout is seconds"):
+            call(timeout)
+    assert stuck.partitions_for("t")
+
+
+def test_time_out_too_long_for_the_system_is_refused(cluster: EmbeddedCluster) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    producer.flush(1e12)
+    producer.close(1e12)
+
+
+def test_partitions_of_a_closed_producer_are_waited_for(cluster: EmbeddedCluster) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    producer.close()
+    with pytest.raises(ClosedError):
+        producer.partitions_for("t")
+
+
+def test_records_lost_at_exit_are_passed_over_in_silence() -> None:
+    script = (
+        "from kafkabuf import KafkaProducer\n"
+        "from kafkabuf.sending import lifetime\n"
+        "lifetime.EXIT_TIMEOUT = 0.1\n"
+        "for _ in range(3):\n"
+        "    producer = KafkaProducer(bootstrap_servers='127.0.0.1:1')\n"
+        "    producer._accumulator.topic_queues('t', [1])\n"
+        "    producer.send('t', b'v'), producer.send('t', b'v')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert "RuntimeWarning: 6 records were not acknowledged within 0.1 s" in done.stderr
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert "Connection refused; is a broker listening there?" in done.stderr, "nor is the reason to be passed over"
+
+
+def test_child_of_multiprocessing_forgets_records(cluster: EmbeddedCluster) -> None:
+    script = (
+        "import multiprocessing, sys\n"
+        "from kafkabuf import KafkaProducer\n"
+        "def work():\n"
+        "    global producer\n"
+        f"    producer = KafkaProducer(bootstrap_servers={cluster.bootstrap_servers!r}, linger_ms=60_000)\n"
+        "    producer.send('children', b'v')\n"
+        "for _ in range(2):\n"
+        "    child = multiprocessing.get_context('fork').Process(target=work)\n"
+        "    child.start(); child.join(); assert child.exitcode == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", script], timeout=PATIENCE, check=True)
+    assert cluster.end_offset("children", 0) == 2
+
+
+def test_close_0_in_a_callback_waits_for_itself(cluster: EmbeddedCluster) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0)
+    closed = threading.Event()
+
+    def close(*_: object) -> None:
+        producer.close(0)
+        closed.set()
+
+    producer.send("t", b"v", callback=close)
+    assert closed.wait(PATIENCE)
+    producer.close()
+    assert not producer._thread.is_alive()
+
+
+def test_unreachable_broker_is_reported_at_every_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kafkabuf")
+    with KafkaProducer(bootstrap_servers="127.0.0.1:1", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1) as producer:
+        deadline = time.monotonic() + PATIENCE
+        while producer._sender._client._nodes[-1].failures < 50 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    said = [record for record in caplog.records if "127.0.0.1:1" in record.getMessage()]
+    assert 1 <= len(said) <= 10
+
+
+def test_close_again_and_again_leaves_nothing_behind(cluster: EmbeddedCluster) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    ended = producer._running._ended
+    assert not ended.wait(0)
+    for _ in range(100):
+        producer.close()
+    assert len(ended._waiters) < 2

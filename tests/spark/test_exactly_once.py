@@ -1,0 +1,625 @@
+"""exactly_once and atomic without Spark: what Spark calls is called by hand, and fails at each step.
+
+The tasks run in this process; a crash is an exception where the step would be, or a producer that is left as it is.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.config import ProducerConfig
+from kafkabuf.errors import ConfigError, IllegalStateError, KafkaError, RecordTooLargeError
+from kafkabuf.metadata.admin import Admin
+from kafkabuf.metadata.groups import OffsetAndMetadata
+from kafkabuf.protocol import messages
+from kafkabuf.sharing import begin_shared, join, leave
+from kafkabuf.spark import WriteReport, atomic, exactly_once, verify
+from kafkabuf.spark.marker import Marker, identity, read
+from kafkabuf.spark.options import Guarantee, OnRowError, SinkOptions
+from kafkabuf.spark.place import Batch, Place
+from kafkabuf.spark.report import TaskReport
+from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.writer import BatchWriter, StreamWriter
+from tests.spark.job import PARTITIONS, committed
+
+COLUMNS = ("key", "value", "partition")
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture(scope="module", params=[2, 0], ids=["v2", "v1"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=2, transaction_version=request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: EmbeddedCluster) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(name, partitions=PARTITIONS)
+    return name
+
+
+def options(cluster: EmbeddedCluster, topic: str, guarantee: str, **more: str) -> SinkOptions:
+    given = {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "kafka.max.block.ms": "10000",
+        "topic": topic,
+        "deliveryguarantee": guarantee,
+        "sinkid": f"sink-{topic}",
+        **more,
+    }
+    return SinkOptions.parse(given)
+
+
+def batch_of(number: int, task: int, rows: int = 50) -> list[pa.RecordBatch]:
+    """The rows of one task of a micro-batch, in two Arrow batches; task n writes Kafka partition n."""
+    values = [f"{number}/{task}/{row}".encode() for row in range(rows)]
+    table = pa.record_batch(
+        {"key": values, "value": values, "partition": pa.array([task % PARTITIONS] * rows, pa.int32())}
+    )
+    return [table.slice(0, rows // 2), table.slice(rows // 2)]
+
+
+def all_values(batches: int, tasks: int = PARTITIONS) -> Counter[bytes]:
+    found = (batch_of(n, task) for n in range(batches) for task in range(tasks))
+    return Counter(value for pair in found for one in pair for value in one.column("value").to_pylist())
+
+
+def committed_values(cluster: EmbeddedCluster, topic: str) -> Counter[bytes]:
+    """What a reader with read_committed sees."""
+    return committed(cluster.bootstrap_servers, topic, fetch_wait_max_ms="10")
+
+
+class Query:
+    """A streaming query, run as Spark runs it, one task after the other."""
+
+    def __init__(self, sink: ArrowSink, monkeypatch: pytest.MonkeyPatch, query_id: str = "query") -> None:
+        self.sink = sink
+        self.query_id = query_id
+        self.run_id = "run-0"
+        self._monkeypatch = monkeypatch
+
+    def restart(self) -> None:
+        self.run_id = f"run-{int(self.run_id.removeprefix('run-')) + 1}"
+
+    def writer(self) -> StreamWriter:
+        return StreamWriter(self.sink)
+
+    def task(
+        self,
+        writer: Any,
+        number: int,
+        task: int,
+        rows: list[pa.RecordBatch] | None = None,
+        attempt: int = 0,
+        attempt_id: int = 0,
+    ) -> TaskReport:
+        place = Place(task, attempt, Batch(number, self.query_id, self.run_id), attempt_id)
+        self._monkeypatch.setattr(Place, "here", lambda: place)
+        report = writer.write(iter(batch_of(number, task) if rows is None else rows))
+        copy: TaskReport = pickle.loads(pickle.dumps(report))
+        return copy
+
+    def batch(self, number: int, tasks: int = PARTITIONS) -> list[TaskReport]:
+        writer = pickle.loads(pickle.dumps(self.writer()))
+        reports = [self.task(writer, number, task) for task in range(tasks)]
+        self.writer().commit(list(reports), number)
+        return reports
+
+
+@pytest.fixture(params=["exactly_once", "atomic"])
+def query(
+    request: pytest.FixtureRequest, cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> Query:
+    return Query(ArrowSink(options(cluster, topic, request.param), COLUMNS), monkeypatch)
+
+
+# ---- every crash, then the replay ------------------------------------------------------------------------------------
+
+
+def crash_in(owner: Any, name: str, *, after: bool, times: int = 0) -> Callable[[pytest.MonkeyPatch], None]:
+    """The call after `times` others of this name is the last thing the process does, or is not done any more."""
+
+    def arm(monkeypatch: pytest.MonkeyPatch) -> None:
+        real, calls = getattr(owner, name), iter(range(1_000))
+
+        def dying(*given: Any, **named: Any) -> Any:
+            last = next(calls) == times
+            if last and not after:
+                raise Crash
+            result = real(*given, **named)
+            if last:
+                raise Crash
+            return result
+
+        monkeypatch.setattr(owner, name, dying)
+
+    return arm
+
+
+CRASHES = {
+    "before it begins": crash_in(KafkaProducer, "init_transactions", after=False),
+    "after init": crash_in(KafkaProducer, "init_transactions", after=True),
+    "before the first rows": crash_in(KafkaProducer, "send_arrow", after=False),
+    "between rows": crash_in(KafkaProducer, "send_arrow", after=True),
+    "in the second task": crash_in(KafkaProducer, "send_arrow", after=True, times=2),
+    "before the marker": crash_in(KafkaProducer, "send_offsets_to_transaction", after=False),
+    "after the marker": crash_in(KafkaProducer, "send_offsets_to_transaction", after=True),
+    "after EndTxn": crash_in(KafkaProducer, "commit_transaction", after=True),
+    "after EndTxn of the second task": crash_in(KafkaProducer, "commit_transaction", after=True, times=1),
+}
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_crash_at_any_step_loses_and_doubles_nothing_after_the_replay(
+    query: Query, cluster: EmbeddedCluster, topic: str, crash: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.batch(0)
+    with monkeypatch.context() as dying:
+        CRASHES[crash](dying)
+        # A process that is gone closes nothing: its transaction stays open until the replay fences it.
+        dying.setattr(exactly_once, "give_up", lambda producer: None)
+        dying.setattr(atomic, "give_up", lambda producer: None)
+        try:
+            query.batch(1)
+        except Crash:
+            pass
+    seen = committed_values(cluster, topic) if query.sink.options.guarantee is Guarantee.ATOMIC else None
+    assert seen in (None, all_values(1), all_values(2)), "a part of an atomic batch was to be seen"
+    query.restart()
+    query.batch(1)
+    query.batch(2)
+    assert committed_values(cluster, topic) == all_values(3)
+
+
+def test_replay_of_a_finished_batch_writes_nothing(query: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    query.batch(0)
+    before = cluster.end_offsets(topic)
+    query.restart()
+    reports = query.batch(0)
+    assert all(report.already_written for report in reports)
+    assert cluster.end_offsets(topic) == before
+    assert WriteReport.from_messages(list(reports)).rows == 0
+
+
+def test_batch_without_rows_is_marked_and_followed(query: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    writer = pickle.loads(pickle.dumps(query.writer()))
+    reports = [query.task(writer, 0, task, rows=[]) for task in range(PARTITIONS)]
+    query.writer().commit(list(reports), 0)
+    query.batch(1)
+    assert committed_values(cluster, topic) == all_values(2) - all_values(1)
+
+
+def test_deleted_checkpoint_is_refused_instead_of_new_rows_being_skipped(query: Query, topic: str) -> None:
+    query.batch(0)
+    query.query_id = "another"
+    with pytest.raises(IllegalStateError, match=r"another query \(query, this is another\).*Give a new sinkId"):
+        query.batch(0)
+
+
+def test_older_checkpoint_is_refused(query: Query) -> None:
+    query.batch(0)
+    query.batch(1)
+    query.restart()
+    with pytest.raises(IllegalStateError, match=r"micro-batch 0 is to be written, but 1 has been"):
+        query.batch(0)
+
+
+def test_offset_of_somebody_else_is_not_taken_for_a_marker(cluster: EmbeddedCluster, topic: str) -> None:
+    name = identity(f"sink-{topic}")
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=name) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({(topic, 0): 7}, name)
+        producer.commit_transaction()
+        with Admin(producer.config) as admin, pytest.raises(KafkaError, match="no marker of this sink"):
+            read(admin, name, topic)
+
+
+# ---- exactly_once ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def single(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Query:
+    return Query(ArrowSink(options(cluster, topic, "exactly_once"), COLUMNS), monkeypatch)
+
+
+def test_task_that_is_run_again_after_its_commit_finds_its_rows(
+    single: Query, cluster: EmbeddedCluster, topic: str
+) -> None:
+    writer = single.writer()
+    single.task(writer, 0, 0)
+    again = single.task(writer, 0, 0, attempt=1)
+    assert again.already_written
+    assert committed_values(cluster, topic) == Counter(
+        value for one in batch_of(0, 0) for value in one.column("value").to_pylist()
+    )
+
+
+@pytest.mark.parametrize("rows", [batch_of(0, 1), batch_of(0, 0, rows=48), []], ids=["others", "fewer", "none"])
+def test_replay_with_other_rows_is_an_error_and_no_duplicate(
+    single: Query, cluster: EmbeddedCluster, topic: str, rows: list[pa.RecordBatch]
+) -> None:
+    single.task(single.writer(), 0, 0)
+    before = cluster.end_offsets(topic)
+    with pytest.raises(IllegalStateError, match=r"partition 0 of micro-batch 0 was written with 50 rows.*'atomic'"):
+        single.task(single.writer(), 0, 0, rows=rows)
+    assert cluster.end_offsets(topic) == before
+
+
+def test_replay_in_another_order_and_other_arrow_batches_is_the_same(single: Query) -> None:
+    single.task(single.writer(), 0, 0)
+    halves = batch_of(0, 0)
+    turned = pa.Table.from_batches([halves[1], halves[0]]).combine_chunks().to_batches()
+    assert single.task(single.writer(), 0, 0, rows=turned).already_written
+
+
+def test_replay_with_fewer_partitions_is_told_not_hidden(single: Query) -> None:
+    single.batch(0)
+    writer = single.writer()
+    for task in range(PARTITIONS):
+        single.task(writer, 1, task)
+    single.restart()
+    reports = [single.task(writer, 1, task) for task in range(PARTITIONS - 1)]
+    with pytest.raises(IllegalStateError, match="begun with a partition 2 and replayed with 2 partitions"):
+        single.writer().commit(list(reports), 1)
+
+
+def test_partitions_that_other_batches_had_are_no_complaint(single: Query) -> None:
+    single.batch(0)
+    single.restart()
+    single.batch(1, tasks=PARTITIONS - 1)
+
+
+def test_slower_attempt_is_fenced_and_its_rows_never_seen(
+    single: Query, cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Speculation: the first attempt has sent its rows when the second begins, and cannot commit any more."""
+    writer, real = single.writer(), KafkaProducer.commit_transaction
+    done: list[TaskReport] = []
+
+    def overtaken(producer: KafkaProducer) -> None:
+        monkeypatch.setattr(KafkaProducer, "commit_transaction", real)
+        done.append(single.task(writer, 0, 0, attempt=1))
+        real(producer)
+
+    monkeypatch.setattr(KafkaProducer, "commit_transaction", overtaken)
+    with pytest.raises(KafkaError):
+        single.task(writer, 0, 0)
+    assert not done[0].already_written
+    assert committed_values(cluster, topic) == Counter(
+        value for one in batch_of(0, 0) for value in one.column("value").to_pylist()
+    )
+
+
+def test_failed_task_does_not_hold_readers_up(single: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    rows = [
+        *batch_of(0, 0),
+        pa.record_batch({"key": [b""], "value": [b"x" * 2**21], "partition": pa.array([0], pa.int32())}),
+    ]
+    with pytest.raises(RecordTooLargeError, match=r"row 50 of this task \(key b'', 2097152 bytes\)"):
+        single.task(single.writer(), 0, 0, rows=rows)
+    assert committed_values(cluster, topic) == Counter()  # the reader gets to the end of each partition
+
+
+# ---- atomic ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def whole(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Query:
+    return Query(ArrowSink(options(cluster, topic, "atomic"), COLUMNS), monkeypatch)
+
+
+def test_writer_that_is_pickled_twice_begins_one_transaction(whole: Query) -> None:
+    writer = whole.writer()
+    first, second = (pickle.loads(pickle.dumps(writer)) for _ in range(2))
+    assert first.shared == second.shared is not None
+
+
+def test_second_attempt_of_a_task_fails_the_write(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    writer = pickle.loads(pickle.dumps(whole.writer()))
+    with pytest.raises(IllegalStateError, match=r"attempt 1 of task 0.*tried once.*spark.speculation"):
+        whole.task(writer, 0, 0, attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("other", "rows", "at_once"),
+    [(8, 25, 25), (8, 50, 25), (258, 25, 25), (258, 50, 25), (8, 10, 5)],
+    ids=["next", "next, all", "far", "far, all", "small batches"],
+)
+def test_attempts_side_by_side_never_mix_their_rows(
+    whole: Query,
+    cluster: EmbeddedCluster,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    other: int,
+    rows: int,
+    at_once: int,
+) -> None:
+    """A stage that Spark runs again, for shuffle files that went with an executor, has another first attempt beside the
+    one that still runs. Where both looked before either wrote, equal sequence numbers would hide the second's rows."""
+    writer = pickle.loads(pickle.dumps(whole.writer()))
+    table = pa.Table.from_batches(batch_of(0, 0))
+    overtakes = table.slice(0, rows).combine_chunks().to_batches(at_once)
+    later = table.take(list(reversed(range(50)))).combine_chunks().to_batches(at_once)
+    look, send = atomic._Joined._look_at, KafkaProducer.send_arrow
+
+    def overtaken(joined: atomic._Joined, topics: set[str]) -> None:
+        look(joined, topics)
+        monkeypatch.setattr(atomic._Joined, "_look_at", look)
+        whole.task(writer, 0, 0, rows=overtakes, attempt_id=7)
+
+    def sent(producer: KafkaProducer, *given: Any, **named: Any) -> Any:
+        report = send(producer, *given, **named)
+        producer.flush()
+        return report
+
+    monkeypatch.setattr(atomic._Joined, "_look_at", overtaken)
+    monkeypatch.setattr(KafkaProducer, "send_arrow", sent)
+    with pytest.raises(KafkaError):
+        whole.task(writer, 0, 0, rows=later, attempt_id=other)
+    monkeypatch.undo()
+    assert committed_values(cluster, topic) == Counter()
+
+
+def test_two_tasks_with_one_partition_are_refused(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    writer = pickle.loads(pickle.dumps(whole.writer()))
+    first = whole.task(writer, 0, 0)
+    with pytest.raises(IllegalStateError, match=rf"{topic}-0: written by two tasks.*align"):
+        whole.task(writer, 0, PARTITIONS)
+    whole.writer().abort([first, None], 0)
+    assert committed_values(cluster, topic) == Counter()
+
+
+def test_two_reports_of_one_partition_are_not_committed(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    writer = pickle.loads(pickle.dumps(whole.writer()))
+    report = whole.task(writer, 0, 0)
+    with pytest.raises(IllegalStateError, match="written by two tasks"):
+        whole.writer().commit([report, replace(report, partition=1)], 0)
+    whole.writer().abort([report], 0)
+    assert committed_values(cluster, topic) == Counter()
+
+
+def test_task_that_ran_unnoticed_is_found_before_the_commit(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    """A stage that is run again numbers its attempts from 0: nobody reports what the lost ones wrote."""
+    writer = pickle.loads(pickle.dumps(whole.writer()))
+    first = whole.task(writer, 0, 0)
+    lost = whole.task(writer, 0, 1)
+    with pytest.raises(IllegalStateError, match=r"is not part of both.*unnoticed"):
+        whole.writer().commit([first], 0)
+    [entry] = lost.ranges
+    with pytest.raises(IllegalStateError, match=r"has 50 rows of this transaction, the tasks reported 40"):
+        whole.writer().commit([first, replace(lost, ranges=(entry._replace(rows=40),))], 0)
+    whole.writer().abort([first], 0)
+    assert committed_values(cluster, topic) == Counter()
+
+
+def test_abort_lets_readers_go_on_at_once(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    writer = pickle.loads(pickle.dumps(whole.writer()))
+    report = whole.task(writer, 0, 0)
+    whole.writer().abort([report, None], 0)
+    assert committed_values(cluster, topic) == Counter()
+    whole.batch(0)
+    assert committed_values(cluster, topic) == all_values(1)
+
+
+def test_transaction_taken_over_is_not_committed(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    writer = pickle.loads(pickle.dumps(whole.writer()))
+    report = whole.task(writer, 0, 0)
+    pickle.dumps(whole.writer())  # another driver
+    with pytest.raises(KafkaError):
+        whole.writer().commit([report], 0)
+    assert committed_values(cluster, topic) == Counter()
+
+
+def test_batch_write_is_seen_whole_or_not_at_all(
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = ArrowSink(options(cluster, topic, "atomic"), COLUMNS)
+    for last in ("commit", "abort"):
+        writer = pickle.loads(pickle.dumps(BatchWriter(sink)))
+        messages = []
+        for task in range(PARTITIONS):
+            monkeypatch.setattr(Place, "here", lambda task=task: Place(task, 0, None))
+            messages.append(writer.write(iter(batch_of(0, task))))
+        assert committed_values(cluster, topic) == (Counter() if last == "commit" else all_values(1))
+        getattr(writer, last)(messages)
+    assert committed_values(cluster, topic) == all_values(1)
+
+
+def test_empty_batch_write_ends_no_transaction(cluster: EmbeddedCluster, topic: str) -> None:
+    writer = pickle.loads(pickle.dumps(BatchWriter(ArrowSink(options(cluster, topic, "atomic"), COLUMNS))))
+    writer.commit([writer.write(iter([]))])
+    assert committed_values(cluster, topic) == Counter()
+
+
+# ---- shared transactions ---------------------------------------------------------------------------------------------
+
+
+def test_closing_a_producer_that_has_left_aborts_nothing(cluster: EmbeddedCluster, topic: str) -> None:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"id-{topic}"}
+    with KafkaProducer(settings) as first:
+        first.init_transactions()
+        shared = begin_shared(first)
+        with pytest.raises(IllegalStateError):
+            first.send(topic, b"outside")
+    for partition in range(2):
+        with KafkaProducer(settings) as one:
+            join(one, shared)
+            one.send(topic, b"%d" % partition, partition=partition)
+            leave(one)
+            with pytest.raises(IllegalStateError):
+                one.send(topic, b"outside")
+    with KafkaProducer(settings) as last:
+        join(last, shared)
+        last.commit_transaction()
+    assert committed_values(cluster, topic) == Counter([b"0", b"1"])
+
+
+def test_transaction_of_another_id_cannot_be_joined(cluster: EmbeddedCluster, topic: str) -> None:
+    servers, name = cluster.bootstrap_servers, f"a-{topic}"
+    with KafkaProducer(bootstrap_servers=servers, transactional_id=name) as first:
+        first.init_transactions()
+        shared = begin_shared(first)
+    with KafkaProducer(bootstrap_servers=servers, transactional_id=name) as other:
+        with pytest.raises(IllegalStateError, match=rf"'{name}', the transaction's 'b'"):
+            join(other, replace(shared, transactional_id="b"))
+        join(other, shared)
+        with pytest.raises(IllegalStateError, match="only a new producer can join"):
+            join(other, shared)
+        other.send(topic, b"1").result(10)
+        other.abort_transaction()
+
+
+# ---- rows that Kafka will not have -----------------------------------------------------------------------------------
+
+
+def troubled(topic: str) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "key": ["a", "b", "c", "d", "e"],
+            "value": [b"1", b"x" * 2**21, b"3", b"4", b"5"],
+            "topic": [topic, topic, None, "no/topic", topic],
+            "partition": pa.array([0, 0, 0, 0, 0], pa.int32()),
+        }
+    )
+
+
+def sink_for_rows(cluster: EmbeddedCluster, policy: str, **more: str) -> ArrowSink:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "onrowerror": policy, **more}
+    return ArrowSink(SinkOptions.parse(given), ("key", "value", "topic", "partition"))
+
+
+def test_skipped_rows_are_counted_and_the_others_sent(cluster: EmbeddedCluster, topic: str) -> None:
+    report = sink_for_rows(cluster, "skip").send(iter([troubled(topic), troubled(topic)]))
+    assert (report.rows, report.skipped) == (4, 6)
+    assert committed_values(cluster, topic) == Counter({b"1": 2, b"5": 2})
+    whole = WriteReport.from_messages([report])
+    assert verify(whole, {"bootstrap.servers": cluster.bootstrap_servers}).rows == 4
+
+
+def test_row_that_is_refused_is_named_with_its_key_and_size(cluster: EmbeddedCluster, topic: str) -> None:
+    with pytest.raises(
+        RecordTooLargeError, match=r"row 1 of this task \(key b'b', 2097153 bytes\).*filter it out.*'onRowError'"
+    ):
+        sink_for_rows(cluster, "fail").send(iter([troubled(topic)]))
+
+
+def test_dead_letters_tell_why_and_leave_out_what_is_too_large(cluster: EmbeddedCluster, topic: str) -> None:
+    dead = f"{topic}-dead"
+    cluster.create_topic(dead, partitions=1)
+    report = sink_for_rows(cluster, "dead_letter", deadlettertopic=dead).send(iter([troubled(topic)]))
+    assert (report.rows, report.skipped, report.dead_lettered) == (2, 0, 3)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "dead"})
+    consumer.assign([TopicPartition(dead, 0, 0)])
+    found = consumer.consume(3, 10.0)
+    consumer.close()
+    assert {message.key(): message.value() for message in found} == {b"b": None, b"c": b"3", b"d": b"4"}
+    by_key: dict[Any, dict[str, Any]] = {message.key(): dict(message.headers() or ()) for message in found}
+    assert by_key[b"b"]["kafkabuf.error"] == b"RecordTooLargeError"
+    assert by_key[b"b"]["kafkabuf.value.size"] == str(2**21).encode()
+    assert by_key[b"d"]["kafkabuf.topic"] == b"no/topic"
+    assert b"null" in by_key[b"c"]["kafkabuf.reason"] or b"no topic" in by_key[b"c"]["kafkabuf.reason"]
+
+
+def test_row_that_only_the_broker_refuses_is_taken_out_of_the_count(cluster: EmbeddedCluster, topic: str) -> None:
+    small = f"{topic}-small"
+    cluster.create_topic(small, partitions=1, configs={"max.message.bytes": "1000"})
+    rows = pa.record_batch({"key": ["a", "b"], "value": [b"1", b"x" * 5_000], "topic": [small, small]})
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "onrowerror": "skip"}
+    report = ArrowSink(SinkOptions.parse(given), ("key", "value", "topic")).send(iter([rows]))
+    assert (report.rows, report.skipped) == (1, 1)
+
+
+# ---- proof, and options ----------------------------------------------------------------------------------------------
+
+
+def test_verify_finds_a_row_that_is_missing_or_another(query: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    report = WriteReport.from_messages(list(query.batch(0)))
+    servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+    assert verify(report, servers).strangers == 0
+    with pytest.raises(KafkaError, match="checksum"):
+        verify(replace(report, checksum=report.checksum ^ 1), servers)
+    entry = report.ranges[0]
+    with pytest.raises(KafkaError, match="51 rows were reported"):
+        verify(replace(report, ranges=(entry._replace(rows=51),)), servers)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"deliveryguarantee": "exactly_onc"}, "allowed: at_least_once, exactly_once, atomic; did you mean"),
+        ({"deliveryguarantee": "atomic"}, "option 'sinkId' is required"),
+        ({"deliveryguarantee": "exactly_once", "sinkid": "a b"}, "option 'sinkId' is 'a b'"),
+        ({"deliveryguarantee": "atomic", "sinkid": "a", "topic": ""}, "topic"),
+        ({"onrowerror": "ignore"}, "allowed: fail, skip, dead_letter"),
+        ({"onrowerror": "dead_letter"}, "option 'deadLetterTopic' is required"),
+        ({"deadlettertopic": "d"}, "is for onRowError 'dead_letter'"),
+        (
+            {"deliveryguarantee": "atomic", "sinkid": "a", "onrowerror": "dead_letter", "deadlettertopic": "d"},
+            "each partition is written by one task",
+        ),
+        ({"kafka.transactional.id": "x"}, "sinkId"),
+        ({"sinkids": "x"}, "did you mean 'sinkId'"),
+        ({"deliveryguarantee": "atomic", "sinkid": "a", "kafka.enable.idempotence": "false"}, "idempotence"),
+    ],
+)
+def test_options_that_promise_what_cannot_be_kept_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SinkOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "topic": "t", **given})
+
+
+def test_topic_column_needs_a_marker_topic() -> None:
+    given = {"kafka.bootstrap.servers": "localhost:9092", "deliveryguarantee": "exactly_once", "sinkid": "a"}
+    with pytest.raises(ConfigError, match="option 'markerTopic' is required"):
+        SinkOptions.parse(given)
+    assert SinkOptions.parse({**given, "markertopic": "m"}).marks() == ("a", "m")
+
+
+def test_admin_waits_for_a_transaction_that_would_commit_the_offset(cluster: EmbeddedCluster, topic: str) -> None:
+    """UNSTABLE_OFFSET_COMMIT is asked again, until the time is over: the marker of before would be wrong."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"id-{topic}"}
+    with KafkaProducer(settings) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({(topic, 0): 3}, f"group-{topic}")
+        config = ProducerConfig.from_mapping({**settings, "max.block.ms": 300})
+        with Admin(config) as admin, pytest.raises(KafkaError):
+            admin.committed(f"group-{topic}", [(topic, 0)])
+        producer.commit_transaction()
+        with Admin(config) as admin:
+            found = admin.committed(f"group-{topic}", [(topic, 0), (topic, 1)])
+    assert found == {(topic, 0): OffsetAndMetadata(3), (topic, 1): None}
+
+
+def test_admin_looks_for_a_coordinator_that_has_moved(cluster: EmbeddedCluster, topic: str) -> None:
+    cluster.fail_next(messages.OFFSET_FETCH, 16)
+    cluster.fail_next(messages.FIND_COORDINATOR, 15)
+    with Admin(ProducerConfig.from_mapping({"bootstrap.servers": cluster.bootstrap_servers})) as admin:
+        assert admin.committed("nobody", [(topic, 0)]) == {(topic, 0): None}
+
+
+def test_admin_gives_up_after_max_block_ms() -> None:
+    config = ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:1", "max.block.ms": 200})
+    with Admin(config) as admin, pytest.raises(KafkaError):
+        admin.partitions_of("t")
+
+
+def test_marker_survives_its_way_through_an_offset() -> None:
+    marker = Marker(Batch(7, "q", "r"), 5, 2**64 - 1)
+    assert Marker.parse("g", marker.offset()) == marker
+    assert OnRowError("skip") is OnRowError.SKIP

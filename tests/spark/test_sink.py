@@ -1,0 +1,484 @@
+"""The Spark sink: validation on the driver, the task's writer on a fake producer, whole writes read by kafka-python."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import kafka
+import pyarrow as pa
+import pytest
+from kafka.partitioner import murmur2
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from kafkabuf.append.report import Failure
+from kafkabuf.errors import ConfigError, KafkaError, RecordTooLargeError
+from kafkabuf.offset_range import OffsetRange
+from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
+from kafkabuf.spark.options import SinkOptions
+from kafkabuf.spark.schema import sink_columns
+from kafkabuf.spark.sink import ArrowSink
+from kafkabuf.spark.writer import BatchWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkabuf.broker import EmbeddedCluster
+
+pytest_plugins = ["tests.spark.fixtures"]
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+HEADERS = "headers array<struct<key string, value binary>>"
+
+
+TEXT, BYTES, INT, LONG = T.StringType(), T.BinaryType(), T.IntegerType(), T.LongType()
+VALUE = ("value", BYTES)
+
+
+def array_of_pairs(key: str, value: T.DataType) -> T.ArrayType:
+    return T.ArrayType(T.StructType([T.StructField(key, TEXT), T.StructField("value", value)]))
+
+
+def plan(options: dict[str, str], *columns: tuple[str, T.DataType], overwrite: bool = False) -> BatchWriter:
+    """What Spark's planner does."""
+    source = KafkabufDataSource(CaseInsensitiveDict(options))
+    writer = source.writer(T.StructType([T.StructField(*column) for column in columns or (VALUE,)]), overwrite)
+    assert isinstance(writer, BatchWriter)
+    return writer
+
+
+# ---- validation: no Spark, no broker ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts"),
+    [
+        ([("key", TEXT)], ["'value'", "required", "string or binary", "'key'"]),
+        ([("Value", TEXT)], ["'value'", "found 'Value'", "rename"]),
+        ([("value", INT)], ["'value'", "type int", "allowed: string or binary"]),
+        ([VALUE, ("key", LONG)], ["'key'", "type bigint", "allowed: string or binary"]),
+        ([VALUE, ("partition", LONG)], ["'partition'", "type bigint", "allowed: int"]),
+        (
+            [VALUE, ("headers", T.MapType(TEXT, BYTES))],
+            ["'headers'", "map<string,binary>", "allowed: array<struct<key:s"],
+        ),
+        ([VALUE, ("headers", array_of_pairs("key", TEXT))], ["'headers'", "value:string", "value:binary"]),
+        ([VALUE, ("headers", array_of_pairs("k", BYTES))], ["'headers'", "<k:string", "<key:string"]),
+        ([VALUE, ("timestamp", LONG)], ["'timestamp'", "type bigint", "allowed: timestamp"]),
+        ([VALUE, ("timestamp", T.TimestampNTZType())], ["'timestamp'", "timestamp_ntz", "no time zone", "cast it"]),
+        ([VALUE, ("value", TEXT)], ["'value'", "2 times"]),
+    ],
+)
+def test_unusable_column_is_named_with_its_type_and_what_is_allowed(
+    columns: list[tuple[str, T.DataType]], parts: list[str]
+) -> None:
+    with pytest.raises(ValueError, match="column") as caught:
+        plan({**SERVERS, "topic": "t"}, *columns)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_missing_topic_is_refused_before_any_task_runs() -> None:
+    with pytest.raises(ValueError, match=r"no topic: give .option\('topic', ...\) or a column 'topic' \(string\)"):
+        plan(SERVERS, ("value", TEXT))
+    with pytest.raises(ValueError, match=r"column 'topic' has type int; allowed: string"):
+        plan(SERVERS, VALUE, ("topic", INT))
+
+
+def test_topic_option_wins_over_a_column_of_any_type() -> None:
+    assert plan({**SERVERS, "topic": "t"}, VALUE, ("topic", INT)).sink.columns == ("value",)
+
+
+def test_columns_the_sink_does_not_know_are_ignored_as_in_spark() -> None:
+    ours: dict[str, T.DataType] = {
+        "value": TEXT,
+        "key": BYTES,
+        "partition": INT,
+        "topic": TEXT,
+        "timestamp": T.TimestampType(),
+    }
+    ours["headers"] = array_of_pairs("key", BYTES)
+    assert set(plan(SERVERS, ("a", INT), *ours.items(), ("offset", LONG)).sink.columns) == set(ours)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"option 'kafka\.bootstrap\.servers' is required"),
+        ({"kafka.bootstrap.servers": " "}, r"option 'kafka\.bootstrap\.servers' is required"),
+        ({"kafka.bootstrap.servers": "nowhere"}, r"bootstrap\.servers: 'nowhere' is not host:port"),
+        ({**SERVERS, "kafka.linger.mss": "1"}, r"linger\.mss.*did you mean linger\.ms"),
+        ({**SERVERS, "kafka.linger.ms": "soon"}, r"linger\.ms: .*'soon'"),
+        ({**SERVERS, "kafka.key.serializer": "x"}, r"'kafka\.key\.serializer' cannot be used"),
+        ({**SERVERS, "kafka.value.serializer": "x"}, r"'kafka\.value\.serializer' cannot be used"),
+        ({**SERVERS, "topics": "t"}, r"option 'topics' does not exist; did you mean 'topic'"),
+        ({**SERVERS, "linger.ms": "5"}, r"'linger\.ms' does not exist; did you mean 'kafka\.linger\.ms'"),
+        ({**SERVERS, "path": "t"}, r"'path' cannot be used: save\(\) takes no path"),
+        ({**SERVERS, "topic": ""}, r"'topic' is empty"),
+    ],
+)
+def test_unusable_option_is_named_before_any_task_runs(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan({"topic": "t", **options})
+
+
+def test_options_of_a_job_that_also_reads_with_spark_are_let_pass() -> None:
+    plan({**SERVERS, "topic": "t", "includeHeaders": "true", "checkpointLocation": "c"})
+
+
+def test_overwrite_is_refused_with_the_mode_that_works() -> None:
+    with pytest.raises(ValueError, match=r"\.mode\('append'\)"):
+        plan({**SERVERS, "topic": "t"}, overwrite=True)
+
+
+def test_settings_do_not_show_in_a_repr() -> None:
+    assert "secret" not in repr(SinkOptions("t", (("sasl.password", "secret"),)))
+
+
+def test_importing_the_sink_loads_no_extension() -> None:
+    # Spark imports it to learn the format's name; were it to fail there, every Python data source would be gone.
+    code = "import sys, kafkabuf, pyspark_kafkabuf; print([m for m in sys.modules if m.startswith('kafkabuf._')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# ---- the task's writer, on a fake producer ---------------------------------------------------------------------------
+
+
+class FakeReport:
+    too_large = ()
+
+    def __init__(self, producer: FakeProducer, rows: int, error: KafkaError | None) -> None:
+        self.producer, self.rows, self.error = producer, rows, error
+        self.first = producer.next_offset
+        producer.next_offset += rows
+
+    def failures(self, timeout: float | None = None) -> list[Failure]:
+        self.producer.unresolved -= 1
+        return [] if self.error is None else [Failure(self.error, "t", 0, 0, self.rows - 1, self.rows)]
+
+    def ranges(self, timeout: float | None = None) -> list[OffsetRange]:
+        return [OffsetRange("t", 0, self.first, self.first + self.rows - 1, self.rows, 10 * self.rows)]
+
+
+class FakeProducer:
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.errors: dict[int, KafkaError] = {}
+        self.unresolved = self.most_unresolved = self.next_offset = self.flushes = 0
+        self.closed = False
+
+    def send_arrow(self, batch: pa.RecordBatch, topic: str | None, report: str) -> FakeReport:
+        assert report == "errors"  # a task keeps nothing of its rows
+        self.batches.append(batch)
+        self.unresolved += 1
+        self.most_unresolved = max(self.most_unresolved, self.unresolved)
+        return FakeReport(self, batch.num_rows, self.errors.get(len(self.batches) - 1))
+
+    def flush(self, timeout: float | None = None) -> None:
+        self.flushes += 1
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        return {"producer-metrics": {"record-retry-total": 0.0, "bufferpool-wait-time-ns-total": 0.0}}
+
+    def close(self, timeout: float | None = None) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
+    producer = FakeProducer()
+    monkeypatch.setattr(workers, "KafkaProducer", lambda settings: producer)
+    monkeypatch.setattr(workers, "_producers", {})
+    return producer
+
+
+def batches(count: int, rows: int = 3) -> Iterator[pa.RecordBatch]:
+    for _ in range(count):
+        yield pa.record_batch({"value": pa.array([b"v"] * rows), "extra": pa.array([1] * rows)})
+
+
+# With a batch.size the cluster need not be asked for a good one.
+SINK = ArrowSink(SinkOptions("t", (("batch.size", "16384"), ("bootstrap.servers", "localhost:9092"))), ("value",))
+
+
+def test_a_long_task_does_not_pile_up_reports(fake: FakeProducer) -> None:
+    report = SINK.send(batches(100))
+    assert fake.most_unresolved == task.MAX_OPEN_REPORTS + 1
+    assert fake.unresolved == 0
+    assert fake.flushes == 1
+    assert (report.rows, report.bytes) == (300, 3000)
+
+
+def test_commit_message_does_not_grow_with_the_rows(fake: FakeProducer) -> None:
+    assert SINK.send(batches(100)).ranges == (OffsetRange("t", 0, 0, 299, 300, 3000),)
+
+
+def test_columns_of_no_record_are_not_sent(fake: FakeProducer) -> None:
+    SINK.send(batches(1))
+    assert fake.batches[0].schema.names == ["value"]
+
+
+@pytest.mark.parametrize("failing", [0, 50, 99])
+def test_failed_batch_fails_the_task_and_leaves_no_buffered_rows_to_its_retry(fake: FakeProducer, failing: int) -> None:
+    fake.errors[failing] = KafkaError("no")
+    with pytest.raises(KafkaError, match="no"):
+        SINK.send(batches(100))
+    assert fake.closed
+    assert not workers._producers
+    assert len(fake.batches) <= failing + task.MAX_OPEN_REPORTS + 1
+
+
+def test_empty_partition_opens_no_producer(fake: FakeProducer) -> None:
+    assert SINK.send(batches(2, rows=0)).rows == 0
+    assert not workers._producers
+
+
+def test_tasks_of_one_worker_share_a_producer_but_not_with_another_configuration(fake: FakeProducer) -> None:
+    SINK.send(batches(1))
+    SINK.send(batches(1))
+    assert len(workers._producers) == 1
+    other = (("batch.size", "16384"), ("bootstrap.servers", "other:9092"))
+    ArrowSink(SinkOptions("t", other), ("value",)).send(batches(1))
+    assert len(workers._producers) == 2
+    assert not fake.closed
+
+
+def test_forked_child_does_not_take_over_its_parents_producer(
+    fake: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SINK.send(batches(1))
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    SINK.send(batches(1))
+    assert len(workers._producers) == 2
+
+
+def test_task_without_a_message_is_an_error_and_not_a_success() -> None:
+    message = TaskReport(partition=0, attempt=0, rows=1, bytes=1, ranges=())
+    with pytest.raises(KafkaError, match=r"1 of 2 tasks reported nothing.*continuous trigger"):
+        BatchWriter(SINK).commit([message, None])
+
+
+def test_commit_logs_the_sum_of_all_tasks(caplog: pytest.LogCaptureFixture) -> None:
+    messages = [
+        TaskReport(partition=n, attempt=0, rows=5, bytes=50, ranges=(OffsetRange("t", 0, 5 * n, 5 * n + 4, 5, 50),))
+        for n in range(2)
+    ]
+    with caplog.at_level(logging.INFO, "kafkabuf.spark"):
+        BatchWriter(SINK).commit(list(messages))
+    assert caplog.messages == ["10 rows, 100 bytes by 2 tasks to 1 partitions of t"]
+    assert WriteReport.from_messages(messages).ranges == (OffsetRange("t", 0, 0, 9, 10, 100),)
+
+
+def test_abort_says_that_what_was_sent_stays(caplog: pytest.LogCaptureFixture) -> None:
+    BatchWriter(SINK).abort([TaskReport(partition=0, attempt=0, rows=1, bytes=1, ranges=()), None])
+    assert "1 of 2 tasks had sent all their rows, which stay in the topic" in caplog.text
+
+
+# ---- whole writes, read by kafka-python ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t-{uuid.uuid4().hex[:8]}"
+
+
+def write(frame: DataFrame, cluster: EmbeddedCluster, topic: str | None = None, **options: str) -> None:
+    writer = frame.write.format("kafkabuf").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+    for name, value in options.items():
+        writer = writer.option(f"kafka.{name.replace('_', '.')}", value)
+    if topic is not None:
+        writer = writer.option("topic", topic)
+    writer.mode("append").save()
+
+
+def read(cluster: EmbeddedCluster, topic: str) -> list[Any]:
+    """All records, partition by partition in order of their offsets."""
+    consumer = kafka.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, enable_auto_commit=False)
+    try:
+        places = [kafka.TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        end = consumer.end_offsets(places)
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        records: list[Any] = []
+        deadline = time.monotonic() + 30
+        while any(consumer.position(place) < end[place] for place in places):
+            assert time.monotonic() < deadline, "the records never came"
+            for found in consumer.poll(timeout_ms=200).values():
+                records += found
+        return sorted(records, key=lambda record: (record.partition, record.offset))
+    finally:
+        consumer.close()
+
+
+def test_every_column_arrives_as_it_was(spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str) -> None:
+    spark_cluster.create_topic(topic, partitions=3)
+    at = datetime.datetime(2013, 1, 1, 10, 0, 0, 123000, tzinfo=datetime.UTC)
+    headers = [("a", b"1"), ("a", b""), ("b", None)]
+    frame = spark.createDataFrame(
+        [(2, b"k", "grüße", at, headers), (0, None, "", at, None), (1, b"", None, at, [])],
+        f"partition int, key binary, value string, timestamp timestamp, {HEADERS}",
+    ).coalesce(1)
+    write(frame, spark_cluster, topic)
+    found = read(spark_cluster, topic)
+    assert [(r.partition, r.key, r.value, list(r.headers)) for r in found] == [
+        (0, None, b"", []),
+        (1, b"", None, []),
+        (2, b"k", "grüße".encode(), headers),
+    ]
+    assert {record.timestamp for record in found} == {1357034400123}
+
+
+def test_topic_column_sends_each_row_to_its_own(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
+) -> None:
+    names = [f"{topic}-{n}" for n in range(3)]
+    for name in names:
+        spark_cluster.create_topic(name, partitions=2)
+    frame = spark.range(300).select(
+        F.concat(F.lit(f"{topic}-"), (F.col("id") % 3).cast("string")).alias("topic"),
+        F.col("id").cast("string").alias("value"),
+    )
+    write(frame, spark_cluster)
+    for n, name in enumerate(names):
+        assert sorted(int(r.value) for r in read(spark_cluster, name)) == list(range(n, 300, 3))
+
+
+def test_timestamp_is_an_instant_in_any_session_zone(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
+) -> None:
+    spark_cluster.create_topic(topic)
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    write(session.sql("select 'v' as value, timestamp_millis(1357034400123) as timestamp"), spark_cluster, topic)
+    assert [record.timestamp for record in read(spark_cluster, topic)] == [1357034400123]
+
+
+def test_null_timestamp_is_the_time_of_sending_and_null_partition_is_the_keys(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
+) -> None:
+    spark_cluster.create_topic(topic, partitions=3)
+    before = time.time_ns() // 1_000_000
+    frame = spark.range(30).selectExpr(
+        "string(id) as key", "'v' as value", "cast(null as timestamp) as timestamp", "cast(null as int) as partition"
+    )
+    write(frame, spark_cluster, topic)
+    found = read(spark_cluster, topic)
+    assert len(found) == 30
+    assert all(before <= record.timestamp <= time.time_ns() // 1_000_000 for record in found)
+    assert all(record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 3 for record in found)
+
+
+@pytest.mark.parametrize("large", ["true", "false"])
+def test_large_arrow_types_are_sent_as_well(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str, large: str
+) -> None:
+    spark_cluster.create_topic(topic)
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "7")
+    frame = session.range(100).selectExpr(
+        "string(id) as key",
+        "binary(string(id)) as value",
+        "array(struct('h' as key, binary(string(id)) as value)) as headers",
+    )
+    write(frame, spark_cluster, topic)
+    found = read(spark_cluster, topic)
+    assert sorted(int(record.value) for record in found) == list(range(100))
+    assert all(record.key == record.value and list(record.headers) == [("h", record.value)] for record in found)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_empty_partitions_and_frames_are_no_failure(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str, rows: int
+) -> None:
+    spark_cluster.create_topic(topic)
+    write(spark.range(0, rows, 1, 4).selectExpr("string(id) as value"), spark_cluster, topic)
+    assert len(read(spark_cluster, topic)) == rows
+
+
+def test_row_too_large_is_left_out_of_a_task_that_succeeds(spark_cluster: EmbeddedCluster, topic: str) -> None:
+    spark_cluster.create_topic(topic, partitions=1)
+    settings = (("bootstrap.servers", spark_cluster.bootstrap_servers), ("max.request.size", "2000"))
+    pieces = [pa.record_batch({"value": ["v"] * 10}), pa.record_batch({"value": ["a", "x" * 2_000, "b"]})]
+    with pytest.raises(RecordTooLargeError, match=r"row 11 of this task .* row 1 .* up to 20\d\d bytes, .*\(2000\)"):
+        ArrowSink(SinkOptions(topic, settings), ("value",)).send(iter(pieces))
+    assert not [place for place in workers._producers if set(settings) <= set(place[1])]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expected"), [(1, 131072), (64, 131072), (65, 65536), (500, 16384), (100_000, 16384)]
+)
+def test_batches_are_large_where_the_pool_has_four_for_each_partition(partitions: int, expected: int) -> None:
+    assert workers.batch_size(32 << 20, partitions) == expected
+
+
+def test_users_batch_size_and_rows_that_name_their_topics_keep_kafkas(spark_cluster: EmbeddedCluster) -> None:
+    spark_cluster.create_topic("sized", partitions=200)
+    settings = (("bootstrap.servers", spark_cluster.bootstrap_servers),)
+    given = SinkOptions("sized", (("batch.size", "100"), *settings))
+    assert workers.sized(given) == given.producer
+    assert workers.sized(SinkOptions(None, settings)) == settings
+    assert workers.sized(SinkOptions("sized", settings)) == (("batch.size", "32768"), *settings)
+
+
+def test_slice_of_a_batch_sends_its_own_rows(spark_cluster: EmbeddedCluster, topic: str) -> None:
+    spark_cluster.create_topic(topic, partitions=1)
+    whole = pa.record_batch(
+        {
+            "key": pa.array([None if n % 3 == 0 else str(n) for n in range(20)]),
+            "value": pa.array([None if n % 5 == 0 else b"%d" % n for n in range(20)], pa.binary()),
+        }
+    )
+    settings = (("bootstrap.servers", spark_cluster.bootstrap_servers),)
+    report = ArrowSink(SinkOptions(topic, settings), ("value", "key")).send(iter([whole.slice(4, 9)]))
+    assert report.rows == 9
+    assert [(entry.topic, entry.first_offset, entry.last_offset, entry.rows) for entry in report.ranges] == [
+        (topic, 0, 8, 9)
+    ]
+    assert [(record.key, record.value) for record in read(spark_cluster, topic)] == [
+        (None if n % 3 == 0 else b"%d" % n, None if n % 5 == 0 else b"%d" % n) for n in range(4, 13)
+    ]
+
+
+def test_dead_cluster_fails_the_write_within_max_block_ms(spark: SparkSession, topic: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    writer = spark.range(1).selectExpr("'v' as value").write.format("kafkabuf").option("topic", topic)
+    start = time.monotonic()
+    with pytest.raises(Exception, match=r"within max\.block\.ms.*See that Kafka runs there") as caught:
+        writer.options(**{"kafka.bootstrap.servers": address, "kafka.max.block.ms": "1500"}).mode("append").save()
+    assert address in str(caught.value)
+    assert time.monotonic() - start < 20, "1.5 s and what Spark needs to ask for a writer"
+
+
+def test_misspelt_setting_is_reported_by_the_driver(spark: SparkSession) -> None:
+    writer = spark.range(1).selectExpr("'v' as value").write.format("kafkabuf").option("topic", "t")
+    with pytest.raises(Exception, match=r"did you mean linger\.ms"):
+        writer.options(**SERVERS).option("kafka.linger.mss", "1").mode("append").save()
+
+
+def test_register_serves_a_session_that_cannot_find_the_module(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
+) -> None:
+    spark_cluster.create_topic(topic)
+    session = spark.newSession()
+    register(session)
+    write(session.range(3).selectExpr("string(id) as value"), spark_cluster, topic)
+    assert len(read(spark_cluster, topic)) == 3
+
+
+def test_sink_columns_keeps_a_fixed_order_so_that_equal_writes_pickle_equal() -> None:
+    there, back = (
+        T.StructType([T.StructField(name, TEXT) for name in names]) for names in (["key", "value"], ["value", "key"])
+    )
+    assert sink_columns(there, "t") == sink_columns(back, "t")

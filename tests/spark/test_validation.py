@@ -1,0 +1,336 @@
+"""Bad input and misuse: what Spark's own Kafka sink says of it, what this one says, and that it says so early.
+
+Spark calls `writer()` or `streamWriter()` and pickles what it gets before it makes a task: both are done by hand here.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from kafkabuf.broker import EmbeddedCluster, Security
+from kafkabuf.errors import ConfigError, UnknownTopicOrPartitionError
+from kafkabuf.spark import KafkabufDataSource, alignment, foreach_batch, reach
+from kafkabuf.spark.place import Batch, Place
+from kafkabuf.spark.writer import BatchWriter, NotBegunError, StreamWriter
+
+pytest_plugins = ["tests.spark.fixtures"]
+
+TEXT, BYTES, INT, LONG = T.StringType(), T.BinaryType(), T.IntegerType(), T.LongType()
+VALUE = ("value", BYTES)
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+GUARANTEES = ["at_least_once", "exactly_once", "atomic"]
+BLOCK_MS = 700
+
+
+class Case(NamedTuple):
+    """`spark`: what its sink says, or does. `ours`: a pattern of what this one raises before there is a task."""
+
+    spark: str
+    ours: str
+    options: Mapping[str, str] = MappingProxyType({})
+    columns: tuple[tuple[str, T.DataType], ...] = (VALUE,)
+    overwrite: bool = False
+
+
+def pairs(key: T.DataType, value: T.DataType) -> T.ArrayType:
+    return T.ArrayType(T.StructType([T.StructField("key", key), T.StructField("value", value)]))
+
+
+CASES = {
+    "no topic": Case(
+        "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic.",
+        r"no topic: give \.option\('topic', \.\.\.\) or a column 'topic' \(string\); the columns are 'value'",
+    ),
+    "topic of a wrong type": Case(
+        "topic attribute unsupported type int. topic must be a(n) string",
+        "column 'topic' has type int; allowed: string",
+        columns=(VALUE, ("topic", INT)),
+    ),
+    "no value": Case(
+        "Required attribute 'value' not found",
+        r"column 'value' \(string or binary\) is required; the columns are 'topic', 'key'",
+        columns=(("topic", TEXT), ("key", TEXT)),
+    ),
+    "value of a wrong type": Case(
+        "value attribute unsupported type int. value must be a(n) string or binary",
+        "column 'value' has type int; allowed: string or binary: cast it to string",
+        {"topic": "t"},
+        (("value", INT),),
+    ),
+    "key of a wrong type": Case(
+        "key attribute unsupported type bigint. key must be a(n) string or binary",
+        "column 'key' has type bigint; allowed: string or binary: cast it to string",
+        {"topic": "t"},
+        (VALUE, ("key", LONG)),
+    ),
+    "partition of a wrong type": Case(
+        "partition attribute unsupported type string. partition must be a(n) int",
+        "column 'partition' has type string; allowed: int",
+        {"topic": "t"},
+        (VALUE, ("partition", TEXT)),
+    ),
+    "headers of a wrong type": Case(
+        "headers attribute unsupported type array<struct<key:string,value:string>>. headers must be a(n) array<...",
+        r"column 'headers' has type array<struct<key:string,value:string>>; allowed: array<struct<key:string,value:bin",
+        {"topic": "t"},
+        (VALUE, ("headers", pairs(TEXT, TEXT))),
+    ),
+    "overwrite": Case(
+        "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and ErrorIfExists (default).",
+        r"mode 'overwrite' cannot be had: .*Use \.mode\('append'\)",
+        {"topic": "t"},
+        overwrite=True,
+    ),
+    "key serializer": Case(
+        "Kafka option 'key.serializer' is not supported as keys are serialized with ByteArraySerializer.",
+        r"'kafka\.key\.serializer' cannot be used: the sink writes the bytes of the column",
+        {"topic": "t", "kafka.key.serializer": "x"},
+    ),
+    "value serializer": Case(
+        "Kafka option 'value.serializer' is not supported as value are serialized with ByteArraySerializer.",
+        r"'kafka\.value\.serializer' cannot be used: the sink writes the bytes of the column",
+        {"topic": "t", "kafka.value.serializer": "x"},
+    ),
+    "no bootstrap servers": Case(
+        "in each task: No resolvable bootstrap urls given in bootstrap.servers",
+        r"option 'kafka\.bootstrap\.servers' is required: \.option\(",
+        {"topic": "t", "kafka.bootstrap.servers": ""},
+    ),
+    "a setting that does not exist": Case(
+        "nothing: a warning in the executors' logs", r"did you mean linger\.ms", {"topic": "t", "kafka.linger.mss": "1"}
+    ),
+    "a setting out of range": Case(
+        "in each task: Invalid value many for configuration acks",
+        "among the options 'kafka.*': acks",
+        {"topic": "t", "kafka.acks": "many"},
+    ),
+    "an illegal topic": Case(
+        "in each task: Invalid topics: [a/b]", r"option 'topic' is 'a/b', which is no topic's name", {"topic": "a/b"}
+    ),
+    "a blank topic": Case("in each task: Invalid topics: []", "option 'topic' is empty", {"topic": "  "}),
+    "an illegal marker topic": Case(
+        "no such option",
+        r"option 'markerTopic' is '\.\.', which is no topic's name",
+        {"topic": "t", "markerTopic": ".."},
+    ),
+    "exactly once of what has no number": Case(
+        "no such option",
+        "for streams, .* use 'atomic' for df.write",
+        {"topic": "t", "deliveryGuarantee": "exactly_once", "sinkId": "s"},
+    ),
+    "a driver that stands aside where it has a part": Case(
+        "no such option",
+        "with deliveryGuarantee 'atomic' the driver takes part",
+        {"topic": "t", "deliveryGuarantee": "atomic", "sinkId": "s", "driverCheck": "false"},
+    ),
+    "a log that does not exist": Case(
+        "no such option", "allowed: off, batch, tasks", {"topic": "t", "logReport": "all"}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_not_refused_before_there_are_tasks(name: str) -> None:
+    case = CASES[name]
+    given = {name: value for name, value in {**SERVERS, **case.options}.items() if value}
+    schema = T.StructType([T.StructField(*column) for column in case.columns])
+    with pytest.raises(ValueError, match=case.ours):
+        KafkabufDataSource(CaseInsensitiveDict(given)).writer(schema, case.overwrite)
+
+
+def test_blanks_around_a_topic_become_part_of_it() -> None:
+    """Spark's sink takes them off."""
+    assert source({**SERVERS, "topic": " t\n"}).sink.options.topic == "t"
+
+
+def source(options: dict[str, str], columns: tuple[tuple[str, T.DataType], ...] = (VALUE,)) -> BatchWriter:
+    schema = T.StructType([T.StructField(*column) for column in columns])
+    writer = KafkabufDataSource(CaseInsensitiveDict(options)).writer(schema, overwrite=False)
+    assert isinstance(writer, BatchWriter)
+    return writer
+
+
+# ---- what only the cluster knows -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["auto-create", "no auto-create"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1, auto_create_topics=request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t-{uuid.uuid4().hex[:8]}"
+
+
+def begin(kind: str, options: dict[str, str], columns: tuple[tuple[str, T.DataType], ...] = (VALUE,)) -> Any:
+    """What the driver does; what the tasks get."""
+    given = CaseInsensitiveDict({"kafka.max.block.ms": str(BLOCK_MS), "sinkId": uuid.uuid4().hex, **options})
+    schema = T.StructType([T.StructField(*column) for column in columns])
+    data_source = KafkabufDataSource(given)
+    make = data_source.writer if kind == "batch" else data_source.streamWriter
+    return pickle.loads(pickle.dumps(make(schema, overwrite=False)))
+
+
+KINDS = [(kind, one) for kind in ("batch", "stream") for one in GUARANTEES if (kind, one) != ("batch", "exactly_once")]
+
+
+@pytest.mark.parametrize(("kind", "guarantee"), KINDS)
+def test_topic_that_does_not_exist_costs_tasks(cluster: EmbeddedCluster, topic: str, kind: str, guarantee: str) -> None:
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "deliveryGuarantee": guarantee}
+    try:
+        begin(kind, options)
+    except NotBegunError as error:
+        created, text = False, str(error)
+        assert f"option 'topic': topic '{topic}' not present in metadata after {BLOCK_MS} ms" in text
+        assert cluster.bootstrap_servers in text
+        assert text.endswith("Create the topic, or correct its name")
+    else:
+        created = True
+    assert created == (topic in cluster.topics())
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "option", "more"),
+    [
+        ("exactly_once", "markerTopic", {}),
+        ("atomic", "markerTopic", {}),
+        ("at_least_once", "deadLetterTopic", {"onRowError": "dead_letter"}),
+    ],
+)
+def test_topic_of_another_option_is_forgotten(
+    bare: EmbeddedCluster, topic: str, guarantee: str, option: str, more: dict[str, str]
+) -> None:
+    options = {"kafka.bootstrap.servers": bare.bootstrap_servers, "deliveryGuarantee": guarantee, option: topic, **more}
+    with pytest.raises(NotBegunError, match=rf"option '{option}': topic '{topic}' not present .*Create the topic"):
+        begin("stream", options, (VALUE, ("topic", TEXT)))
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_topic_of_a_row_that_does_not_exist_is_passed_over(
+    bare: EmbeddedCluster, topic: str, guarantee: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(0, 0, Batch(0, "query", "run"))
+    monkeypatch.setattr(Place, "here", lambda: place)
+    options = {
+        "kafka.bootstrap.servers": bare.bootstrap_servers,
+        "deliveryGuarantee": guarantee,
+        "markerTopic": "there",
+        "onRowError": "skip",
+    }
+    writer = begin("stream", options, (VALUE, ("topic", TEXT)))
+    rows = pa.record_batch({"value": [b"1", b"2"], "topic": ["there", topic]})
+    with pytest.raises(UnknownTopicOrPartitionError, match=rf"'{topic}' not present in metadata after") as caught:
+        writer.write(iter([rows]))
+    assert caught.value.__notes__ == ["Create the topic, or correct its name."]
+    assert len(caught.traceback) <= 4, "frames that say nothing to a user of Spark"
+
+
+@pytest.mark.parametrize(("kind", "guarantee"), KINDS)
+def test_brokers_that_are_down_cost_tasks_or_more_than_max_block_ms(nobody: str, kind: str, guarantee: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(NotBegunError) as caught:
+        begin(kind, {"kafka.bootstrap.servers": nobody, "topic": "t", "deliveryGuarantee": guarantee})
+    assert time.monotonic() - start < BLOCK_MS / 1000 + 3, "it was not tried once"
+    text = str(caught.value)
+    assert f"within max.block.ms ({BLOCK_MS} ms); bootstrap servers: {nobody}; last error: " in text
+    assert "See that Kafka runs there and that the driver can reach it" in text
+    assert ("driverCheck" in text) == (guarantee == "at_least_once")
+
+
+def test_wrong_password_is_tried_until_the_time_is_over() -> None:
+    options = {
+        "topic": "t",
+        "kafka.max.block.ms": "60000",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": "guessed",
+    }
+    with EmbeddedCluster(brokers=1, security=Security(users={"alice": "secret"})) as cluster:
+        start = time.monotonic()
+        with pytest.raises(NotBegunError, match=r"(?i)authentication|password|credentials") as caught:
+            begin("batch", {"kafka.bootstrap.servers": cluster.bootstrap_servers, **options})
+    assert time.monotonic() - start < 10
+    assert "guessed" not in str(caught.value)
+
+
+def test_driver_without_a_way_to_the_brokers_cannot_write(nobody: str) -> None:
+    begin("batch", {"kafka.bootstrap.servers": nobody, "topic": "t", "driverCheck": "false"})
+
+
+def test_stream_asks_anew_for_every_micro_batch(bare: EmbeddedCluster) -> None:
+    """A micro-batch is short; a write is not, and its cluster may have gone since the last one."""
+    options = {"kafka.bootstrap.servers": bare.bootstrap_servers, "topic": "there", "sinkId": "s"}
+    reach._seen.clear()
+    asked = []
+    for kind in ("stream", "stream", "batch", "batch"):
+        before = len(bare.requests())
+        begin(kind, options)
+        asked.append(len(bare.requests()) > before)
+    assert asked == [True, False, True, True]
+
+
+def test_error_of_the_driver_is_buried_in_one_of_spark_s(nobody: str) -> None:
+    from pyspark.serializers import CloudPickleSerializer
+
+    data_source = KafkabufDataSource(CaseInsensitiveDict({"kafka.bootstrap.servers": nobody, "topic": "t"}))
+    writer = data_source.streamWriter(T.StructType([T.StructField(*VALUE)]), overwrite=False)
+    assert isinstance(writer, StreamWriter)
+    writer.sink.options.__dict__["producer"] += (("max.block.ms", "100"),)
+    with pytest.raises(NotBegunError):
+        CloudPickleSerializer().dumps(writer)  # type: ignore[no-untyped-call]
+
+
+# ---- misuse ----------------------------------------------------------------------------------------------------------
+
+
+class Frame:
+    """A DataFrame of a session with one setting."""
+
+    def __init__(self, speculation: str | None) -> None:
+        settings = {} if speculation is None else {"spark.speculation": speculation}
+        self.sparkSession = SimpleNamespace(conf=settings)
+        self.columns = ["partition"]
+        self.write = self
+
+    def repartitionById(self, *_: Any) -> str:
+        return "aligned"
+
+    def __getattr__(self, name: str) -> Any:  # format(...).options(...).mode(...).save()
+        return lambda *_, **__: self
+
+
+@pytest.mark.parametrize("speculation", [None, "false", "true"])
+def test_speculation_is_found_by_the_first_slow_task(
+    speculation: str | None, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.sql.functions.col", lambda name: name)
+    frame: Any = Frame(speculation)
+    alignment.align(frame, 3)
+    assert [str(one.message) for one in recwarn] == [f"{alignment.SPECULATION}, which is what align() is for"] * (
+        speculation == "true"
+    )
+    for guarantee in ("at_least_once", "atomic"):
+        write = foreach_batch({**SERVERS, "topic": "t", "deliveryguarantee": guarantee, "sinkId": "s"})
+        if (guarantee, speculation) == ("atomic", "true"):
+            with pytest.raises(ConfigError, match=r"spark\.speculation is true: .*set it to false"):
+                write(frame, 0)
+        else:
+            write(frame, 0)
+
+
+def test_foreach_batch_takes_a_guarantee_that_it_cannot_keep() -> None:
+    with pytest.raises(ConfigError, match="exactly_once needs"):
+        foreach_batch({**SERVERS, "DeliveryGuarantee": "Exactly_Once"})

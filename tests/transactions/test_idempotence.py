@@ -1,0 +1,69 @@
+"""Numbers of batches, turned by hand against a scripted broker: which go when, under which, and what is sent again.
+
+The cases of Kafka's SenderTest and TransactionManagerTest that concern idempotent producers are here in our own words;
+a comment names the case.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkabuf.errors import NetworkError
+from rigs.producer import PRODUCER_ID, assert_whole, one_sent
+from tests.transactions.idempotence_support import NOT_LEADER, OUT_OF_ORDER, idempotent, numbers, send_each
+
+# ---- numbering -------------------------------------------------------------------------------------------------------
+
+
+# Kafka: testSequenceNumberIncrement, testDefaultSequenceNumber
+def test_numbers_do_not_count_records() -> None:
+    rig = idempotent(leaders=(1, 1))
+    rig.send(b"a")
+    rig.send(b"b")
+    rig.send(partition=1)
+    first = one_sent(rig)
+    assert numbers(first, 0) == (PRODUCER_ID, 0, 0)
+    assert numbers(first, 1) == (PRODUCER_ID, 0, 0)
+    rig.send(b"c")
+    second = one_sent(rig)
+    assert numbers(second, 0) == (PRODUCER_ID, 0, 2)
+    rig.ack_all()
+    assert rig.queue().last_acked == 2
+    assert_whole(rig.pool)
+
+
+# Kafka: testIdempotenceWithMultipleInflights
+@pytest.mark.parametrize("passing", [NOT_LEADER, 7, 19, 20])
+def test_retry_gets_numbers_of_its_own(passing: int) -> None:
+    rig = idempotent()
+    futures = send_each(rig, 2)
+    first, second = rig.client.sent
+    rig.client.answer(first, passing)
+    rig.client.answer(second, OUT_OF_ORDER)
+    rig.turn()
+    rig.clock.advance(0.2)
+    again = one_sent(rig)  # the second waits until the first is known to be there
+    assert again.produced.records == first.produced.records
+    rig.client.answer(again)
+    rig.turn()
+    later = one_sent(rig)
+    assert later.produced.records == second.produced.records
+    rig.client.answer(later, base_offset=1)
+    rig.turn()
+    assert [future.result(0).offset for future in futures] == [0, 1]
+    assert rig.state.producer_epoch == 0
+    assert_whole(rig.pool)
+
+
+def test_lost_connection_changes_numbers() -> None:
+    rig = idempotent()
+    futures = send_each(rig, 4)
+    for sent in list(rig.client.under_way):
+        rig.client.fail(sent, NetworkError("gone"))
+    rig.turn()
+    rig.clock.advance(0.2)
+    rig.ack_all()
+    before, after = rig.client.sent[:4], rig.client.sent[4:]
+    assert [sent.produced.records for sent in after] == [sent.produced.records for sent in before]
+    assert [future.done() for future in futures] == [True] * 4
+    assert_whole(rig.pool)

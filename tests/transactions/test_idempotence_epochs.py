@@ -1,0 +1,340 @@
+"""What becomes of a partition whose sequence broke: new epochs, numbers that are given again, and lost ones.
+
+The cases of Kafka's TransactionManagerTest on sequences and epochs that concern idempotent producers, in our own words,
+and what Kafka has no test for. SenderTest's are in test_sender_epochs.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkabuf.errors import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    KafkaError,
+    NetworkError,
+    TimeoutError,
+)
+from rigs.producer import PRODUCER_ID, SLAB, assert_whole, one_sent
+from tests.transactions.idempotence_support import (
+    INVALID_EPOCH,
+    LARGEST,
+    NOT_LEADER,
+    OUT_OF_ORDER,
+    UNKNOWN_PRODUCER,
+    SequencedBrokers,
+    SequencedPartition,
+    accept,
+    idempotent,
+    numbers,
+    of_epoch,
+    refuse,
+    send_each,
+)
+
+TIMED_OUT, INVALID_RECORD, AUTHORIZATION = 7, 87, 31
+LAST_EPOCH = 2**15 - 1
+
+
+# ---- new epochs ------------------------------------------------------------------------------------------------------
+
+
+# Kafka: testBumpEpochAndResetSequenceNumbersAfterUnknownProducerId
+def test_batches_in_flight_keep_numbers_that_the_broker_has_forgotten() -> None:
+    rig = idempotent()
+    futures = send_each(rig, 5)
+    sent = list(rig.client.under_way)
+    accept(rig, sent[0])
+    refuse(rig, sent[1], UNKNOWN_PRODUCER)
+    again = one_sent(rig)
+    assert numbers(again) == (PRODUCER_ID, 1, 0)
+    assert [batch.base_sequence for batch in rig.queue().in_sequence] == [0, 1, 2, 3]
+    assert [numbers(one) for one in sent[2:]] == [(PRODUCER_ID, 0, n) for n in (2, 3, 4)]  # as they were written
+    for one in sent[2:]:
+        refuse(rig, one, UNKNOWN_PRODUCER)  # of the numbers from before: no reason for another epoch
+    rig.ack_all()
+    assert of_epoch(rig, 1) == [0, 1, 2, 3]
+    assert rig.state.producer_epoch == 1
+    assert [future.exception(0) for future in futures] == [None] * 5
+    assert_whole(rig.pool)
+
+
+# Kafka: testHealthyPartitionRetriesDuringEpochBump, testFailedInflightBatchAfterEpochBump,
+# testBatchFailureAfterProducerReset
+def test_healthy_partition_changes_its_epoch_under_way() -> None:
+    rig = idempotent(leaders=(1, 1))
+    send_each(rig, 2, partition=0)
+    send_each(rig, 2, partition=1)
+    first, broken, other, healthy = rig.client.under_way
+    accept(rig, first)
+    accept(rig, other)
+    refuse(rig, broken, UNKNOWN_PRODUCER)
+    assert numbers(one_sent(rig)) == (PRODUCER_ID, 1, 0)
+    waiting = rig.send(b"new", partition=1)
+    assert rig.sent_after_turn() == []  # it would get the new epoch, and come before what has the old one
+    refuse(rig, healthy, NOT_LEADER)
+    again = one_sent(rig)
+    assert again.partitions == [1]
+    assert again.produced.records == healthy.produced.records
+    accept(rig, again)
+    fresh = one_sent(rig)
+    assert numbers(fresh, 1) == (PRODUCER_ID, 1, 0)
+    rig.ack_all()
+    assert waiting.done()
+    assert rig.state.producer_epoch == 1
+    assert_whole(rig.pool)
+
+
+def test_every_partition_that_is_behind_costs_an_epoch() -> None:
+    rig = idempotent(leaders=(1, 1))
+    send_each(rig, 1, partition=0)
+    send_each(rig, 1, partition=1)
+    one, other = rig.client.under_way
+    refuse(rig, one, OUT_OF_ORDER)
+    rig.turn()
+    assert rig.state.producer_epoch == 1
+    refuse(rig, other, OUT_OF_ORDER)  # its partition has not had epoch 1 yet
+    again = rig.sent_after_turn()
+    assert numbers(again[-1], 1) == (PRODUCER_ID, 1, 0)
+    assert rig.state.producer_epoch == 1
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+# Kafka: testProducerIdReset, testBatchCompletedAfterProducerReset
+def test_producer_id_without_epochs_left_is_used_on() -> None:
+    rig = idempotent(leaders=(1, 1))
+    rig.state.set_producer_id_and_epoch(PRODUCER_ID, LAST_EPOCH)
+    send_each(rig, 1, partition=0)
+    send_each(rig, 1, partition=1)
+    broken, healthy = rig.client.under_way
+    rig.client.gives_ids = False
+    refuse(rig, broken, OUT_OF_ORDER)
+    assert rig.sent_after_turn() == []
+    assert (rig.state.has_producer_id, len(rig.client.asked)) == (False, 1)
+    rig.send(b"later", partition=1)
+    accept(rig, healthy)  # under the id from before, which is none of this one's business
+    assert rig.sent_after_turn() == []
+    rig.client.give_id(5)
+    rig.turn()
+    rig.turn()
+    (again,) = rig.client.under_way
+    assert numbers(again, 0) == (5, 0, 0)
+    assert numbers(again, 1) == (5, 0, 0)
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+def test_new_producer_id_finds_its_leaders_proven() -> None:
+    rig = idempotent()
+    rig.state.set_producer_id_and_epoch(5, 0)
+    send_each(rig, 3)
+    (first,) = rig.client.under_way  # a leader without any state would take whichever comes first
+    accept(rig, first)
+    rig.send(b"x" * SLAB)
+    assert [numbers(one) for one in rig.sent_after_turn()] == [(5, 0, 1), (5, 0, 3)]
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("renumbered", [False, True])
+def test_fenced_epoch_is_repeated_for_ever_or_fails_batches_that_have_a_new_one(renumbered: bool) -> None:
+    rig = idempotent()
+    futures = send_each(rig, 2)
+    first, second = rig.client.under_way
+    if renumbered:
+        refuse(rig, first, OUT_OF_ORDER)
+        rig.turn()
+        refuse(rig, second, INVALID_EPOCH)  # the old one
+        rig.ack_all()
+        assert [future.exception(0) for future in futures] == [None, None]
+    else:
+        refuse(rig, first, INVALID_EPOCH)
+        assert isinstance(futures[0].exception(0), InvalidProducerEpochError)
+        refuse(rig, second, OUT_OF_ORDER)
+        rig.ack_all()
+        assert futures[1].exception(0) is None
+    assert rig.state.producer_epoch == 1
+    assert_whole(rig.pool)
+
+
+def test_success_under_old_numbers_leaves_a_gap_in_the_new_ones() -> None:
+    rig = idempotent()
+    futures = send_each(rig, 4)
+    sent = list(rig.client.under_way)
+    refuse(rig, sent[0], OUT_OF_ORDER)
+    again = one_sent(rig)
+    assert numbers(again) == (PRODUCER_ID, 1, 0)
+    accept(rig, sent[1])  # by a broker that knew nothing and takes any number
+    assert rig.sent_after_turn() == []
+    accept(rig, again)
+    new = rig.send(b"new")
+    assert rig.sent_after_turn() == []  # what is before it has yet to go under its new number
+    refuse(rig, sent[2], OUT_OF_ORDER)
+    third = one_sent(rig)
+    assert numbers(third) == (PRODUCER_ID, 1, 1)
+    accept(rig, third)
+    accept(rig, sent[3])
+    last = one_sent(rig)
+    assert numbers(last) == (PRODUCER_ID, 1, 2)
+    accept(rig, last)
+    assert all(future.done() for future in [*futures, new])
+    assert rig.queue().last_acked == rig.queue().next_sequence - 1 == 2
+    assert_whole(rig.pool)
+
+
+# ---- numbers that were lost ------------------------------------------------------------------------------------------
+
+
+# Kafka: testBumpEpochAfterTimeoutWithoutPendingInflightRequests,
+# testEpochBumpAfterLastInFlightBatchFailsIdempotentProducer
+@pytest.mark.parametrize("batches", [1, 3])
+def test_numbers_of_batches_that_all_expired_are_counted_on(batches: int) -> None:
+    rig = idempotent(delivery_timeout_ms=1_000)
+    send_each(rig, batches)
+    old = list(rig.client.under_way)
+    rig.clock.advance(1)
+    new = rig.send()
+    sent = one_sent(rig)
+    assert numbers(sent) == (PRODUCER_ID, 1, 0)
+    assert not rig.state.has_unresolved_sequences
+    for one in old:
+        accept(rig, one)  # late, and of another epoch
+    assert rig.queue().last_acked == -1
+    accept(rig, sent)
+    assert new.result(0)
+    assert rig.queue().last_acked == 0
+    assert_whole(rig.pool)
+
+
+# Kafka: testNoProducerIdResetAfterLastInFlightBatchSucceeds
+def test_epoch_changes_although_the_lost_numbers_turned_out_to_be_used() -> None:
+    rig = idempotent(delivery_timeout_ms=1_000)
+    futures = send_each(rig, 2)
+    rig.clock.advance(0.7)
+    futures += send_each(rig, 1)
+    sent = list(rig.client.under_way)
+    rig.clock.advance(0.4)
+    rig.turn()  # the first two expire
+    assert [future.done() for future in futures] == [True, True, False]
+    assert rig.state.has_unresolved_sequences
+    rig.send(b"new")
+    assert rig.sent_after_turn() == []
+    accept(rig, sent[2])
+    assert numbers(one_sent(rig)) == (PRODUCER_ID, 0, 3)
+    assert not rig.state.has_unresolved_sequences
+    for one in sent[:2]:
+        accept(rig, one)
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+# Kafka: testDuplicateSequenceAfterProducerReset
+def test_expired_batch_blocks_those_that_come_under_the_new_epoch() -> None:
+    rig = idempotent(delivery_timeout_ms=1_000)
+    first = rig.send(b"first")
+    rig.client.fail(one_sent(rig), NetworkError("timed out"))
+    rig.turn()
+    rig.clock.advance(0.2)
+    repeated = one_sent(rig)
+    rig.clock.advance(0.8)
+    rig.turn()
+    assert isinstance(first.exception(0), TimeoutError)
+    second = rig.send(b"second")
+    (sent,) = rig.sent_after_turn()
+    assert numbers(sent) == (PRODUCER_ID, 1, 0)
+    rig.client.fail(repeated, NetworkError("timed out"))
+    rig.client.fail(sent, NetworkError("timed out"))
+    rig.turn()
+    assert not second.done()
+    rig.clock.advance(0.2)
+    assert one_sent(rig).produced.records == sent.produced.records
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("code", [NOT_LEADER, TIMED_OUT, OUT_OF_ORDER])
+def test_numbers_of_a_batch_without_retries_left_are_lost_for_ever(code: int) -> None:
+    rig = idempotent(retries=1)
+    first = rig.send()
+    refuse(rig, one_sent(rig), code)
+    refuse(rig, one_sent(rig), code)
+    assert isinstance(first.exception(0), KafkaError)
+    second = rig.send()
+    rig.turn()
+    (sent,) = rig.client.under_way
+    assert numbers(sent)[2] == 0
+    assert rig.state.producer_epoch >= 1
+    rig.ack_all()
+    assert second.result(0)
+    assert_whole(rig.pool)
+
+
+def test_record_that_failed_takes_one_in_doubt_to_a_new_epoch() -> None:
+    """The broker may have what is in doubt: under another number it would be there twice."""
+    rig = idempotent()
+    brokers = SequencedBrokers(rig)
+    doubtful, bad, good = send_each(rig, 3)
+    sent = list(rig.client.under_way)
+    brokers.answer(sent[0], after=TIMED_OUT)
+    rig.client.answer(sent[1], INVALID_RECORD)
+    brokers.answer(sent[2])
+    rig.turn()
+    rig.clock.advance(0.2)
+    assert isinstance(bad.exception(0), InvalidRecordError)
+    assert numbers(one_sent(rig)) == (PRODUCER_ID, 0, 0)
+    brokers.finish()
+    assert (doubtful.result(0).offset, good.result(0).offset) == (0, 1)
+    assert brokers.log() == [b"0", b"2"]
+    assert rig.state.producer_epoch == 1
+    assert_whole(rig.pool)
+
+
+# ---- numbers and what is written -------------------------------------------------------------------------------------
+
+
+# Kafka: testSequenceNumberOverflow
+def test_number_after_the_largest_is_negative() -> None:
+    rig = idempotent()
+    brokers = SequencedBrokers(rig)
+    rig.state.start_sequences_at_beginning(rig.queue(), LARGEST - 1)
+    rig.queue().proven = True
+    known = brokers.partitions[0] = SequencedPartition()
+    known.epochs[PRODUCER_ID] = 0
+    known.recent[PRODUCER_ID] = [(LARGEST - 2, LARGEST - 2, 0)]
+    known.log.append(b"before")
+    futures = []
+    for number in range(4):
+        futures += [rig.send(b"%d" % number), rig.send(b"%d." % number), rig.send(b"%d.." % number)]
+        rig.turn()
+    sent = list(rig.client.under_way)
+    assert [numbers(one)[2] for one in sent] == [LARGEST - 1, 1, 4, 7]
+    brokers.answer(sent[0], after=TIMED_OUT)
+    for one in sent[1:]:
+        rig.client.fail(one, NetworkError("gone"))
+    rig.turn()
+    brokers.finish()
+    assert [future.result(0).offset for future in futures] == list(range(1, 13))
+    assert rig.queue().last_acked == 9
+    assert rig.state.producer_epoch == 0
+    assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_batch_written_under_new_numbers_is_damaged(compression: str) -> None:
+    rig = idempotent(compression_type=compression)
+    for number in range(20):
+        rig.send(b"%d" % number * 20, headers=[("h", b"1")], timestamp_ms=number)
+    first = one_sent(rig)
+    rig.client.answer(first, OUT_OF_ORDER)
+    rig.turn()
+    rig.clock.advance(0.2)
+    again = one_sent(rig)
+    assert (numbers(first), numbers(again)) == ((PRODUCER_ID, 0, 0), (PRODUCER_ID, 1, 0))
+    before, after = first.produced.records, again.produced.records
+    for key in before:
+        assert before[key][61:] == after[key][61:]  # the records as they were
+    assert again.values() == first.values()  # both CRCs are right
+    rig.ack_all()
+    rig.accumulator.release_scratch()
+    assert_whole(rig.pool)

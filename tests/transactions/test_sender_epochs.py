@@ -1,0 +1,574 @@
+"""Producer ids, epochs and what goes again under which: the Sender turned by hand against a scripted broker.
+
+The cases of Kafka's SenderTest on idempotence in our own words; a comment names the case. Plain numbering is in
+test_idempotence.py, and what the rules add up to in test_idempotence_random.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkabuf.errors import ClosedError, ClusterAuthorizationError, RecordTooLargeError, TimeoutError
+from rigs.fake_client import Sent
+from rigs.producer import PRODUCER_ID, assert_whole, one_sent
+from tests.transactions.idempotence_support import (
+    DUPLICATE,
+    NOT_LEADER,
+    OUT_OF_ORDER,
+    UNKNOWN_PRODUCER,
+    IdempotentRig,
+    accept,
+    idempotent,
+    numbers,
+    refuse,
+    send_each,
+)
+
+REQUEST_TIMED_OUT, TOO_LARGE, LEADER_NOT_AVAILABLE, UNAUTHORIZED = 7, 10, 5, 31
+LAST_EPOCH = 2**15 - 1
+
+
+def without_id(**settings: object) -> IdempotentRig:
+    """A Rig that has no producer id yet, and gets one when the test gives it."""
+    rig = idempotent(**settings)
+    rig.state.set_producer_id_and_epoch(-1, -1)
+    rig.client.gives_ids = False
+    return rig
+
+
+def at_last_epoch(**settings: object) -> IdempotentRig:
+    rig = idempotent(**settings)
+    rig.state.set_producer_id_and_epoch(PRODUCER_ID, LAST_EPOCH)
+    for queue in rig.topic.queues:
+        rig.state.start_sequences_at_beginning(queue)
+        queue.proven = True
+    return rig
+
+
+def sent_alone(rig: IdempotentRig, partition: int = 0) -> Sent:
+    """Send a record, and the request that it goes in."""
+    rig.send(partition=partition)
+    return one_sent(rig)
+
+
+# ---- getting an id ---------------------------------------------------------------------------------------------------
+
+
+# Kafka: testInitProducerIdRequest
+def test_batch_goes_before_there_is_a_producer_id() -> None:
+    rig = without_id()
+    future = rig.send()
+    assert rig.sent_after_turn() == []
+    assert len(rig.client.asked) == 1
+    rig.client.give_id(343434)
+    assert (rig.state.producer_id, rig.state.producer_epoch) != (343434, 0)
+    rig.turn()
+    assert (rig.state.producer_id, rig.state.producer_epoch) == (343434, 0)
+    rig.ack_all()
+    assert numbers(rig.client.sent[0]) == (343434, 0, 0)
+    assert future.result(0)
+    assert len(rig.client.asked) == 1
+
+
+# Kafka: testIdempotentInitProducerIdWithMaxInFlightOne
+def test_producer_id_is_never_asked_for_where_no_node_was_ready_at_first() -> None:
+    rig = without_id(max_in_flight_requests_per_connection=1)
+    rig.client.id_node = None
+    future = rig.send()
+    assert rig.sent_after_turn() == []
+    assert rig.client.asked == []
+    rig.client.id_node = 1
+    rig.clock.advance(0.2)
+    rig.turn()
+    rig.client.give_id(5)
+    rig.ack_all()
+    assert future.result(0)
+    assert_whole(rig.pool)
+
+
+# Kafka: testClusterAuthorizationExceptionInInitProducerIdRequest
+def test_right_that_was_missing_once_is_missed_for_ever() -> None:
+    rig = without_id()
+    refused = rig.send()
+    rig.turn()
+    rig.client.give_id(error_code=UNAUTHORIZED)
+    rig.turn()
+    with pytest.raises(ClusterAuthorizationError):
+        refused.result(0)
+    rig.clock.advance(1)
+    granted = rig.send()
+    rig.turn()
+    rig.client.give_id(343434)
+    rig.ack_all()
+    assert granted.result(0)
+    assert numbers(rig.client.sent[0]) == (343434, 0, 0)
+    assert_whole(rig.pool)
+
+
+# Kafka: testCancelInFlightRequestAfterFatalError
+def test_fatal_error_leaves_the_other_requests_waiting() -> None:
+    rig = idempotent(leaders=(1, 1))
+    futures = [rig.send(partition=0)]
+    first = one_sent(rig)
+    futures.append(rig.send(partition=1))
+    second = one_sent(rig)
+    refuse(rig, first, UNAUTHORIZED)
+    rig.turn()
+    for future in futures:
+        assert isinstance(future.exception(0), ClusterAuthorizationError)
+    accept(rig, second)  # an answer that comes all the same
+    assert isinstance(futures[1].exception(0), ClusterAuthorizationError)
+    assert_whole(rig.pool)
+
+
+# Kafka: testFailIfNotReadyForSendIdempotentProducer{,FatalError}
+def test_record_of_a_producer_that_is_lost_waits_for_its_time_to_end() -> None:
+    rig = without_id()
+    early = rig.send()  # nothing need be ready for it
+    rig.turn()
+    rig.client.give_id(5)
+    rig.ack_all()
+    assert early.result(0)
+    refused = rig.send()
+    refuse(rig, one_sent(rig), UNAUTHORIZED)
+    late = rig.send()
+    rig.turn()
+    assert isinstance(refused.exception(0), ClusterAuthorizationError)
+    assert isinstance(late.exception(0), ClusterAuthorizationError)
+    assert len(rig.client.sent) == 2
+    assert_whole(rig.pool)
+
+
+# ---- several in flight -----------------------------------------------------------------------------------------------
+
+
+# Kafka: testIdempotenceWithMultipleInflightsRetriedInOrder
+def test_batches_that_are_repeated_go_together_or_out_of_order() -> None:
+    rig = idempotent()
+    futures = send_each(rig, 3)
+    first, second, third = rig.client.sent
+    refuse(rig, first, LEADER_NOT_AVAILABLE)
+    futures += send_each(rig, 1)
+    again = rig.client.under_way[-1]
+    assert again.produced.records == first.produced.records
+    for behind in (second, third):
+        refuse(rig, behind, OUT_OF_ORDER)
+    assert list(rig.client.under_way) == [again], "one at a time until it is known to be there"
+    assert rig.queue().last_acked == -1
+    accept(rig, again)
+    for offset, before in enumerate((second, third), 1):
+        again = one_sent(rig) if not rig.client.under_way else rig.client.under_way[0]
+        assert again.produced.records == before.produced.records
+        assert rig.queue().last_acked == offset - 1
+        accept(rig, again, base_offset=offset)
+    rig.ack_all()
+    assert [numbers(sent)[1:] for sent in rig.client.sent] == [(0, n) for n in (0, 1, 2, 0, 1, 2, 3)]
+    assert [future.result(0).offset for future in futures[:3]] == [0, 1, 2]
+    assert futures[3].done()
+    assert_whole(rig.pool)
+
+
+# Kafka: testIdempotenceWithMultipleInflightsWhereFirstFailsFatallyAndSequenceOfFutureBatchesIsAdjusted
+def test_batch_behind_one_that_failed_keeps_its_number() -> None:
+    rig = idempotent()
+    futures = send_each(rig, 2)
+    first, second = rig.client.sent
+    refuse(rig, first, TOO_LARGE)
+    assert isinstance(futures[0].exception(0), RecordTooLargeError)
+    refuse(rig, second, OUT_OF_ORDER)
+    rig.turn()
+    (again,) = rig.client.under_way
+    assert numbers(again) == (PRODUCER_ID, 1, 0)
+    accept(rig, again)
+    assert futures[1].result(0).offset == 0
+    assert rig.queue().last_acked == 0
+    assert_whole(rig.pool)
+
+
+# Kafka: testCorrectHandlingOfOutOfOrderResponses
+def test_answers_out_of_order_reorder_the_batches() -> None:
+    rig = idempotent()
+    futures = send_each(rig, 2)
+    first, second = rig.client.sent
+    rig.client.answer(second, OUT_OF_ORDER)
+    rig.turn()
+    rig.client.answer(first, NOT_LEADER)
+    rig.turn()
+    assert [batch.base_sequence for batch in rig.queue().batches] == [0, 1]
+    assert rig.queue().last_acked == -1
+    rig.clock.advance(0.2)
+    again = one_sent(rig)
+    assert rig.sent_after_turn() == []
+    accept(rig, again)
+    assert (rig.queue().last_acked, futures[0].result(0).offset) == (0, 0)
+    (later,) = rig.client.under_way or rig.sent_after_turn()
+    accept(rig, later, base_offset=1)
+    assert [numbers(sent)[2] for sent in rig.client.sent] == [0, 1, 0, 1]
+    assert (rig.queue().last_acked, futures[1].result(0).offset) == (1, 1)
+    assert rig.state.producer_epoch == 0
+    assert_whole(rig.pool)
+
+
+# Kafka: testCorrectHandlingOfOutOfOrderResponsesWhenSecondSucceeds
+def test_late_first_batch_sets_back_what_was_acknowledged() -> None:
+    rig = idempotent()
+    futures = send_each(rig, 2)
+    first, second = rig.client.sent
+    accept(rig, second, base_offset=1)
+    assert (futures[1].result(0).offset, futures[0].done(), rig.queue().last_acked) == (1, False, 1)
+    refuse(rig, first, REQUEST_TIMED_OUT)
+    rig.turn()
+    (again,) = rig.client.under_way
+    assert numbers(again) == (PRODUCER_ID, 0, 0)
+    accept(rig, again)
+    assert (futures[0].result(0).offset, rig.queue().last_acked) == (0, 1)
+    assert_whole(rig.pool)
+
+
+# Kafka: testCorrectHandlingOfDuplicateSequenceError
+def test_duplicate_is_an_error_or_gets_an_offset() -> None:
+    rig = idempotent()
+    futures = send_each(rig, 2)
+    first, second = rig.client.sent
+    accept(rig, second, base_offset=1000)
+    refuse(rig, first, DUPLICATE)
+    assert [future.result(0).offset for future in futures] == [-1, 1000]
+    assert rig.queue().last_acked == 1
+    assert not rig.client.under_way
+    assert_whole(rig.pool)
+
+
+# ---- new epochs ------------------------------------------------------------------------------------------------------
+
+
+# Kafka: testEpochBumpOnOutOfOrderSequenceForNextBatch, testBumpEpochWhenOutOfOrderSequenceReceived
+@pytest.mark.parametrize("before", [0, 2])
+def test_broker_that_misses_what_it_acknowledged_gets_the_same_number_again(before: int) -> None:
+    rig = idempotent()
+    if before:
+        for _ in range(before):
+            rig.send()
+        accept(rig, one_sent(rig))
+    future = rig.send()
+    second = one_sent(rig)
+    assert numbers(second) == (PRODUCER_ID, 0, before)
+    refuse(rig, second, OUT_OF_ORDER)
+    assert not future.done()
+    rig.turn()
+    (again,) = rig.client.under_way
+    assert numbers(again) == (PRODUCER_ID, 1, 0)
+    assert (rig.queue().next_sequence, rig.queue().last_acked) == (1, -1)
+    accept(rig, again)
+    assert future.done()
+
+
+# Kafka: testEpochBumpOnOutOfOrderSequenceForNextBatchWhenThereIsNoBatchInFlight
+def test_partition_with_nothing_in_flight_is_numbered_anew_at_once_or_never() -> None:
+    rig = idempotent(leaders=(1, 1))
+    for partition in (0, 1):
+        accept(rig, sent_alone(rig, partition))
+    refuse(rig, sent_alone(rig, 0), OUT_OF_ORDER)
+    rig.turn()
+    assert rig.state.producer_epoch == 1
+    assert not rig.state.is_stale(rig.queue(0))
+    assert rig.state.is_stale(rig.queue(1))
+    assert (rig.queue(1).next_sequence, rig.queue(1).last_acked) == (1, 0)
+    (again,) = rig.client.under_way
+    assert numbers(again, 0) == (PRODUCER_ID, 1, 0)
+    accept(rig, again)
+    assert rig.queue(0).last_acked == 0
+    last = sent_alone(rig, 1)
+    assert numbers(last, 1) == (PRODUCER_ID, 1, 0)
+    assert not rig.state.is_stale(rig.queue(1))
+    accept(rig, last)
+    assert rig.queue(1).last_acked == 0
+    assert_whole(rig.pool)
+
+
+# Kafka: testEpochBumpOnOutOfOrderSequenceForNextBatchWhenBatchInFlightFails
+def test_epoch_of_a_partition_changes_under_its_batch_in_flight() -> None:
+    rig = idempotent(leaders=(1, 1), retries=1)
+    for partition in (0, 1):
+        accept(rig, sent_alone(rig, partition))
+    zero, one = sent_alone(rig, 0), sent_alone(rig, 1)
+    refuse(rig, zero, OUT_OF_ORDER)
+    rig.turn()
+    assert rig.state.producer_epoch == 1
+    assert rig.state.is_stale(rig.queue(1))
+    assert rig.queue(1).next_sequence == 2
+    refuse(rig, one, NOT_LEADER)
+    rig.turn()
+    again = {tuple(sent.partitions): sent for sent in rig.client.under_way}
+    assert numbers(again[0,], 0) == (PRODUCER_ID, 1, 0)
+    assert numbers(again[1,], 1) == (PRODUCER_ID, 0, 1), "as it may have been taken"
+    accept(rig, again[0,])
+    refuse(rig, again[1,], NOT_LEADER)  # no retry is left
+    future = rig.send(partition=1)
+    rig.turn()
+    (last,) = rig.client.under_way
+    assert numbers(last, 1) == (PRODUCER_ID, rig.state.producer_epoch, 0)
+    assert not rig.state.is_stale(rig.queue(1))
+    accept(rig, last)
+    assert future.done()
+    rig.send(partition=0)
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+# Kafka: testBatchesDrainedWithOldProducerIdShouldSucceedOnSubsequentRetry
+def test_batch_of_an_older_epoch_is_renumbered_between_its_attempts() -> None:
+    rig = idempotent(leaders=(1, 1))
+    rig.send(partition=0)
+    future = rig.send(partition=1)
+    both = one_sent(rig)
+    refuse(rig, both, OUT_OF_ORDER, NOT_LEADER)
+    rig.turn()
+    assert rig.state.producer_epoch == 1
+    for _ in range(2):
+        sent = next(one for one in rig.client.under_way if 1 in one.partitions)
+        assert numbers(sent, 1) == (PRODUCER_ID, 0, 0)
+        assert not future.done()
+        rig.client.answer(sent, *(NOT_LEADER if partition == 1 else 0 for partition in sent.partitions))
+        rig.turn()
+        rig.clock.advance(0.5)
+        rig.turn()
+    rig.ack_all()
+    assert future.done()
+    last = sent_alone(rig, 1)
+    assert numbers(last, 1) == (PRODUCER_ID, 1, 0)
+
+
+# Kafka: testIdempotentSplitBatchAndSend
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_parts_of_a_batch_share_a_number_or_leave_a_gap(compression: str) -> None:
+    rig = idempotent(compression_type=compression)
+    futures = [rig.send(b"x" * 400), rig.send(b"y" * 400)]
+    whole = one_sent(rig)
+    assert numbers(whole) == (PRODUCER_ID, 0, 0)
+    refuse(rig, whole, TOO_LARGE)
+    rig.turn()
+    for offset in range(2):
+        assert rig.queue().next_sequence == 2
+        (part,) = rig.client.under_way or rig.sent_after_turn()
+        assert numbers(part)[2] == offset
+        assert not futures[offset].done()
+        accept(rig, part, base_offset=offset)
+        assert futures[offset].result(0).offset == offset
+        assert rig.queue().last_acked == offset
+    assert rig.sender.batch_splits == 1
+    rig.accumulator.release_scratch()
+    assert_whole(rig.pool)
+
+
+# ---- ids used up -----------------------------------------------------------------------------------------------------
+
+
+# Kafka: testResetOfProducerStateShouldAllowQueuedBatchesToDrain, testRetryWhenProducerIdChanges
+def test_batch_waits_for_ever_when_the_id_has_no_epoch_left() -> None:
+    rig = at_last_epoch(leaders=(1, 1))
+    rig.client.gives_ids = False
+    failed, moved = rig.send(partition=0), rig.send(partition=1)
+    both = one_sent(rig)
+    assert numbers(both, 0) == (PRODUCER_ID, LAST_EPOCH, 0)
+    refuse(rig, both, OUT_OF_ORDER, NOT_LEADER)
+    assert rig.sent_after_turn() == [], "there is no id to send under"
+    rig.client.give_id(PRODUCER_ID + 1)
+    rig.turn()
+    rig.turn()
+    assert (rig.state.producer_id, rig.state.producer_epoch) == (PRODUCER_ID + 1, 0)
+    assert not moved.done()
+    rig.ack_all()
+    assert failed.done()
+    assert moved.done()
+    last = sent_alone(rig, 1)
+    assert numbers(last, 1)[:2] == (PRODUCER_ID + 1, 0)
+
+
+# Kafka: testCloseWithProducerIdReset, testForceCloseWithProducerIdReset
+@pytest.mark.parametrize("force", [False, True])
+def test_close_while_there_is_no_id_hangs_or_leaves_batches_behind(force: bool) -> None:
+    rig = at_last_epoch(leaders=(1, 1))
+    rig.client.gives_ids = not force
+    futures = [rig.send(partition=0), rig.send(partition=1)]
+    refuse(rig, one_sent(rig), OUT_OF_ORDER, NOT_LEADER)
+    rig.accumulator.close()
+    rig.sender.close(force=force)
+    polls = []
+
+    def poll() -> None:
+        polls.append(1)
+        assert len(polls) < 100, "hangs"
+        rig.clock.advance(0.2)
+        rig.ack_under_way()
+
+    rig.client.on_poll = poll
+    rig.sender.run()
+    assert all(future.done() for future in futures)
+    assert [isinstance(future.exception(0), ClosedError) for future in futures] == [force, force]
+    assert_whole(rig.pool)
+
+
+# ---- expiry ----------------------------------------------------------------------------------------------------------
+
+
+# Kafka: testExpiryOfUnsentBatchesShouldNotCauseUnresolvedSequences
+def test_batch_that_was_never_sent_leaves_a_gap() -> None:
+    rig = idempotent()
+    rig.client.unready.add(1)
+    future = rig.send()
+    rig.turn()
+    rig.clock.advance(10)
+    rig.turn()
+    assert isinstance(future.exception(0), TimeoutError)
+    assert not rig.state.has_unresolved_sequences
+    rig.client.unready.clear()
+    assert numbers(sent_alone(rig)) == (PRODUCER_ID, 0, 0)
+
+
+def test_batch_is_numbered_behind_what_may_be_a_gap() -> None:
+    rig = idempotent(delivery_timeout_ms=15_000)
+    rig.send()
+    rig.turn()
+    rig.clock.advance(10)
+    rig.send()
+    rig.turn()
+    first, second = rig.client.sent
+    rig.clock.advance(6)
+    rig.turn()  # the first expires in flight, where the broker may have taken it
+    rig.send()
+    assert rig.sent_after_turn() == []
+    accept(rig, second)
+    rig.turn()
+    (third,) = rig.client.under_way[1:]
+    assert numbers(third) == (PRODUCER_ID, 0, 2)
+    accept(rig, first)  # late, for nobody
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+def expired_with_one_behind(code: int) -> tuple[IdempotentRig, Sent]:
+    """The first of two batches has expired, perhaps not in vain; a third one waits. The second, sent again."""
+    rig = idempotent(delivery_timeout_ms=15_000)
+    first = rig.send()
+    rig.turn()
+    rig.clock.advance(10)
+    rig.send()
+    rig.turn()
+    one, two = rig.client.sent
+    rig.client.fail(two, TimeoutError("gone"))
+    rig.turn()
+    rig.client.answer(one, code)
+    rig.client.unready.add(1)
+    rig.turn()
+    rig.clock.advance(6)
+    rig.turn()
+    assert isinstance(first.exception(0), TimeoutError)
+    assert rig.state.has_unresolved_sequences
+    rig.send()
+    rig.client.unready.clear()
+    again = one_sent(rig)
+    assert numbers(again) == (PRODUCER_ID, 0, 1)
+    assert rig.sent_after_turn() == [], "the third waits until it is known which number is next"
+    return rig, again
+
+
+# Kafka: testExpiryOfFirstBatchShouldNotCauseUnresolvedSequencesIfFutureBatchesSucceed
+def test_number_that_proved_used_is_used_again() -> None:
+    rig, again = expired_with_one_behind(REQUEST_TIMED_OUT)
+    rig.client.answer(again, base_offset=1)
+    rig.turn()
+    rig.turn()
+    assert not rig.state.has_unresolved_sequences
+    (third,) = rig.client.under_way
+    assert numbers(third) == (PRODUCER_ID, 0, 2)
+    rig.ack_all()
+    assert_whole(rig.pool)
+
+
+# Kafka: testExpiryOfFirstBatchShouldCauseEpochBumpIfFutureBatchesFail
+def test_gap_that_an_expired_batch_left_stops_its_partition() -> None:
+    rig, again = expired_with_one_behind(NOT_LEADER)
+    refuse(rig, again, OUT_OF_ORDER)
+    rig.turn()
+    assert rig.state.producer_epoch == 1
+    assert not rig.state.has_unresolved_sequences
+    rig.ack_all()
+    assert [numbers(sent)[1:] for sent in rig.client.sent[-2:]] == [(1, 0), (1, 1)]
+    assert_whole(rig.pool)
+
+
+# Kafka: testExpiryOfAllSentBatchesShouldCauseUnresolvedSequences
+def test_gap_at_the_end_is_forgotten() -> None:
+    rig = idempotent()
+    future = rig.send()
+    first = one_sent(rig)
+    rig.client.answer(first, NOT_LEADER)
+    rig.client.unready.add(1)
+    rig.turn()
+    rig.clock.advance(15)
+    rig.turn()
+    assert isinstance(future.exception(0), TimeoutError)
+    rig.turn()
+    assert (rig.state.producer_epoch, rig.state.has_unresolved_sequences) == (1, False)
+    rig.client.unready.clear()
+    assert numbers(sent_alone(rig)) == (PRODUCER_ID, 1, 0)
+
+
+# ---- brokers that forget ---------------------------------------------------------------------------------------------
+
+
+# Kafka: testIdempotentUnknownProducerHandlingWhenRetentionLimitReached,
+# testShouldRaiseOutOfOrderSequenceExceptionToUserIfLogWasNotTruncated
+@pytest.mark.parametrize("log_start_offset", [1010, 10])
+def test_broker_that_forgot_the_producer_is_told_the_old_numbers(log_start_offset: int) -> None:
+    rig = idempotent()
+    first = rig.send()
+    accept(rig, one_sent(rig), base_offset=1000, log_start_offset=10)
+    assert (first.result(0).offset, rig.queue().last_acked) == (1000, 0)
+    futures = [rig.send(), rig.send()]
+    second = one_sent(rig)
+    assert numbers(second) == (PRODUCER_ID, 0, 1)
+    refuse(rig, second, UNKNOWN_PRODUCER, base_offset=-1, log_start_offset=log_start_offset)
+    assert not futures[0].done()
+    rig.turn()
+    (again,) = rig.client.under_way
+    assert numbers(again) == (PRODUCER_ID, 1, 0)
+    assert (rig.queue().next_sequence, rig.queue().last_acked) == (2, -1)
+    accept(rig, again, base_offset=1011)
+    assert (futures[1].result(0).offset, rig.queue().last_acked) == (1012, 1)
+    assert_whole(rig.pool)
+
+
+# Kafka: testUnknownProducerErrorShouldBeRetriedWhenLogStartOffsetIsUnknown
+def test_broker_that_knows_not_where_its_log_starts_gets_a_new_epoch() -> None:
+    rig = idempotent()
+    accept(rig, sent_alone(rig), base_offset=1000)
+    future = rig.send()
+    refuse(rig, one_sent(rig), UNKNOWN_PRODUCER, base_offset=-1, log_start_offset=-1)
+    assert (rig.queue().last_acked, rig.queue().next_sequence) == (0, 2)
+    rig.turn()
+    (again,) = rig.client.under_way
+    assert numbers(again) == (PRODUCER_ID, 0, 1)
+    accept(rig, again, base_offset=1011)
+    assert (future.result(0).offset, rig.queue().last_acked) == (1011, 1)
+
+
+# Kafka: testUnknownProducerErrorShouldBeRetriedForFutureBatchesWhenFirstFails
+def test_batch_behind_one_that_was_forgotten_fails_or_asks_for_another_epoch() -> None:
+    rig = idempotent()
+    accept(rig, sent_alone(rig), base_offset=1000)
+    futures = send_each(rig, 2)
+    second, third = rig.client.sent[1:]
+    refuse(rig, second, UNKNOWN_PRODUCER, base_offset=-1, log_start_offset=1010)
+    refuse(rig, third, UNKNOWN_PRODUCER, base_offset=-1, log_start_offset=1010)
+    rig.turn()
+    assert rig.state.producer_epoch == 1
+    (again,) = rig.client.under_way
+    assert numbers(again) == (PRODUCER_ID, 1, 0)
+    accept(rig, again, base_offset=1011)
+    (later,) = rig.client.under_way or rig.sent_after_turn()
+    assert numbers(later) == (PRODUCER_ID, 1, 1)
+    accept(rig, later, base_offset=1012)
+    assert [future.result(0).offset for future in futures] == [1011, 1012]
+    assert rig.state.producer_epoch == 1
+    assert_whole(rig.pool)
