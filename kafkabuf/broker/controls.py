@@ -1,4 +1,4 @@
-"""Parts of `EmbeddedCluster`'s face: trouble made on purpose, and what clients did. Any thread may call these."""
+"""Parts of `EmbeddedCluster`'s face: faults on purpose, and the requests of clients. Any thread may call these."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from typing import Any, TypeVar
 from kafkabuf.broker.apis.dispatch import APIS
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.guards.request_log import LoggedRequest, Match
+from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.errors import ConfigError
 
 T = TypeVar("T")
 
 
 class Caller:
-    """How methods get into the cluster's thread. ClosedError while the cluster is not running."""
+    """Runs functions in the cluster's thread. ClosedError while the cluster is not running."""
 
     def _call(self, function: Callable[[Cluster], T]) -> T:
         raise NotImplementedError
+
+    def _ask(self, topic: str, partition: int, function: Callable[[Partition], T]) -> T:
+        """What `function` says of a partition."""
+        return self._call(lambda c: function(c.catalogue.topic(topic).partition(partition)))
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         raise NotImplementedError
@@ -64,8 +69,9 @@ class FaultControls(Caller):
         self._call(lambda c: c.faults.throttle(api_key, throttle_ms, times))
 
     def set_producer_quota(self, client_id: str | None, bytes_per_second: float | None) -> None:
-        """Kafka's quota producer_byte_rate: for one client.id, or with None for each that has none of its own; a rate
-        of None takes it back. Who is faster is throttled. `clear_faults` leaves quotas as they are."""
+        """Kafka's quota producer_byte_rate: for a client.id, or with None for every client.id without a quota of its
+        own; a rate of None removes the quota. A faster client is throttled. `clear_faults` leaves quotas as they
+        are."""
         if bytes_per_second is not None and bytes_per_second <= 0:
             raise ConfigError(f"a quota of {bytes_per_second} bytes/s: more than 0 is needed, None for no quota")
         self._call(lambda c: c.quotas.set_producer_rate(client_id, bytes_per_second))
@@ -82,15 +88,15 @@ class FaultControls(Caller):
         self._call(lambda c: c.faults.cut_after(nbytes, node_id, sent))
 
     def hold_markers(self) -> None:
-        """From now on transactions that are to end stay so: CONCURRENT_TRANSACTIONS for whoever wants to go on."""
+        """From now on transactions do not come to their end: their producers get CONCURRENT_TRANSACTIONS."""
         self._call(lambda c: c.transactions.hold())
 
     def release_markers(self) -> None:
-        """Transactions that were held end, and later ones at once."""
+        """Ends the transactions that were held. Later transactions end at once."""
         self._call(lambda c: c.transactions.release())
 
     def clear_faults(self) -> None:
-        """Takes back all of it but quotas and held markers."""
+        """Removes every fault but quotas and held markers."""
         self._call(lambda c: c.faults.clear())
 
 
@@ -111,7 +117,8 @@ class TrafficControls(Caller):
     def requests(
         self, api_key: int | None = None, *, node_id: int | None = None, topic: str | None = None
     ) -> list[LoggedRequest]:
-        """What was asked for, oldest first, as far back as `request_log` goes: of an API, to a node, naming a topic."""
+        """The requests in the log, oldest first. Each argument leaves only the requests of an API, to a node, or with
+        a topic."""
         return self._call(lambda c: c.request_log.find(_match(api_key, node_id, topic)))
 
     def clear_requests(self) -> None:
@@ -128,9 +135,9 @@ class TrafficControls(Caller):
         count: int = 1,
         timeout: float = 10.0,
     ) -> LoggedRequest:
-        """Waits for the `count`th such request, those before the call included, and returns it. It may not have been
-        answered yet. `where` may ask for more, and is called in the cluster's thread. TimeoutError after so many
-        seconds, of real time whatever the cluster's clock is."""
+        """Waits for the `count`th such request, counting those before the call, and returns it. The request may not
+        have been answered yet. `where` may filter further; the cluster's thread calls it. TimeoutError after `timeout`
+        seconds of real time, whatever the cluster's clock is."""
         match = _match(api_key, node_id, topic)
 
         async def wait() -> LoggedRequest:
@@ -154,7 +161,7 @@ def _stats(cluster: Cluster) -> Stats:
     nodes = cluster.nodes.values()
     return Stats(
         len(nodes),
-        len(cluster.alive()),
+        len(cluster.placement.alive()),
         sum(len(node.connections) for node in nodes),
         sum(connection.parked for node in nodes for connection in node.connections),
         sum(node.traffic.requests for node in nodes),

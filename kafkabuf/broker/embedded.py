@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kafkabuf.broker import apis
-from kafkabuf.broker.cluster.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.controls import FaultControls, TrafficControls
 from kafkabuf.broker.guards.limits import ConnectionLimits
 from kafkabuf.broker.guards.security import Security
 from kafkabuf.broker.node_controls import NodeControls
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.errors import ClosedError, ConfigError
+from kafkabuf.errors import ClosedError
 
 T = TypeVar("T")
 
@@ -33,16 +34,17 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
     folder, in Kafka's format, and the next cluster to be given it goes on with them. Nodes are numbered from 1. Methods
     may be called from any thread; they run in the cluster's own and return when done.
 
-    Every copy of a partition has a log of its own; followers fetch, acks=all waits for the ISR, and a leader's death
-    has another of the ISR elected. A topic has `replication_factor` copies of each partition if nobody says otherwise:
-    3, or as many as there are nodes (Kafka's default.replication.factor is 1, with which no topic outlives a node).
+    Every copy of a partition has a log of its own; followers fetch, acks=all waits for the ISR, and the controller
+    elects another leader from the ISR when a leader dies. A topic that is created without a replication factor has
+    `replication_factor` copies of each partition. The default is 3, or the number of nodes if that is less (Kafka's
+    default.replication.factor is 1, with which no topic outlives a node).
     `min_insync_replicas`, `replica_lag_time_max_ms`, `broker_session_timeout_ms` are Kafka's settings.
 
-    `retention_bytes` is per partition. `verify_records` has every magic 2 batch read record by record on arrival, as
-    Kafka does: a few microseconds each. `transaction_version` is Kafka's feature transaction.version: with 2 clients
-    that know of KIP-890 do their transactions so, with 0 as of old. With a `ManualClock`, call `tick` after moving it.
-    `security` is for TLS and SASL, `limits` for what clients may ask of a node; `request_log` is how many requests
-    `requests` looks back on.
+    `retention_bytes` is per partition. With `verify_records` a node reads every magic 2 batch record by record on
+    arrival, as Kafka does: a few microseconds each. `transaction_version` is Kafka's feature transaction.version: with
+    2 clients that know KIP-890 follow it, with 0 they do not. With a `ManualClock`, call `tick` after moving it.
+    `security` is for TLS and SASL, `limits` for what clients may ask of a node; `request_log` is the number of requests
+    that `requests` can return.
     """
 
     def __init__(
@@ -67,33 +69,21 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         broker_session_timeout_ms: int = 9_000,
         clock: Clock | None = None,
     ) -> None:
-        if brokers < 1:
-            raise ConfigError(f"brokers={brokers}: a cluster has at least one node")
-        if ports is not None and len(ports) != brokers:
-            raise ConfigError(f"{len(ports)} ports for {brokers} brokers: give one for each, or none")
-        if replication_factor is not None and not 1 <= replication_factor <= brokers:
-            raise ConfigError(f"replication_factor={replication_factor}: 1 to {brokers}, the number of brokers")
-        if min_insync_replicas < 1:
-            raise ConfigError(f"min_insync_replicas={min_insync_replicas}: at least 1 is needed")
-        if transaction_version not in (0, 1, 2):
-            raise ConfigError(f"transaction_version={transaction_version}: 0, 1 and 2 are known")
-        if request_log < 0:
-            raise ConfigError(f"request_log={request_log}: 0 and above are allowed")
         self._config = ClusterConfig(
-            brokers,
-            auto_create_topics,
-            default_partitions,
-            retention_bytes,
-            max_message_bytes,
-            host,
-            tuple(ports) if ports is not None else None,
-            verify_records,
-            transaction_version,
-            limits or ConnectionLimits(),
-            security or Security(),
-            request_log,
-            Path(data_dir) if data_dir is not None else None,
-            replication_factor=replication_factor or min(brokers, 3),
+            brokers=brokers,
+            auto_create_topics=auto_create_topics,
+            default_partitions=default_partitions,
+            retention_bytes=retention_bytes,
+            max_message_bytes=max_message_bytes,
+            host=host,
+            ports=tuple(ports) if ports is not None else None,
+            verify_records=verify_records,
+            transaction_version=transaction_version,
+            limits=limits or ConnectionLimits(),
+            security=security or Security(),
+            request_log=request_log,
+            data_dir=Path(data_dir) if data_dir is not None else None,
+            replication_factor=min(brokers, 3) if replication_factor is None else replication_factor,
             min_insync_replicas=min_insync_replicas,
             replica_lag_time_max_ms=replica_lag_time_max_ms,
             broker_session_timeout_ms=broker_session_timeout_ms,
@@ -107,7 +97,7 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
     # ---- lifecycle
 
     def start(self) -> Self:
-        """Returns when every node listens. OSError if a port is taken, ConfigError if files of TLS will not do,
+        """Returns when every node listens. OSError if a port is taken, ConfigError if the TLS files cannot be used,
         KafkaStorageError if the disk refuses."""
         if self._thread is not None:
             raise ClosedError(
@@ -144,8 +134,8 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
             loop.close()
 
     def stop(self) -> None:
-        """Cuts all connections and ends the thread. Stopping twice is fine; `start` begins anew, with nothing kept but
-        what is in the data_dir. In a forked child it does nothing: the cluster is the parent's, and goes on."""
+        """Cuts all connections and ends the thread. A second call does nothing. `start` begins anew, with nothing but
+        the contents of the data_dir. In a forked child `stop` does nothing: the parent's cluster goes on."""
         if self._thread is None or self._loop is None or self._cluster is None or self._is_parents():
             return
         self._await(self._cluster.stop())
@@ -161,7 +151,7 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
     ) -> None:
         self.stop()
 
-    # ---- what is there
+    # ---- what the cluster holds
 
     @property
     def bootstrap_servers(self) -> str:
@@ -182,31 +172,31 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError. A replication
         factor of -1 is the cluster's. The configs that matter are those of `LogConfig`, max.message.bytes,
         min.insync.replicas and unclean.leader.election.enable."""
-        self._call(lambda c: c.create_topic(name, partitions, replication_factor, configs))
+        self._call(lambda c: c.catalogue.create_topic(name, partitions, replication_factor, configs))
 
     def topics(self) -> dict[str, int]:
         """{name: number of partitions}"""
-        return self._call(lambda c: {topic.name: len(topic.partitions) for topic in c.topics.values()})
+        return self._call(lambda c: {topic.name: len(topic.partitions) for topic in c.catalogue.topics.values()})
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset that the next record will get."""
-        return self._call(lambda c: c.topic(topic).partition(partition).log.end_offset)
+        return self._ask(topic, partition, lambda one: one.log.end_offset)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        return self._call(lambda c: {one.index: one.log.end_offset for one in c.topic(topic).partitions})
+        return self._call(lambda c: {one.index: one.log.end_offset for one in c.catalogue.topic(topic).partitions})
 
     def log_start_offset(self, topic: str, partition: int) -> int:
         """The first offset that retention has left."""
-        return self._call(lambda c: c.topic(topic).partition(partition).log.log_start_offset)
+        return self._ask(topic, partition, lambda one: one.log.log_start_offset)
 
     def records(self, topic: str, partition: int) -> list[bytes]:
         """The stored bytes, one item for each batch (magic 2) or message set (magic 0 and 1), in offset order."""
-        return self._call(lambda c: [bytes(one.data) for one in c.topic(topic).partition(partition).log.batches()])
+        return self._ask(topic, partition, lambda one: [bytes(batch.data) for batch in one.log.batches()])
 
     def leader(self, topic: str, partition: int) -> tuple[int, int]:
-        """(node id, leader epoch); the node is -1 when none leads."""
-        found = self._call(lambda c: c.topic(topic).partition(partition).state)
-        return found.leader, found.epoch
+        """(node id, leader epoch); the node is -1 while the partition has no leader."""
+        state = self._ask(topic, partition, lambda one: one.state)
+        return state.leader, state.epoch
 
     def tick(self) -> None:
         """Runs what a moved `ManualClock` has made due."""
@@ -228,7 +218,8 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         return self._await(call())
 
     def _is_parents(self) -> bool:
-        """In a forked child: the cluster's thread is not here, and what it was doing at the fork is half done."""
+        """Whether this is a forked child. It does not have the cluster's thread, and the fork may have cut a change of
+        the cluster's state in half."""
         return self._pid != os.getpid()
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""A part of `EmbeddedCluster`'s face: its nodes, their copies of partitions, and trouble with them. Any thread may call
+"""A part of `EmbeddedCluster`'s face: its nodes, their copies of partitions, and faults of both. Any thread may call
 these."""
 
 from __future__ import annotations
@@ -10,65 +10,67 @@ from kafkabuf.errors import ConfigError
 class NodeControls(Caller):
     def in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
         """The nodes whose copies are in sync (the ISR)."""
-        return self._call(lambda c: c.topic(topic).partition(partition).isr)
+        return self._ask(topic, partition, lambda one: one.isr)
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        """The offset up to which consumers may read: all copies in sync have what lies before."""
-        return self._call(lambda c: c.topic(topic).partition(partition).log.high_watermark)
+        """The offset up to which consumers may read: all copies in sync have the records before it."""
+        return self._ask(topic, partition, lambda one: one.log.high_watermark)
 
     def replica_end_offsets(self, topic: str, partition: int) -> dict[int, int]:
         """{node id: where its copy's log ends}"""
-        return self._call(
-            lambda c: {node: one.log.end_offset for node, one in c.topic(topic).partition(partition).copies.items()}
+        return self._ask(
+            topic, partition, lambda one: {node_id: copy.log.end_offset for node_id, copy in one.copies.items()}
         )
 
-    # ---- trouble, made on purpose
+    # ---- faults on purpose
 
     def stop_node(self, node_id: int) -> None:
-        """Stops a node as an orderly shutdown does: others lead its partitions before its connections are cut."""
+        """Stops a node as an orderly shutdown does: other nodes lead its partitions before its connections are cut."""
         self._await(self._running().nodes[node_id].stop())
 
     def kill_node(self, node_id: int) -> None:
-        """Kills a node: its connections are cut, whatever was under way; others lead its partitions from then on."""
+        """Kills a node: its connections are cut in the middle of requests, and other nodes lead its partitions."""
         self._await(self._running().nodes[node_id].kill())
 
     def start_node(self, node_id: int) -> None:
-        """Brings a node back on its old port, with its old logs. It cuts off what the leaders do not have, and leads
-        only what nobody leads."""
+        """Brings a node back on its old port, with its old logs. The node cuts off the records that the leaders do not
+        have, and leads only partitions without a leader."""
         self._call(lambda c: c.nodes[node_id].start())
 
     def pause_node(self, node_id: int) -> None:
-        """Has a node stand still: connections are taken, nothing is answered, fetched or noticed. After
-        `broker_session_timeout_ms` others lead its partitions."""
+        """Makes a node stand still: it takes connections, but answers, fetches and notices nothing. After
+        `broker_session_timeout_ms` other nodes lead its partitions."""
         self._call(lambda c: c.nodes[node_id].pause())
 
     def resume_node(self, node_id: int) -> None:
-        """Lets a paused node go on; what came meanwhile is answered then."""
+        """Lets a paused node go on. It then answers the requests that came meanwhile."""
         self._call(lambda c: c.nodes[node_id].resume())
 
     def isolate_node(self, node_id: int, *, from_clients: bool = False) -> None:
-        """Cuts a node off from the other nodes and the controller. What it leads it goes on leading, as far as it
-        knows; after `broker_session_timeout_ms` others lead it, too. `from_clients`: these hear nothing from it."""
+        """Cuts a node off from the other nodes and the controller. As far as it knows, the node goes on leading its
+        partitions; after `broker_session_timeout_ms` other nodes lead them, too. With `from_clients` its clients do not
+        hear from the node either."""
         self._call(lambda c: c.nodes[node_id].isolate(from_clients))
 
     def heal_node(self, node_id: int) -> None:
-        """Ends an isolation: the node learns what it has missed, and follows."""
+        """Ends an isolation: the node learns what it has missed, and follows the leaders."""
         self._call(lambda c: c.nodes[node_id].heal())
 
     def set_replica_lag(self, node_id: int, seconds: float) -> None:
-        """From now on whatever a node fetches from leaders comes late by so much. ConfigError below 0."""
+        """Delays every answer that a node fetches from the leaders, from now on. ConfigError below 0."""
         if seconds < 0:
             raise ConfigError(f"a lag of {seconds} s: 0 and above are allowed")
         self._call(lambda c: c.nodes[node_id].lag_by(seconds))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Makes a node the leader; the epoch rises, parked requests to the old one are answered. ConfigError unless the
-        node is alive and its copy in sync."""
-        if not self._call(lambda c: c.controller.move(c.topic(topic).partition(partition), node_id)):
+        """Makes a node the leader. The epoch rises, and the old leader answers its parked requests. ConfigError unless
+        the node is alive and its copy in sync."""
+        if not self._call(lambda c: c.controller.move(c.catalogue.topic(topic).partition(partition), node_id)):
             raise ConfigError(
                 f"node {node_id} cannot lead {topic}-{partition}: its copy is not in sync, or it has none"
             )
 
     def elect_preferred(self, topic: str, partition: int) -> bool:
-        """Makes the first of a partition's replicas its leader. Whether it is: it has to be alive and in sync."""
-        return self._call(lambda c: c.controller.prefer(c.topic(topic).partition(partition)))
+        """Makes the first of a partition's replicas its leader. Returns whether it leads: it has to be alive and in
+        sync."""
+        return self._call(lambda c: c.controller.prefer(c.catalogue.topic(topic).partition(partition)))

@@ -10,7 +10,8 @@ from typing import Any
 
 from kafkabuf.broker import apis
 from kafkabuf.broker.apis import fetch, produce
-from kafkabuf.broker.cluster.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.clock import ManualClock
@@ -63,13 +64,18 @@ class Rig:
         self.clock = ManualClock()
         self.loop = VirtualLoop(self.clock)
         config = ClusterConfig(
-            nodes, False, 1, None, 1 << 20, "localhost", None, False, replication_factor=nodes, **more
+            brokers=nodes,
+            auto_create_topics=False,
+            max_message_bytes=1 << 20,
+            host="localhost",
+            replication_factor=nodes,
+            **more,
         )
         self.cluster = Cluster(config, self.clock, self.loop, NoSocket)
         self.loop.enter()
         self.run(self.cluster.start)
         placed = {index: tuple(range(1, nodes + 1)) for index in range(partitions)}
-        self.run(lambda: self.cluster.create_topic(TOPIC, configs=configs, assignment=placed))
+        self.run(lambda: self.cluster.catalogue.create_topic(TOPIC, configs=configs, assignment=placed))
 
     def close(self) -> None:
         self.run(self.cluster.stop)
@@ -94,7 +100,7 @@ class Rig:
         return self.cluster.nodes[node_id]
 
     def replica(self, node_id: int, partition: int = 0) -> Replica:
-        return self.cluster.replica(TOPIC, partition, node_id)
+        return self.cluster.catalogue.replica(TOPIC, partition, node_id)
 
     def produce(
         self,
@@ -134,11 +140,11 @@ class Rig:
 
     @property
     def leader(self) -> int:
-        return self.cluster.topic(TOPIC).partition(0).leader
+        return self.cluster.catalogue.topic(TOPIC).partition(0).leader
 
     @property
     def isr(self) -> list[int]:
-        return list(self.cluster.topic(TOPIC).partition(0).isr)
+        return list(self.cluster.catalogue.topic(TOPIC).partition(0).isr)
 
     def ends(self) -> list[int]:
         return [self.replica(node_id).log.end_offset for node_id in self.cluster.nodes]

@@ -31,8 +31,8 @@ from typing import Any
 
 from kafkabuf.broker.apis import produce
 from kafkabuf.broker.cluster.node import Node
-from kafkabuf.broker.replica.replication import NO_LEADER, Replica
-from kafkabuf.broker.replica.topics import Partition
+from kafkabuf.broker.replica.replication import Partition, Replica
+from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.messages import RequestHeader
@@ -100,7 +100,7 @@ class Simulation:
         self._cluster = self._rig.cluster
         self._nodes = list(self._cluster.nodes.values())
         self._lives: Counter[int] = Counter()
-        self._partitions = self._cluster.topic(TOPIC).partitions
+        self._partitions = self._cluster.catalogue.topic(TOPIC).partitions
         self._writers = [
             Writer(f"{client}-{one.index}", client, one.index)
             for client in range(1, CLIENTS + 1)
@@ -282,7 +282,7 @@ class Simulation:
     def _check_leader(self, partition: Partition) -> None:
         state = partition.state
         if state.leader != NO_LEADER and (state.leader not in state.isr or not self._cluster.nodes[state.leader].alive):
-            self._fail(f"partition {partition.index}: {state} with {self._cluster.alive()} alive")
+            self._fail(f"partition {partition.index}: {state} with {self._cluster.placement.alive()} alive")
         if not state.isr or state.epoch < self._epochs[partition.index]:
             self._fail(f"partition {partition.index}: {state} after epoch {self._epochs[partition.index]}")
         self._epochs[partition.index] = state.epoch

@@ -54,7 +54,7 @@ def test_deleted_topic_stays(cluster: EmbeddedCluster, admin: AdminClient) -> No
 
 
 def test_topic_is_not_deleted_by_id(cluster: EmbeddedCluster) -> None:
-    topic_id = cluster._call(lambda c: c.topic("t").topic_id)
+    topic_id = cluster._call(lambda c: c.catalogue.topic("t").topic_id)
     with leader_of(cluster, "t") as client:
         for expected in (0, 100):
             answer = client.ask(messages.DELETE_TOPICS, 6, topics=[{"name": None, "topic_id": topic_id}], timeout=1000)

@@ -19,7 +19,8 @@ import pytest
 
 from kafkabuf.broker import EmbeddedCluster, apis
 from kafkabuf.broker.apis.dispatch import APIS, Later, dispatch
-from kafkabuf.broker.cluster.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.front.server import Connection
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import KafkaError
@@ -93,9 +94,9 @@ def damaged(frame: bytes, random: Random) -> bytes:
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_request_raises_something_else_than_a_kafka_error(seed: int) -> None:
     async def body() -> None:
-        cluster = Cluster(ClusterConfig(1, True, 1, None, 1_000_000, "127.0.0.1", None, True), SystemClock(), loop())
+        cluster = Cluster(ClusterConfig(max_message_bytes=1_000_000, verify_records=True), SystemClock(), loop())
         await cluster.start()
-        cluster.create_topic("t")
+        cluster.catalogue.create_topic("t")
         random = Random(seed)
         for frame in sample_frames():
             for _ in range(20):
@@ -229,12 +230,12 @@ def test_request_whose_connection_is_cut_before_it_waits_is_forgotten() -> None:
 
     async def body() -> None:
         cluster = Cluster(
-            ClusterConfig(1, True, 1, None, 1_000_000, "127.0.0.1", None, True),
+            ClusterConfig(max_message_bytes=1_000_000, verify_records=True),
             SystemClock(),
             asyncio.get_running_loop(),
         )
         await cluster.start()
-        cluster.create_topic("t")
+        cluster.catalogue.create_topic("t")
         node = cluster.nodes[1]
         connection = Connection(node)
         asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}

@@ -68,7 +68,7 @@ def committed(client: RawClient) -> tuple[int, int, str | None]:
 
 
 def topic_id(cluster: EmbeddedCluster, name: str) -> object:
-    return cluster._call(lambda c: c.topic(name).topic_id)
+    return cluster._call(lambda c: c.catalogue.topic(name).topic_id)
 
 
 def test_restart_forgets_topics_records_or_offsets(tmp_path: Path) -> None:
@@ -77,9 +77,9 @@ def test_restart_forgets_topics_records_or_offsets(tmp_path: Path) -> None:
         cluster.create_topic("gone")
         assert [client.produce("t", batch([b"a", b"b"]), partition=1).base_offset for _ in range(3)] == [0, 2, 4]
         assert [commit(client, offset) for offset in (1, 5)] == [0, 0]
-        cluster._call(lambda c: c.topic("t").partition(1).log.delete_before(2))
+        cluster._call(lambda c: c.catalogue.topic("t").partition(1).log.delete_before(2))
         assert client.produce("gone", batch([b"x"] * 3)).error_code == 0
-        cluster._call(lambda c: c.topic("gone").partition(0).log.delete_before(3))
+        cluster._call(lambda c: c.catalogue.topic("gone").partition(0).log.delete_before(3))
         kept, known, epoch = cluster.records("t", 1), topic_id(cluster, "t"), cluster.leader("t", 1)[1]
     for restarts in (1, 2):
         with running(tmp_path) as (cluster, client):
@@ -90,16 +90,16 @@ def test_restart_forgets_topics_records_or_offsets(tmp_path: Path) -> None:
             assert committed(client) == (5, 3, "über")
             assert client.produce("t", batch([b"x" * 600])).error_code == 10
     with running(tmp_path) as (cluster, client):
-        cluster._call(lambda c: c.add_partitions("t", 3))
+        cluster._call(lambda c: c.catalogue.add_partitions("t", 3))
         assert cluster.log_start_offset("gone", 0) == 3
-        cluster._call(lambda c: c.delete_topic("gone"))
+        cluster._call(lambda c: c.catalogue.delete_topic("gone"))
         cluster.create_topic("gone")
         assert client.produce("gone", batch([b"x"] * 4)).base_offset == 0
         _forget(cluster)
     with running(tmp_path) as (cluster, client):
         assert cluster.topics() == {"t": 3, "gone": 1}
         assert (cluster.log_start_offset("gone", 0), cluster.end_offset("gone", 0)) == (0, 4)
-        cluster._call(lambda c: (c.delete_topic("t"), c.delete_topic("gone")))
+        cluster._call(lambda c: (c.catalogue.delete_topic("t"), c.catalogue.delete_topic("gone")))
     assert [path.name for path in (tmp_path / "node-1").iterdir() if path.is_dir()] == []
 
 
@@ -135,7 +135,7 @@ def test_restart_loses_a_transaction(tmp_path: Path, clean: bool) -> None:
         world.cluster, world.client = cluster, client
         assert (world.stable(), world.stable(1)) == (2, 0)
         # What was aborted before is still to be passed over.
-        assert cluster._call(lambda c: len(c.topic("t").partition(0).log.aborted(0, 9))) == 1
+        assert cluster._call(lambda c: len(c.catalogue.topic("t").partition(0).log.aborted(0, 9))) == 1
         assert world.send(producer, 1).base_offset == 3
         assert world.end(producer, True) == (0, producer[0], producer[1] + 1)
         assert world.stable() == 5
@@ -228,7 +228,7 @@ def test_deleted_topic_comes_back_under_its_name(tmp_path: Path) -> None:
         cluster.create_topic("t")
         assert client.produce("t", batch([b"old"])).error_code == 0
         with mock.patch.object(LogManager, "delete"):
-            cluster._call(lambda c: c.delete_topic("t"))
+            cluster._call(lambda c: c.catalogue.delete_topic("t"))
         _forget(cluster)
     for _ in range(2):
         with running(tmp_path) as (cluster, _):

@@ -9,7 +9,7 @@ import pytest
 
 from kafkabuf.broker.apis import delete_records
 from kafkabuf.broker.log.control import Marker
-from kafkabuf.broker.replica.replication import NO_LEADER
+from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.errors import (
     KafkaStorageError,
     NotLeaderOrFollowerError,
@@ -79,7 +79,7 @@ def test_unclean_election_is_refused_or_leaves_logs_that_differ(careless: Rig) -
 
 
 def test_preferred_replica_leads_by_itself_or_not_when_asked(rig: Rig) -> None:
-    partition = rig.cluster.topic(TOPIC).partition(0)
+    partition = rig.cluster.catalogue.topic(TOPIC).partition(0)
     kill(rig, 1)
     assert not rig.run(lambda: rig.cluster.controller.prefer(partition))
     start(rig, 1)
@@ -94,7 +94,7 @@ def test_copy_out_of_sync_is_made_the_leader(rig: Rig) -> None:
     lag(rig, NEVER, 3)
     rig.produce(1, timeout=100)
     rig.advance(45)
-    partition = rig.cluster.topic(TOPIC).partition(0)
+    partition = rig.cluster.catalogue.topic(TOPIC).partition(0)
     assert not rig.run(lambda: rig.cluster.controller.move(partition, 3))
     assert rig.leader == 1
 
@@ -114,7 +114,7 @@ def test_node_that_returns_leads_or_stays_out_of_sync(rig: Rig) -> None:
     for _ in range(3):
         rig.produce(2)
     start(rig, 1)
-    assert (rig.leader, rig.cluster.topic(TOPIC).partition(0).leader_epoch) == (2, 1)
+    assert (rig.leader, rig.cluster.catalogue.topic(TOPIC).partition(0).leader_epoch) == (2, 1)
     assert (sorted(rig.isr), rig.ends()) == ([1, 2, 3], [4, 4, 4])
     assert rig.log(1) == rig.log(2)
 
@@ -133,12 +133,12 @@ def test_controller_dies_with_its_node(rig: Rig) -> None:
 def test_paused_node_is_missed_at_once_or_never(rig: Rig) -> None:
     rig.run(rig.node(1).pause)
     rig.advance(8.5)
-    assert (rig.leader, rig.cluster.alive()) == (1, [1, 2, 3])
+    assert (rig.leader, rig.cluster.placement.alive()) == (1, [1, 2, 3])
     rig.advance(0.5)
-    assert (rig.leader, rig.isr, rig.cluster.alive()) == (2, [2, 3], [2, 3])
+    assert (rig.leader, rig.isr, rig.cluster.placement.alive()) == (2, [2, 3], [2, 3])
     assert result(rig.produce(2)).error_code == 0
     rig.run(rig.node(1).resume)
-    assert (rig.leader, rig.ends(), rig.cluster.alive()) == (2, [1, 1, 1], [1, 2, 3])
+    assert (rig.leader, rig.ends(), rig.cluster.placement.alive()) == (2, [1, 1, 1], [1, 2, 3])
     assert sorted(rig.isr) == [1, 2, 3]
 
 
@@ -147,7 +147,7 @@ def test_short_pause_costs_a_leader_its_place(rig: Rig) -> None:
     rig.advance(8)
     rig.run(rig.node(1).resume)
     rig.advance(100)
-    assert (rig.leader, rig.isr, rig.cluster.topic(TOPIC).partition(0).leader_epoch) == (1, [1, 2, 3], 0)
+    assert (rig.leader, rig.isr, rig.cluster.catalogue.topic(TOPIC).partition(0).leader_epoch) == (1, [1, 2, 3], 0)
     assert result(rig.produce(1)).error_code == 0
 
 

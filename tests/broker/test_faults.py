@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.broker.replica.replication import PartitionState
+from kafkabuf.broker.replica.state import PartitionState
 from kafkabuf.errors import ConfigError
 from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient, batch
@@ -125,7 +125,7 @@ def test_wrong_node_does_not_name_the_right_one(version: int) -> None:
     with EmbeddedCluster(brokers=2) as cluster:
         cluster.create_topic("t")
         leader, epoch = cluster.leader("t", 0)
-        topic_id = cluster._call(lambda c: c.topic("t").topic_id)
+        topic_id = cluster._call(lambda c: c.catalogue.topic("t").topic_id)
         host, port, _ = cluster.nodes()[3 - leader]
         with RawClient(f"{host}:{port}") as client:
             named = {"topic_id": topic_id} if version >= 13 else {"name": "t"}
@@ -140,7 +140,7 @@ def test_wrong_node_does_not_name_the_right_one(version: int) -> None:
 
 
 def test_leader_that_does_not_exist_breaks_the_answer(world: World) -> None:
-    world.cluster._call(lambda c: setattr(c.replica("t", 0, 1), "known", PartitionState(9, 1, (1,))))
+    world.cluster._call(lambda c: setattr(c.catalogue.replica("t", 0, 1), "known", PartitionState(9, 1, (1,))))
     one = world.client.produce("t", batch([b"x"]), version=10)
     assert (one.error_code, one.current_leader.leader_id) == (6, 9)
 

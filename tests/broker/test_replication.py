@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.broker.apis import fetch as fetch_api
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.replica import fetcher
-from kafkabuf.broker.replica.replication import NO_LEADER
+from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.errors import (
     FencedLeaderEpochError,
     NotEnoughReplicasAfterAppendError,
@@ -69,13 +68,13 @@ def test_idle_cluster_fetches(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
     rig.produce(1)
     rig.advance(2)
     asked: list[Any] = []
-    read = fetch_api.read
+    read = fetcher.read
 
     def count(*values: Any) -> Any:
         asked.append(values)
         return read(*values)
 
-    monkeypatch.setattr(fetch_api, "read", count)
+    monkeypatch.setattr(fetcher, "read", count)
     rig.advance(600)
     assert asked == []
     assert rig.isr == [1, 2, 3]
@@ -84,7 +83,7 @@ def test_idle_cluster_fetches(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_one_copy_is_waited_for(rig: Rig) -> None:
-    rig.run(lambda: rig.cluster.create_topic("alone", 1, 1, {"min.insync.replicas": "2"}))
+    rig.run(lambda: rig.cluster.catalogue.create_topic("alone", 1, 1, {"min.insync.replicas": "2"}))
     one = Rig(1)
     assert result(one.produce(1)).base_offset == 0
     assert one.node(1).produces.delayed == one.node(1).produces.watched == 0
@@ -144,31 +143,31 @@ def test_cluster_wide_minimum_is_not_kept_or_not_overridden() -> None:
     strict = Rig(min_insync_replicas=3)
     kill(strict, 3)
     assert result(strict.produce(1)).error_code == NotEnoughReplicasError.code
-    strict.cluster.topic(TOPIC).configs["min.insync.replicas"] = "2"
+    strict.cluster.catalogue.topic(TOPIC).configs["min.insync.replicas"] = "2"
     assert result(strict.produce(1)).error_code == 0
     strict.close()
 
 
 def test_settings_that_change_leave_what_waits_for_them(strict: Rig) -> None:
-    topic, partition = strict.cluster.topic(TOPIC), strict.cluster.topic(TOPIC).partition(0)
+    topic, partition = strict.cluster.catalogue.topic(TOPIC), strict.cluster.catalogue.topic(TOPIC).partition(0)
     kill(strict, 2)
     kill(strict, 3)
     polling = strict.fetch(1, 0, wait=100)
     strict.produce(1, acks=1)
     assert not polling.done
-    strict.run(lambda: strict.cluster.configure_topic(topic, {"min.insync.replicas": "1"}))
+    strict.run(lambda: strict.cluster.catalogue.configure_topic(topic, {"min.insync.replicas": "1"}))
     assert fetched(polling).nbytes > 0
     kill(strict, 1)
     start(strict, 2)
     assert partition.leader == NO_LEADER
-    strict.run(lambda: strict.cluster.configure_topic(topic, {"unclean.leader.election.enable": "true"}))
+    strict.run(lambda: strict.cluster.catalogue.configure_topic(topic, {"unclean.leader.election.enable": "true"}))
     assert partition.leader == 2
 
 
 def test_new_leader_is_waited_for_by_the_old_ones_client(rig: Rig) -> None:
     lag(rig, NEVER, 2, 3)
     parked = rig.produce(1, timeout=100)
-    rig.run(lambda: rig.cluster.controller.move(rig.cluster.topic(TOPIC).partition(0), 2))
+    rig.run(lambda: rig.cluster.controller.move(rig.cluster.catalogue.topic(TOPIC).partition(0), 2))
     assert rig.leader == 2
     assert result(parked).error_code == NotLeaderOrFollowerError.code
 
@@ -176,7 +175,7 @@ def test_new_leader_is_waited_for_by_the_old_ones_client(rig: Rig) -> None:
 def test_deleted_topic_is_waited_for(rig: Rig) -> None:
     lag(rig, NEVER, 2)
     parked, polling = rig.produce(1, timeout=100), rig.fetch(1, 0, wait=100)
-    rig.run(lambda: rig.cluster.delete_topic(TOPIC))
+    rig.run(lambda: rig.cluster.catalogue.delete_topic(TOPIC))
     assert result(parked).error_code == UnknownTopicOrPartitionError.code
     assert fetched(polling).error_code == UnknownTopicOrPartitionError.code
 
@@ -330,10 +329,10 @@ def test_parked_fetch_misses_that_its_epoch_is_over(rig: Rig) -> None:
     kill(rig, 2)
     assert not there.done
     start(rig, 2)
-    rig.run(lambda: rig.cluster.controller.move(rig.cluster.topic(TOPIC).partition(0), 2))
+    rig.run(lambda: rig.cluster.controller.move(rig.cluster.catalogue.topic(TOPIC).partition(0), 2))
     assert fetched(there).error_code == fetched(elsewhere).error_code == NotLeaderOrFollowerError.code
     polling = rig.fetch(2, 0, wait=100, epoch=1)
-    partition = rig.cluster.topic(TOPIC).partition(0)
+    partition = rig.cluster.catalogue.topic(TOPIC).partition(0)
     rig.run(lambda: rig.cluster.controller.lead(partition, 2, (2, 3)))
     assert fetched(polling).error_code == FencedLeaderEpochError.code
 

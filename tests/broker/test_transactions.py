@@ -203,7 +203,7 @@ def test_producer_is_forgotten_too_early_or_never(world: World) -> None:
     # Those who never come back go when a new one comes.
     world.advance(EXPIRATION_MS / 1000)
     world.send(unknown, 0, transactional_id=None)
-    assert world.cluster._call(lambda c: [one for one, _ in c.topic("t").partition(0).log.producers]) == [4712]
+    assert world.cluster._ask("t", 0, lambda partition: [one for one, _ in partition.log.producers]) == [4712]
 
 
 def test_producer_with_an_open_transaction_is_forgotten(world: World) -> None:
@@ -212,7 +212,7 @@ def test_producer_with_an_open_transaction_is_forgotten(world: World) -> None:
     world.send(producer, 0)
     world.advance(EXPIRATION_MS / 1000 + 1)
     world.send((4711, 0), 0, transactional_id=None)
-    assert world.cluster._call(lambda c: c.topic("t").partition(0).log.producers.in_transaction(*producer))
+    assert world.cluster._call(lambda c: c.catalogue.topic("t").partition(0).log.producers.in_transaction(*producer))
 
 
 def test_new_leader_takes_a_batch_twice() -> None:
@@ -246,7 +246,7 @@ def test_marker_is_lost_while_nobody_leads(world: World) -> None:
 
 def test_transaction_ends_with_its_coordinator() -> None:
     world = World(brokers=3)
-    coordinator = world.cluster._call(lambda c: c.coordinator("tx"))
+    coordinator = world.cluster._call(lambda c: c.placement.coordinator("tx"))
     others = [node for node in (1, 2, 3) if node != coordinator]
     clients = {node: RawClient("{}:{}".format(*world.cluster.nodes()[node])) for node in (1, 2, 3)}
     world.client.socket.close()
@@ -259,7 +259,7 @@ def test_transaction_ends_with_its_coordinator() -> None:
         world.cluster.move_leader("t", 0, node)
         assert world.send(producer, node - 1, client=clients[node]).error_code == 0
     world.cluster.stop_node(coordinator)
-    world.client = clients[world.cluster._call(lambda c: c.coordinator("tx"))]
+    world.client = clients[world.cluster._call(lambda c: c.placement.coordinator("tx"))]
     assert world.end(producer, True) == (0, producer[0], producer[1] + 1)
     assert world.stable() == 4
     for client in clients.values():
@@ -364,7 +364,7 @@ def test_aborted_transactions_pile_up_behind_retention() -> None:
         producer = world.start()
         world.send(producer, 0)
         world.end(producer, False)
-    aborted = world.cluster._call(lambda c: c.topic("t").partition(0).log.producers.aborted)
+    aborted = world.cluster._call(lambda c: c.catalogue.topic("t").partition(0).log.producers.aborted)
     start = world.cluster.log_start_offset("t", 0)
     assert start > 0
     assert [one.last_offset for one in aborted] == list(range(start + 1 - start % 2, 40, 2))

@@ -281,7 +281,7 @@ def test_request_is_not_logged(world: World) -> None:
 
 def test_topics_of_other_requests_are_not_named(world: World) -> None:
     client = world.client
-    topic_id = world.cluster._call(lambda c: c.topic("t").topic_id)
+    topic_id = world.cluster._call(lambda c: c.catalogue.topic("t").topic_id)
     client.fetch("t", 0, partition=1)
     client.ask(METADATA, 9, topics=[{"name": "t"}, {"name": "u"}])
     client.ask(METADATA, 12, topics=[{"topic_id": topic_id, "name": None}, {"topic_id": uuid.UUID(int=7)}])

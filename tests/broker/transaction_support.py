@@ -73,4 +73,4 @@ class World:
         return [head for data in self.cluster.records("t", partition) for head in heads(data)]
 
     def stable(self, partition: int = 0) -> int:
-        return self.cluster._call(lambda c: c.topic("t").partition(partition).log.last_stable_offset)
+        return self.cluster._call(lambda c: c.catalogue.topic("t").partition(partition).log.last_stable_offset)

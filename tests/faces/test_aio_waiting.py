@@ -61,7 +61,7 @@ def test_loop_stands_still_while_metadata_is_fetched(aio_cluster: EmbeddedCluste
         async with small(aio_cluster, metadata_max_age_ms=600_000) as producer, Heartbeat() as heart:
             if partition is not None:
                 await producer.send_and_wait(topic, b"v")
-                aio_cluster._call(lambda c: c.add_partitions(topic, 8))
+                aio_cluster._call(lambda c: c.catalogue.add_partitions(topic, 8))
             async with held_up(aio_cluster):
                 task = asyncio.create_task(producer.send(topic, b"v", partition=partition))
                 await heart.goes_on()

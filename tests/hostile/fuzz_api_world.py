@@ -136,7 +136,7 @@ class World:
                 report.ranges(0)
         for topic in self.topics:
             with self.judged("the topics' end"):
-                self.cluster._call(lambda c: c.delete_topic(topic))  # noqa: B023 (it waits)
+                self.cluster._call(lambda c: c.catalogue.delete_topic(topic))  # noqa: B023 (it waits)
 
     def require_whole(self, producer: KafkaProducer) -> None:
         producer._thread.join(self.patience)
@@ -214,9 +214,9 @@ class World:
 
     def grow(self) -> None:
         def grow(cluster: Any) -> None:
-            have = len(cluster.topic(self.topic).partitions)
+            have = len(cluster.catalogue.topic(self.topic).partitions)
             if have < MOST_PARTITIONS:
-                cluster.add_partitions(self.topic, have + 4)
+                cluster.catalogue.add_partitions(self.topic, have + 4)
 
         self.at_cluster(grow)
         self._learn()
@@ -225,8 +225,8 @@ class World:
         """Deleted, and made again with one partition."""
 
         def again(cluster: Any) -> None:
-            cluster.delete_topic(self.topic)
-            cluster.create_topic(self.topic, 1)
+            cluster.catalogue.delete_topic(self.topic)
+            cluster.catalogue.create_topic(self.topic, 1)
 
         self.at_cluster(again)
         self._learn()

@@ -94,7 +94,7 @@ class Target:
         self._stop()
         self._cluster = Cluster(self._config, ManualClock(), self._loop)
         self._loop.run_until_complete(self._cluster.start())
-        self._cluster.create_topic(f"{NAME}-t", 3)
+        self._cluster.catalogue.create_topic(f"{NAME}-t", 3)
 
     def _stop(self) -> None:
         if self._cluster is not None:

@@ -367,7 +367,7 @@ def test_transaction_with_a_record_that_was_overtaken_can_be_aborted() -> None:
 
 
 def make_again(cluster: EmbeddedCluster, name: str, partitions: int) -> None:
-    cluster._call(lambda c: c.delete_topic(name))
+    cluster._call(lambda c: c.catalogue.delete_topic(name))
     cluster.create_topic(name, partitions)
 
 
@@ -398,7 +398,7 @@ def test_records_wait_for_a_topic_to_be_there_again_or_expire() -> None:
         settings: dict[str, Any] = {"linger_ms": 0, "delivery_timeout_ms": 1_000, "request_timeout_ms": 500}
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
             producer.send("t", b"v", partition=1).result(PATIENCE)
-            cluster._call(lambda c: c.delete_topic("t"))
+            cluster._call(lambda c: c.catalogue.delete_topic("t"))
             assert isinstance(producer.send("t", b"v", partition=1).exception(PATIENCE), TimeoutError)
             future = producer.send("t", b"v", partition=1)
             cluster.wait_for_request(messages.METADATA, topic="t", count=3)

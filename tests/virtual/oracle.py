@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kafkabuf.broker.replica.topics import Partition, Topic
+from kafkabuf.broker.replica.replication import Partition
+from kafkabuf.broker.replica.topics import Topic
 
 _TAG = re.compile(rb"<(\w+):(\d+)>")
 # Of a batch's header: attributes, then after five fields of 2 + 4 + 8 + 8 bytes the producer's id.

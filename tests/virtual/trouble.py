@@ -120,8 +120,8 @@ class Trouble:
     # ---- topics ------------------------------------------------------------------------------------------------------
 
     def _a_topic(self) -> Any:
-        there = [name for name in self._topics if name in self._world.cluster.topics]
-        return self._world.cluster.topics[self._world.random.choice(there)] if there else None
+        there = [name for name in self._topics if name in self._world.cluster.catalogue.topics]
+        return self._world.cluster.catalogue.topics[self._world.random.choice(there)] if there else None
 
     def _remake(self, node: Node) -> None:
         """The topic is deleted and, at once or later, made again, with as many partitions, fewer or more."""
@@ -135,23 +135,23 @@ class Trouble:
     def _delete(self, topic: Topic) -> None:
         self._note(f"delete {topic.name}")
         self._archive.keep(topic)
-        self._world.cluster.delete_topic(topic.name)
+        self._world.cluster.catalogue.delete_topic(topic.name)
 
     def make(self, name: str) -> None:
         cluster, random = self._world.cluster, self._world.random
-        alive = cluster.alive()
-        if name in cluster.topics or not alive:
+        alive = cluster.placement.alive()
+        if name in cluster.catalogue.topics or not alive:
             return
         partitions = random.choice((1, 2, 3, 4))
         self._note(f"create {name} with {partitions} partitions")
-        cluster.create_topic(name, partitions, random.randrange(1, len(alive) + 1),
+        cluster.catalogue.create_topic(name, partitions, random.randrange(1, len(alive) + 1),
                              {"min.insync.replicas": random.choice("12")})  # fmt: skip
 
     def _grow(self, node: Node) -> None:
         topic = self._a_topic()
-        if topic is not None and len(topic.partitions) < 6 and self._world.cluster.alive():
+        if topic is not None and len(topic.partitions) < 6 and self._world.cluster.placement.alive():
             self._note(f"grow {topic.name} to {len(topic.partitions) + 1}")
-            self._world.cluster.add_partitions(topic.name, len(topic.partitions) + 1)
+            self._world.cluster.catalogue.add_partitions(topic.name, len(topic.partitions) + 1)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -234,10 +234,10 @@ class Trouble:
 
     def make_again_and_refuse_once(self, name: str) -> None:
         """In peace: the topic is another one, as large and as widely spread, and the first batch has to come again."""
-        topic = self._world.cluster.topics[name]
-        copies = min(len(topic.partitions[0].copies), len(self._world.cluster.alive()))
+        topic = self._world.cluster.catalogue.topics[name]
+        copies = min(len(topic.partitions[0].copies), len(self._world.cluster.placement.alive()))
         self._delete(topic)
-        self._world.cluster.create_topic(name, len(topic.partitions), copies)
+        self._world.cluster.catalogue.create_topic(name, len(topic.partitions), copies)
         self._world.cluster.faults.fail(PRODUCE, self._world.random.choice(_PASSING[PRODUCE]), 1, None)
 
     def _leave_one_dead(self) -> None:
@@ -247,6 +247,7 @@ class Trouble:
             return
         self._die(node)
         world.loop.settle()
-        leaders = [one.copies.get(one.leader) for topic in world.cluster.topics.values() for one in topic.partitions]
+        topics = world.cluster.catalogue.topics.values()
+        leaders = [one.copies.get(one.leader) for topic in topics for one in topic.partitions]
         if any(leader is None or not leader.enough_in_sync for leader in leaders):
             self._mend(node)

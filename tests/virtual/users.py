@@ -127,8 +127,8 @@ class User:
         how = random.randrange(3)
         if how == 0:
             return {"key": b"k%d" % random.randrange(20)}
-        if how == 1 and topic in self.world.cluster.topics:
-            return {"partition": random.randrange(len(self.world.cluster.topics[topic].partitions))}
+        if how == 1 and topic in self.world.cluster.catalogue.topics:
+            return {"partition": random.randrange(len(self.world.cluster.catalogue.topics[topic].partitions))}
         return {}
 
     def _send(self, topic: str, **whither: Any) -> Sent | None:
@@ -213,7 +213,7 @@ class User:
             self.world.fail(f"{self.name}: all is well, and {topic} takes no records: {errors}")
 
     def _attempt(self, topic: str, until: float) -> list[object]:
-        partitions = len(self.world.cluster.topics[topic].partitions)
+        partitions = len(self.world.cluster.catalogue.topics[topic].partitions)
         whither: list[dict[str, Any]] = [{"partition": number} for number in range(partitions)]
         whither += [{"key": b"probe %d" % number} for number in range(4)] + [{}]
         sent = [self._send(topic, **how) for how in whither]
@@ -338,7 +338,7 @@ class TransactionalUser(User):
 
     def _fill_everywhere(self, transaction: Transaction) -> None:
         for topic in self.topics:
-            for number in range(len(self.world.cluster.topics[topic].partitions)):
+            for number in range(len(self.world.cluster.catalogue.topics[topic].partitions)):
                 self._add(transaction, topic, partition=number)
 
     def _add(self, transaction: Transaction, topic: str, **whither: Any) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 
 from kafkabuf import backoff
 from kafkabuf.broker import apis
-from kafkabuf.broker.cluster.cluster import Cluster, ClusterConfig
+from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.clock import Lockable, ManualClock
 from kafkabuf.network.resolve import Address
@@ -86,7 +87,14 @@ class World:
         self.broken: str | None = None
         self.clock = VirtualClock(self)
         self.loop = VirtualLoop(self.clock)
-        config = ClusterConfig(nodes, False, 1, None, 1 << 20, "10.0.0.1", (PORT,) * nodes, False, **settings)
+        config = ClusterConfig(
+            brokers=nodes,
+            auto_create_topics=False,
+            max_message_bytes=1 << 20,
+            host="10.0.0.1",
+            ports=(PORT,) * nodes,
+            **settings,
+        )
         self.cluster = Cluster(config, self.clock, self.loop, VirtualListener)
         self.cluster.network_clock = self.clock
         for node in self.cluster.nodes.values():
@@ -129,7 +137,7 @@ class World:
             f"silent {one.node_id in self.silent}"
             for one in self.nodes
         ]
-        topics = [repr(copy) for topic in self.cluster.topics.values() for one in topic.partitions
+        topics = [repr(copy) for topic in self.cluster.catalogue.topics.values() for one in topic.partitions
                   for copy in one.copies.values() if copy.leads]  # fmt: skip
         return [*nodes, *topics, *(repr(one) for one in self.running)]
 

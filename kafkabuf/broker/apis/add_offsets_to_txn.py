@@ -11,7 +11,7 @@ from kafkabuf.errors import KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import ADD_OFFSETS_TO_TXN, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(ADD_OFFSETS_TO_TXN, 0, 4)

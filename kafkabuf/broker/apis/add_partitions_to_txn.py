@@ -13,7 +13,7 @@ from kafkabuf.errors import KafkaError, NotCoordinatorError, OperationNotAttempt
 from kafkabuf.protocol.messages import ADD_PARTITIONS_TO_TXN, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(ADD_PARTITIONS_TO_TXN, 0, 5, own_errors=True, fails_after=True)
@@ -45,7 +45,7 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 def _add(
     node: Node, header: RequestHeader, transactional_id: str, producer: Producer, wanted: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    codes = {one: node.cluster.partition_code(*one) for one in wanted}
+    codes = {one: node.cluster.catalogue.partition_code(*one) for one in wanted}
     if any(codes.values()):
         return {one: code or OperationNotAttemptedError.code for one, code in codes.items()}
     try:

@@ -12,7 +12,7 @@ from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import ALTER_CONFIGS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 TOPIC = 2
 # From a topic and what is asked for it to the settings that it is to have.
@@ -36,8 +36,8 @@ def alter(node: Node, asked: Any, change: Change, dry_run: bool, injected: int) 
         if injected:
             raise error_for_code(injected)
         _check(asked)
-        topic = node.cluster.topic(asked.resource_name)
-        node.cluster.configure_topic(topic, change(topic, asked), dry_run=dry_run)
+        topic = node.cluster.catalogue.topic(asked.resource_name)
+        node.cluster.catalogue.configure_topic(topic, change(topic, asked), dry_run=dry_run)
     except KafkaError as error:
         return {**result, "error_code": error.code, "error_message": str(error)}
     return {**result, "error_code": 0, "error_message": None}

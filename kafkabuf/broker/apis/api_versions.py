@@ -10,7 +10,7 @@ from kafkabuf.broker.apis.dispatch import api, version_ranges
 from kafkabuf.protocol.messages import API_VERSIONS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _FEATURE = "transaction.version"
 

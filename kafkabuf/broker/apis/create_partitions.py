@@ -9,7 +9,7 @@ from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import CREATE_PARTITIONS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(CREATE_PARTITIONS, 0, 3, own_errors=True)
@@ -28,7 +28,7 @@ def _create(node: Node, asked: Any, dry_run: bool, injected: int) -> dict[str, A
     try:
         if injected:
             raise error_for_code(injected)
-        node.cluster.add_partitions(asked.name, asked.count, placed, dry_run=dry_run)
+        node.cluster.catalogue.add_partitions(asked.name, asked.count, placed, dry_run=dry_run)
     except KafkaError as error:
         return {"name": asked.name, "error_code": error.code, "error_message": str(error)}
     return {"name": asked.name, "error_code": 0}

@@ -12,7 +12,7 @@ from kafkabuf.errors import InvalidConfigError, InvalidRequestError, KafkaError,
 from kafkabuf.protocol.messages import CREATE_TOPICS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _DEFAULT = -1
 
@@ -40,7 +40,7 @@ def _create(node: Node, wanted: Any, dry_run: bool) -> dict[str, Any]:
         raise InvalidRequestError("replicas are either named or counted: with assignments the numbers have to be -1")
     if unset := [config.name for config in wanted.configs if config.value is None]:
         raise InvalidConfigError(f"Null value not supported for topic configs: {', '.join(unset)}")
-    topic = node.cluster.create_topic(
+    topic = node.cluster.catalogue.create_topic(
         wanted.name,
         wanted.num_partitions,
         wanted.replication_factor,
@@ -61,6 +61,6 @@ def _create(node: Node, wanted: Any, dry_run: bool) -> dict[str, Any]:
                 "config_source": one.source,
                 "is_sensitive": False,
             }
-            for one in topic_settings(node, topic.configs)
+            for one in topic_settings(node.cluster.config, topic.configs)
         ],
     }

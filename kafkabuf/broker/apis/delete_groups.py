@@ -10,7 +10,7 @@ from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DELETE_GROUPS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(DELETE_GROUPS, 0, 2, own_errors=True)

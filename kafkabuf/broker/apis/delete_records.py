@@ -10,7 +10,7 @@ from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DELETE_RECORDS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _ALL = -1
 
@@ -36,7 +36,7 @@ def _delete(node: Node, name: str, asked: Any, injected: int) -> dict[str, int]:
     try:
         if injected:
             raise error_for_code(injected)
-        leader = node.cluster.topic(name).partition(asked.partition_index).led_by(node.node_id)
+        leader = node.cluster.catalogue.topic(name).partition(asked.partition_index).led_by(node.node_id)
         log = leader.log
         log.delete_before(log.high_watermark if asked.offset == _ALL else asked.offset)
         leader.wake()

@@ -10,7 +10,7 @@ from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DELETE_TOPICS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(DELETE_TOPICS, 1, 6, own_errors=True)
@@ -30,7 +30,7 @@ def _delete(node: Node, name: str | None, topic_id: UUID | None, injected: int) 
             raise error_for_code(injected)
         if (name is None) == (topic_id is None):
             raise InvalidRequestError("a topic is named either by its name or by its id")
-        topic = node.cluster.delete_topic(name or topic_id or "")
+        topic = node.cluster.catalogue.delete_topic(name or topic_id or "")
     except KafkaError as error:
         return {"name": name, "topic_id": topic_id, "error_code": error.code, "error_message": str(error)}
     return {"name": topic.name, "topic_id": topic.topic_id}

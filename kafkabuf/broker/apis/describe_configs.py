@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.configs import Setting, node_settings, topic_settings
-from kafkabuf.broker.replica.topics import check_name
+from kafkabuf.broker.log.names import check_name
 from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_CONFIGS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 TOPIC, BROKER = 2, 4
 
@@ -39,9 +39,9 @@ def _describe(node: Node, asked: Any, injected: int, synonyms: bool) -> dict[str
 def _settings(node: Node, kind: int, name: str) -> list[Setting]:
     if kind == TOPIC:
         check_name(name)
-        return list(topic_settings(node, node.cluster.topic(name).configs))
+        return list(topic_settings(node.cluster.config, node.cluster.catalogue.topic(name).configs))
     if kind == BROKER and name == str(node.node_id):
-        return list(node_settings(node))
+        return list(node_settings(node.cluster.config, node.node_id))
     if kind == BROKER and not name:
         return []
     raise InvalidRequestError(

@@ -14,7 +14,7 @@ from kafkabuf.errors import GroupIdNotFoundError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_GROUPS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _FIRST_TO_KNOW_NOT_FOUND = 6
 

@@ -10,7 +10,7 @@ from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.protocol.messages import DESCRIBE_LOG_DIRS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 IN_MEMORY = "memory"
 
@@ -19,7 +19,7 @@ IN_MEMORY = "memory"
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     if code := node.cluster.faults.take_error(DESCRIBE_LOG_DIRS):
         return {"error_code": code, "results": [{"error_code": code, "log_dir": IN_MEMORY}]}
-    kept = node.cluster.topics
+    kept = node.cluster.catalogue.topics
     if request.topics is None:
         wanted = {name: set(range(len(topic.partitions))) for name, topic in kept.items()}
     else:

@@ -10,7 +10,7 @@ from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_PRODUCERS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(DESCRIBE_PRODUCERS, 0, 0, own_errors=True)
@@ -34,7 +34,7 @@ def _describe(node: Node, topic: str, index: int, injected: int) -> dict[str, An
     try:
         if injected:
             raise error_for_code(injected)
-        log = node.cluster.topic(topic).partition(index).copy(node.node_id).log
+        log = node.cluster.catalogue.topic(topic).partition(index).copy(node.node_id).log
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "error_message": str(error)}
     return {

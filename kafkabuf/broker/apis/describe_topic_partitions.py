@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.metadata import describe_partition
 from kafkabuf.broker.apis.operations import TOPIC_OPERATIONS
-from kafkabuf.broker.replica.topics import check_name
+from kafkabuf.broker.log.names import check_name
 from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_TOPIC_PARTITIONS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 # Kafka's max.request.partition.size.limit.
 MAX_PARTITIONS = 2000
@@ -23,7 +23,7 @@ MAX_PARTITIONS = 2000
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     cursor = request.cursor
     wanted = {one.name for one in request.topics}
-    names = sorted(wanted or node.cluster.topics)
+    names = sorted(wanted or node.cluster.catalogue.topics)
     first = 0
     if cursor is not None:
         if cursor.partition_index < 0 or (wanted and cursor.topic_name not in wanted):
@@ -51,7 +51,7 @@ def _describe(node: Node, name: str, first: int, room: int, injected: int) -> di
         if injected:
             raise error_for_code(injected)
         check_name(name)
-        topic = node.cluster.topic(name)
+        topic = node.cluster.catalogue.topic(name)
     except KafkaError as error:
         return {
             "error_code": error.code,

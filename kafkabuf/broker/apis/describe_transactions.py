@@ -11,7 +11,7 @@ from kafkabuf.errors import InvalidRequestError, NotCoordinatorError, Transactio
 from kafkabuf.protocol.messages import DESCRIBE_TRANSACTIONS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

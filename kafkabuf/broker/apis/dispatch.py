@@ -19,7 +19,7 @@ from kafkabuf.protocol.messages import RequestHeader
 from kafkabuf.protocol.schema import Buffer
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
     from kafkabuf.broker.guards.request_log import LoggedRequest
 
 Frame = Sequence[Buffer]

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.apis.dispatch import api
-from kafkabuf.broker.replica.replication import NO_LEADER
-from kafkabuf.broker.replica.topics import Partition
+from kafkabuf.broker.replica.replication import Partition
+from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
@@ -18,7 +18,7 @@ from kafkabuf.errors import (
 from kafkabuf.protocol.messages import ELECT_LEADERS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Cluster, Node
+    from kafkabuf.broker.cluster.node import Cluster, Node
 
 _KINDS = PREFERRED, UNCLEAN = 0, 1
 
@@ -27,7 +27,7 @@ _KINDS = PREFERRED, UNCLEAN = 0, 1
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     kind = getattr(request, "election_type", PREFERRED)
     if request.topic_partitions is None:
-        every = {topic.name: range(len(topic.partitions)) for topic in node.cluster.topics.values()}
+        every = {topic.name: range(len(topic.partitions)) for topic in node.cluster.catalogue.topics.values()}
         results = {name: [_elect(node, name, index, kind) for index in indexes] for name, indexes in every.items()}
         not_needed = ElectionNotNeededError.code
         results = {name: [one for one in found if one["error_code"] != not_needed] for name, found in results.items()}
@@ -48,7 +48,7 @@ def _elect(node: Node, topic: str, index: int, kind: int) -> dict[str, Any]:
             raise InvalidRequestError(
                 f"election type {kind}: preferred ({PREFERRED}) and unclean ({UNCLEAN}) are known"
             )
-        partition = node.cluster.topic(topic).partition(index)
+        partition = node.cluster.catalogue.topic(topic).partition(index)
         (_prefer if kind == PREFERRED else _lead_at_any_price)(node.cluster, partition)
     except KafkaError as error:
         return {"partition_id": index, "error_code": error.code, "error_message": str(error)}

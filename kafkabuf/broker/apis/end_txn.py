@@ -10,7 +10,7 @@ from kafkabuf.errors import KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import END_TXN, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _FIRST_OF_VERSION_2 = 5
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkabuf.broker.apis.dispatch import api
-from kafkabuf.broker.cluster.controller import NO_NODE
+from kafkabuf.broker.cluster.placement import NO_NODE
 from kafkabuf.errors import CoordinatorNotAvailableError, InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import FIND_COORDINATOR, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 GROUP, TRANSACTION = 0, 1
 
@@ -29,7 +29,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
 
 
 def _coordinator(node: Node, key: str, error: KafkaError | None) -> dict[str, Any]:
-    chosen = node.cluster.coordinator(key)
+    chosen = node.cluster.placement.coordinator(key)
     if error is None and chosen == NO_NODE:
         error = CoordinatorNotAvailableError("no node is alive")
     if error is not None:

@@ -10,7 +10,7 @@ from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import HEARTBEAT, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(HEARTBEAT, 0, 4)

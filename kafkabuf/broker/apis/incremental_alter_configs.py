@@ -13,7 +13,7 @@ from kafkabuf.errors import InvalidConfigError, InvalidRequestError
 from kafkabuf.protocol.messages import INCREMENTAL_ALTER_CONFIGS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

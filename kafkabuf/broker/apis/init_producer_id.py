@@ -11,7 +11,7 @@ from kafkabuf.errors import InvalidRequestError, KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _NOTHING = (-1, -1)
 
@@ -31,7 +31,7 @@ def _init(node: Node, request: Any, known: tuple[int, int] | None) -> tuple[int,
         raise InvalidRequestError(f"producer id {known[0]} with epoch {known[1]}: both are needed, or none")
     transactional_id = request.transactional_id
     if transactional_id is None:
-        return node.cluster.next_producer_id(), 0
+        return node.cluster.memory.next_producer_id(), 0
     if not node.coordinates(transactional_id):
         raise NotCoordinatorError(f"node {node.node_id} does not coordinate {transactional_id!r}")
     timeout_ms = round(request.transaction_timeout.total_seconds() * 1000)

@@ -10,7 +10,7 @@ from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import LEAVE_GROUP, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(LEAVE_GROUP, 0, 5)

@@ -9,7 +9,7 @@ from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.protocol.messages import LIST_GROUPS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 CLASSIC = "classic"
 

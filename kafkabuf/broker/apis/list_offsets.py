@@ -13,7 +13,7 @@ from kafkabuf.errors import KafkaError, UnsupportedVersionError, error_for_code
 from kafkabuf.protocol.messages import LIST_OFFSETS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 # The first version to know each.
@@ -51,7 +51,7 @@ def _look_up(
             raise error_for_code(injected)
         if asked.timestamp < 0 and header.version < _FIRST.get(asked.timestamp, header.version + 1):
             raise UnsupportedVersionError(f"timestamp {asked.timestamp} means nothing in version {header.version}")
-        partition = node.cluster.topic(name).partition(index)
+        partition = node.cluster.catalogue.topic(name).partition(index)
         leader = partition.led_by(node.node_id, getattr(asked, "current_leader_epoch", -1))
         offset, timestamp, epoch = _offset(leader, asked.timestamp, committed)
     except KafkaError as error:

@@ -8,7 +8,7 @@ from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.protocol.messages import LIST_PARTITION_REASSIGNMENTS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(LIST_PARTITION_REASSIGNMENTS, 0, 0)

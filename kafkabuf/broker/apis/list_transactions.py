@@ -12,7 +12,7 @@ from kafkabuf.broker.transactions import State, Transaction
 from kafkabuf.protocol.messages import LIST_TRANSACTIONS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _INVALID_REGULAR_EXPRESSION = 128
 

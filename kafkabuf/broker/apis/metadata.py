@@ -12,12 +12,15 @@ from uuid import UUID
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from kafkabuf.broker.replica.topics import Partition, Topic, check_name, leader_error
+from kafkabuf.broker.log.names import check_name
+from kafkabuf.broker.replica.replication import Partition
+from kafkabuf.broker.replica.state import leader_error
+from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.errors import InvalidRequestError, KafkaError, UnknownTopicOrPartitionError, error_for_code
 from kafkabuf.protocol.messages import METADATA, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 NO_TOPIC_ID = UUID(int=0)
 _FIRST_BY_ID = 12
@@ -35,7 +38,9 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = cluster.faults.take_errors(METADATA, names)
     create = cluster.config.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
     if wanted is None:
-        topics = [_describe(cluster.topics[name], node, injected.get(None, 0)) for name in cluster.topics]
+        topics = [
+            _describe(cluster.catalogue.topics[name], node, injected.get(None, 0)) for name in cluster.catalogue.topics
+        ]
     else:
         topics = [_find(node, topic, create, injected) for topic in wanted]
     operations = getattr(request, "include_cluster_authorized_operations", False)
@@ -57,7 +62,7 @@ def _find(node: Node, wanted: Any, create: bool, injected: dict[str | None, int]
             raise error_for_code(code)
         if name is not None:
             check_name(name)
-        topic = node.cluster.topic(topic_id if name is None else name)
+        topic = node.cluster.catalogue.topic(topic_id if name is None else name)
     except UnknownTopicOrPartitionError as error:
         return _create(node, name) if create and not injected else _refuse(name, topic_id, error)
     except KafkaError as error:
@@ -67,7 +72,7 @@ def _find(node: Node, wanted: Any, create: bool, injected: dict[str | None, int]
 
 def _create(node: Node, name: str) -> dict[str, Any]:
     try:
-        return _describe(node.cluster.create_topic(name), node)
+        return _describe(node.cluster.catalogue.create_topic(name), node)
     except KafkaError as error:
         return _refuse(name, None, error)
 

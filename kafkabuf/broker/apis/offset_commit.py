@@ -20,7 +20,7 @@ from kafkabuf.errors import (
 from kafkabuf.protocol.messages import OFFSET_COMMIT, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 _FIRST_TO_KNOW_NOT_FOUND = 9
@@ -60,7 +60,7 @@ def _group(node: Node, header: RequestHeader, request: Any) -> Group:
 def _commit(node: Node, group: Group | None, name: str, one: Any) -> int:
     assert group is not None, "there is a group where there is no error"
     try:
-        node.cluster.topic(name).partition(one.partition_index)
+        node.cluster.catalogue.topic(name).partition(one.partition_index)
         if len(one.committed_metadata or "") > MAX_METADATA:
             raise OffsetMetadataTooLargeError(f"metadata is longer than {MAX_METADATA}")
         epoch = getattr(one, "committed_leader_epoch", -1)

@@ -12,7 +12,7 @@ from kafkabuf.errors import GroupSubscribedToTopicError, KafkaError, NonEmptyGro
 from kafkabuf.protocol.messages import OFFSET_DELETE, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(OFFSET_DELETE, 0, 0)
@@ -44,7 +44,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
 
 
 def _delete(node: Node, group: Group, where: tuple[str, int], read: set[str]) -> int:
-    if code := node.cluster.partition_code(*where):
+    if code := node.cluster.catalogue.partition_code(*where):
         return code
     if where[0] in read:
         return GroupSubscribedToTopicError.code

@@ -13,7 +13,7 @@ from kafkabuf.errors import UnstableOffsetCommitError
 from kafkabuf.protocol.messages import OFFSET_FETCH, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _FIRST_GROUPS = 8
 _NEVER = Committed(-1, -1, "")

@@ -10,7 +10,7 @@ from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import OFFSET_FOR_LEADER_EPOCH, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(OFFSET_FOR_LEADER_EPOCH, 2, 4, own_errors=True)
@@ -34,7 +34,11 @@ def _look_up(node: Node, topic: str, asked: Any, injected: int) -> dict[str, int
     try:
         if injected:
             raise error_for_code(injected)
-        leader = node.cluster.topic(topic).partition(asked.partition).led_by(node.node_id, asked.current_leader_epoch)
+        leader = (
+            node.cluster.catalogue.topic(topic)
+            .partition(asked.partition)
+            .led_by(node.node_id, asked.current_leader_epoch)
+        )
     except KafkaError as error:
         return {"partition": asked.partition, "error_code": error.code}
     epoch, end_offset = leader.log.leader_epochs.end_offset_for(asked.leader_epoch)

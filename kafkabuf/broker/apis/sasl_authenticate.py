@@ -9,7 +9,7 @@ from kafkabuf.errors import IllegalSaslStateError
 from kafkabuf.protocol.messages import SASL_AUTHENTICATE, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(SASL_AUTHENTICATE, 0, 2)

@@ -10,7 +10,7 @@ from kafkabuf.errors import IllegalSaslStateError
 from kafkabuf.protocol.messages import SASL_HANDSHAKE, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(SASL_HANDSHAKE, 0, 1)

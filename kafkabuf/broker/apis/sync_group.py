@@ -12,7 +12,7 @@ from kafkabuf.errors import InconsistentGroupProtocolError, UnknownMemberIdError
 from kafkabuf.protocol.messages import SYNC_GROUP, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 _FIRST_PROTOCOL = 5

@@ -14,7 +14,7 @@ from kafkabuf.errors import KafkaError
 from kafkabuf.protocol.messages import TXN_OFFSET_COMMIT, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 _FIRST_TO_KNOW_ABORTABLE = 4
 _FIRST_OF_VERSION_2 = 5
@@ -23,7 +23,7 @@ _FIRST_OF_VERSION_2 = 5
 @api(TXN_OFFSET_COMMIT, 0, 5, own_errors=True, fails_after=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     codes = {
-        (topic.name, one.partition_index): node.cluster.partition_code(topic.name, one.partition_index)
+        (topic.name, one.partition_index): node.cluster.catalogue.partition_code(topic.name, one.partition_index)
         for topic in request.topics
         for one in topic.partitions
     }

@@ -12,7 +12,7 @@ from kafkabuf.errors import KafkaError
 from kafkabuf.protocol.messages import WRITE_TXN_MARKERS, RequestHeader
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 
 @api(WRITE_TXN_MARKERS, 1, 1, own_errors=True)
@@ -40,7 +40,7 @@ def _write_all(node: Node, asked: Any, injected: int) -> dict[str, Any]:
 
 def _write(node: Node, topic: str, index: int, marker: Marker) -> int:
     try:
-        partition = node.cluster.topic(topic).partition(index)
+        partition = node.cluster.catalogue.topic(topic).partition(index)
         partition.led_by(node.node_id).write_marker(marker, node.cluster.clock.time_ms())
     except KafkaError as error:
         return error.code

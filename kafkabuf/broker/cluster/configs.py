@@ -6,13 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.transactions import MAX_TIMEOUT_MS
 from kafkabuf.errors import InvalidConfigError
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
 
 # Types and sources of values, by the protocol's numbers.
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
@@ -112,9 +109,9 @@ def _trouble(kind: Kind, value: str) -> str | None:
     return None if least <= number <= most else f"Value must be at least {least:.0f} and at most {most:.0f}"
 
 
-def topic_settings(node: Node, configs: Mapping[str, str]) -> Iterator[Setting]:
-    """Of a topic that was given `configs`."""
-    given = broker_values(node)
+def topic_settings(config: ClusterConfig, configs: Mapping[str, str]) -> Iterator[Setting]:
+    """The settings of a topic that was created with `configs`."""
+    given = _broker_values(config)
     for name, kind in TOPIC_CONFIGS.items():
         levels = []
         if name in configs:
@@ -127,9 +124,8 @@ def topic_settings(node: Node, configs: Mapping[str, str]) -> Iterator[Setting]:
         yield Setting(name, value, kind.type, source, tuple(levels))
 
 
-def broker_values(node: Node) -> dict[str, str]:
-    """What the cluster was given, and where it differs from Kafka's defaults, by the names of a node's settings."""
-    config = node.cluster.config
+def _broker_values(config: ClusterConfig) -> dict[str, str]:
+    """The cluster's settings that differ from Kafka's defaults, by the names of a node's settings."""
     values = {"log.retention.ms": "-1"}
     if config.retention_bytes is not None:
         values["log.retention.bytes"] = str(config.retention_bytes)
@@ -140,12 +136,11 @@ def broker_values(node: Node) -> dict[str, str]:
     return values
 
 
-def node_settings(node: Node) -> Iterator[Setting]:
-    config = node.cluster.config
+def node_settings(config: ClusterConfig, node_id: int) -> Iterator[Setting]:
     kept = -1 if config.retention_bytes is None else config.retention_bytes
     for name, value, kind, source in (
-        ("broker.id", str(node.node_id), INT, OF_BROKER),
-        ("node.id", str(node.node_id), INT, OF_BROKER),
+        ("broker.id", str(node_id), INT, OF_BROKER),
+        ("node.id", str(node_id), INT, OF_BROKER),
         ("auto.create.topics.enable", str(config.auto_create_topics).lower(), BOOLEAN, OF_BROKER),
         ("log.retention.bytes", str(kept), LONG, OF_BROKER),
         ("log.retention.ms", "-1", LONG, OF_BROKER),

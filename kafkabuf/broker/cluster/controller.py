@@ -1,35 +1,66 @@
-"""The controller: who leads which partition, and who is in sync (Kafka's ReplicationControlManager and
-ClusterControlManager).
+"""The controller decides which node leads which partition, and which copies are in sync (Kafka's
+ReplicationControlManager and ClusterControlManager).
 
-It knows which nodes it can reach. One that is stopped or killed is out at once; one that is paused or cut off is when
-its session has been silent for broker.session.timeout.ms. Who is out leads nothing and leaves the ISRs, except where it
-is the last one: then nobody leads until it is back, or a copy out of sync does where the topic allows for that (unclean
-leader election). A node that is back is told what it has missed before it does anything else.
+The controller knows which nodes it can reach. It fences a node that is stopped or killed at once, and a node that is
+paused or cut off once it has not heard from the node for broker.session.timeout.ms. A fenced node leads nothing and
+leaves every ISR, except an ISR that has no other node: then the partition has no leader until the node is back, or a
+copy out of sync leads where the topic allows that (unclean leader election). The controller tells a node that is back
+what it has missed before the node does anything else.
 
-The state belongs to the cluster, as if a quorum of its own kept it. `node_id` says which node plays the controller's
-part for clients: it stays the same while that node is alive.
+The state belongs to the cluster, as if a quorum of its own kept it. `node_id` is the node that clients are told is the
+controller: it stays the same while that node is alive.
 
-Deviations: a node that dies is noticed at once, not when its session ends; what is decided is known at once to all
-nodes that can be reached.
+Deviations: the controller notices the death of a node at once, not when the node's session ends; a decision reaches
+every node that can be reached at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from kafkabuf.broker.replica.replication import NO_LEADER, PartitionState, Replica
-from kafkabuf.broker.replica.topics import Partition, Topic
+from kafkabuf.broker.cluster.memory import ClusterMemory
+from kafkabuf.broker.cluster.placement import NO_NODE, Placement
+from kafkabuf.broker.replica.replication import Partition, Replica
+from kafkabuf.broker.replica.state import NO_LEADER, PartitionState
+from kafkabuf.broker.replica.topics import Topic
+from kafkabuf.broker.transactions import Transactions
+from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaStorageError
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Cluster, Node
 
 log = logging.getLogger("kafkabuf.broker")
 
-NO_NODE = -1
+
+class Node(Protocol):
+    """What the controller needs of a node."""
+
+    node_id: int
+    fenced: bool
+
+    @property
+    def alive(self) -> bool: ...
+
+
+class Catalogue(Protocol):
+    """What the controller needs of the catalogue."""
+
+    topics: dict[str, Topic]
+
+
+class Cluster(Protocol):
+    """What the controller needs of its cluster."""
+
+    clock: Clock
+    memory: ClusterMemory
+    placement: Placement
+    transactions: Transactions
+
+    @property
+    def catalogue(self) -> Catalogue: ...
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
 
 
 class Controller:
@@ -40,7 +71,7 @@ class Controller:
     # ---- nodes
 
     def fence(self, node: Node) -> None:
-        """The node is out: dead, about to stop, or silent for too long."""
+        """Takes a node out of the cluster: it is dead, about to stop, or has been silent for too long."""
         node.fenced = True
         for partition in self._partitions():
             if node.node_id in partition.copies:
@@ -48,7 +79,8 @@ class Controller:
         self._appoint()
 
     def admit(self, *nodes: Node) -> None:
-        """These are back, or new. They learn what holds, and lead what nobody leads if they may."""
+        """Takes nodes into the cluster, new nodes or nodes that are back. They learn the state of their partitions, and
+        lead those without a leader that they may lead."""
         for node in nodes:
             node.fenced = False
         for partition in self._partitions():
@@ -62,13 +94,13 @@ class Controller:
         self._cluster.transactions.write_held_markers()
 
     def _appoint(self) -> None:
-        alive = self._cluster.alive()
+        alive = self._cluster.placement.alive()
         if self.node_id not in alive:
             self.node_id = min(alive, default=NO_NODE)
 
     def _leave(self, partition: Partition, node_id: int) -> None:
         state = partition.state
-        isr = tuple(one for one in state.isr if one != node_id) or state.isr
+        isr = tuple(other for other in state.isr if other != node_id) or state.isr
         if state.leader == node_id:
             self.elect(partition, isr)
         elif isr != state.isr:
@@ -77,21 +109,23 @@ class Controller:
     # ---- leaders
 
     def introduce(self, partitions: Iterable[Partition]) -> None:
-        """They are new, their copies in place: all that are alive are in sync, the first of them leads."""
+        """Elects the leaders of new partitions that have their copies: every copy on a node that is alive is in sync,
+        and the first of them leads."""
         for partition in partitions:
-            self.elect(partition, tuple(one for one in partition.replicas if self._cluster.nodes[one].alive))
+            self.elect(partition, tuple(self._alive(partition)))
 
     def elect(self, partition: Partition, isr: tuple[int, ...] | None = None) -> None:
-        """Gives the partition a leader among `isr`, in the order of its replicas; without, nobody leads it."""
+        """Gives the partition a leader: the first of its replicas that is alive and in `isr`, NO_LEADER if there is no
+        such replica."""
         isr = partition.isr if isr is None else isr
-        alive = [one for one in partition.replicas if self._cluster.nodes[one].alive]
-        leader = next((one for one in alive if one in isr), NO_LEADER)
+        alive = self._alive(partition)
+        leader = next((node_id for node_id in alive if node_id in isr), NO_LEADER)
         if leader == NO_LEADER and alive and partition.topic.unclean_election:
             leader, isr = alive[0], (alive[0],)
         self.lead(partition, leader, isr)
 
     def lead(self, partition: Partition, leader: int, isr: tuple[int, ...]) -> None:
-        """A new epoch, unless nothing changes."""
+        """Begins a new leader epoch, unless the leader and the ISR stay as they are."""
         if (leader, isr) == (partition.leader, partition.isr):
             return
         self._publish(partition, PartitionState(leader, partition.leader_epoch + 1, isr))
@@ -99,17 +133,18 @@ class Controller:
             partition.rewrite_markers(self._cluster.clock.time_ms())
 
     def prefer(self, partition: Partition) -> bool:
-        """Has the preferred replica lead, the first. Whether it does: it has to be alive and in sync."""
+        """Makes the preferred replica the leader, which is the first. Returns whether it leads: it has to be alive and
+        in sync."""
         return self.move(partition, partition.replicas[0])
 
     def move(self, partition: Partition, node_id: int) -> bool:
-        """Has this copy lead. Whether it does: it has to be alive and in sync."""
+        """Makes the copy on a node the leader. Returns whether it leads: it has to be alive and in sync."""
         if node_id != partition.leader and node_id in partition.isr and self._cluster.nodes[node_id].alive:
             self.lead(partition, node_id, partition.isr)
         return partition.leader == node_id
 
     def reconsider(self, topic: Topic) -> None:
-        """Its settings have changed: who may lead, and how many must be in sync."""
+        """The settings of a topic have changed: which copies may lead, and how many must be in sync."""
         for partition in topic.partitions:
             if partition.leader == NO_LEADER:
                 self.elect(partition)
@@ -118,24 +153,30 @@ class Controller:
                 copy.wake()
 
     def alter_isr(self, leader: Replica, isr: tuple[int, ...]) -> None:
-        """Asked by a leader (Kafka's AlterPartition); heard from one that can be reached and is up to date."""
+        """A leader asks for another ISR (Kafka's AlterPartition). The controller ignores a leader that it cannot reach,
+        or that does not know the partition's state."""
         partition = leader.partition
         if leader.node.connected and leader.known is partition.state:
-            ordered = tuple(one for one in partition.replicas if one in isr and self._cluster.nodes[one].alive)
+            ordered = tuple(node_id for node_id in self._alive(partition) if node_id in isr)
             self._publish(partition, replace(partition.state, isr=ordered))
 
     def _publish(self, partition: Partition, state: PartitionState) -> None:
-        """The leader first, so that it is one when its followers come to fetch. What cannot be kept does not happen."""
+        """Tells the leader first, so that it leads when its followers come to fetch. The state stays as it was if the
+        disk refuses the change."""
         try:
             self._cluster.memory.keep_partition(partition, state)
         except KafkaStorageError as error:
             log.error("%s-%d stays as it was: %s", partition.topic.name, partition.index, error)
             return
         partition.state = state
-        for copy in sorted(partition.copies.values(), key=lambda one: one.node.node_id != state.leader):
+        for copy in sorted(partition.copies.values(), key=lambda copy: copy.node.node_id != state.leader):
             if copy.node.connected:
                 copy.learn(state)
 
     def _partitions(self) -> Iterator[Partition]:
-        for topic in tuple(self._cluster.topics.values()):
+        for topic in tuple(self._cluster.catalogue.topics.values()):
             yield from topic.partitions
+
+    def _alive(self, partition: Partition) -> list[int]:
+        """The nodes of the partition's copies that are alive."""
+        return [node_id for node_id in partition.replicas if self._cluster.nodes[node_id].alive]

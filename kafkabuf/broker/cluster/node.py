@@ -1,31 +1,41 @@
 """One broker: an address, the connections to it, its copies of partitions. Belongs to the cluster's event loop.
 
-running     listens, as a process that lives does
-paused      its process stands still (SIGSTOP): connections are taken, nothing is answered, fetched or noticed
-isolated    it runs, but neither the other nodes nor the controller can be reached
-silent      the same towards clients
-fenced      what the controller has decided about a node that it has not heard from for too long
+running     the node listens, as a process that lives does
+paused      the node's process stands still (SIGSTOP): it takes connections, but answers, fetches and notices nothing
+isolated    the node runs, but cannot reach the other nodes and the controller
+silent      the node cannot reach its clients either
+fenced      the controller has taken the node out, having heard nothing from it for too long
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from kafkabuf.broker.front.server import Connection
+from kafkabuf.broker.cluster.catalogue import Catalogue
+from kafkabuf.broker.cluster.cluster_config import ClusterConfig
+from kafkabuf.broker.cluster.controller import Controller
+from kafkabuf.broker.cluster.memory import ClusterMemory
+from kafkabuf.broker.cluster.placement import Placement
+from kafkabuf.broker.groups.groups import Groups
+from kafkabuf.broker.guards.faults import Faults
+from kafkabuf.broker.guards.quotas import Quotas
+from kafkabuf.broker.guards.request_log import RequestLog
+from kafkabuf.broker.guards.security import Mechanisms
 from kafkabuf.broker.replica.fetcher import Fetchers
-from kafkabuf.broker.replica.replication import LagWatch
+from kafkabuf.broker.replica.followers import LagWatch
+from kafkabuf.broker.transactions import Transactions
 from kafkabuf.broker.waiting._purgatory import RequestPurgatory
-from kafkabuf.broker.waiting.timer import Timeout
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Cluster
+from kafkabuf.broker.waiting.timer import Timeout, Timer
+from kafkabuf.clock import Clock
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What came to a node and went from it, frames with all that is in them."""
+    """What came to a node and went from it. The bytes are those of whole frames."""
 
     requests: int = 0
     bytes_in: int = 0
@@ -33,11 +43,47 @@ class Traffic:
 
 
 class Listening(Protocol):
-    """A socket that listens, or what stands for one."""
+    """A socket that listens, or what stands for it."""
 
     @property
     def port(self) -> int: ...
     async def close(self) -> None: ...
+
+
+class Connection(Protocol):
+    """What a node needs of a client's connection."""
+
+    @property
+    def parked(self) -> bool: ...
+    def abort(self) -> None: ...
+    def go_on(self) -> None: ...
+    def check_overdue(self) -> None: ...
+
+
+class Cluster(Protocol):
+    """What a node, and the APIs that are asked on it, need of the cluster."""
+
+    config: ClusterConfig
+    cluster_id: str
+    clock: Clock
+    network_clock: Clock
+    loop: asyncio.AbstractEventLoop
+    timer: Timer
+    listen: Callable[[Node], Listening]
+    nodes: dict[int, Node]
+    placement: Placement
+    controller: Controller
+    catalogue: Catalogue
+    memory: ClusterMemory
+    groups: Groups
+    transactions: Transactions
+    faults: Faults
+    quotas: Quotas
+    request_log: RequestLog
+    tls: ssl.SSLContext | None
+    mechanisms: Mechanisms | None
+
+    def refresh_fetchers(self) -> None: ...
 
 
 class Node:
@@ -48,7 +94,8 @@ class Node:
         self.node_id = node_id
         self.host = host
         self.port = port
-        # In the order they came, so that a run in virtual time is the same each time.
+        self.max_lag = cluster.config.max_lag
+        # In the order of their opening, so that a run in virtual time is the same each time.
         self.connections: dict[Connection, None] = {}
         self.traffic = Traffic()
         self.paused = self.isolated = self.silent = False
@@ -57,10 +104,10 @@ class Node:
         self.produces = RequestPurgatory(cluster.timer)
         self.fetches = RequestPurgatory(cluster.timer)
         self.fetchers = Fetchers(self)
-        self.lag_watch = LagWatch(self)
+        self.lag_watch = LagWatch(self, cluster.timer)
         self._listener: Listening | None = None
         self._session: Timeout | None = None
-        # While it is isolated: the nodes that were alive when it last heard of them.
+        # The nodes that were alive when this node last heard of them, while it is isolated.
         self._seen: list[int] | None = None
 
     @property
@@ -74,32 +121,32 @@ class Node:
 
     @property
     def connected(self) -> bool:
-        """Whether other nodes and the controller reach it."""
+        """Whether other nodes and the controller reach this node."""
         return self.running and not self.paused and not self.isolated
 
     @property
     def answers(self) -> bool:
-        """Whether clients hear from it."""
+        """Whether clients hear from this node."""
         return self.running and not self.paused and not self.silent
 
     def now(self) -> float:
         return self.cluster.clock.monotonic()
 
     def coordinates(self, key: str) -> bool:
-        return self.cluster.coordinator(key) == self.node_id
+        return self.cluster.placement.coordinator(key) == self.node_id
 
     def brokers(self) -> list[Node]:
-        """The nodes that it tells clients of."""
-        return [self.cluster.nodes[one] for one in self.cluster.nodes if self.sees(one)]
+        """The nodes that this node tells clients of."""
+        return [node for node_id, node in self.cluster.nodes.items() if self.sees(node_id)]
 
     def sees(self, node_id: int) -> bool:
-        """Whether a node is alive, as far as this one knows."""
+        """Whether a node is alive, as far as this node knows."""
         return self.cluster.nodes[node_id].alive if self._seen is None else node_id in self._seen
 
     # ---- the process
 
     def listen(self) -> None:
-        """A port of 0 becomes the one the system gave, and stays the node's from then on."""
+        """Listens. The system chooses a port in place of 0; the node keeps that port from then on."""
         self._listener = self.cluster.listen(self)
         self.port = self._listener.port
 
@@ -110,25 +157,25 @@ class Node:
             self.reconnected()
 
     async def stop(self) -> None:
-        """Leaves the cluster first, so that others lead what it led before its connections end."""
+        """Leaves the cluster first, so that other nodes lead its partitions before its connections end."""
         if self.connected:
             self.cluster.controller.fence(self)
             await asyncio.sleep(0)
         await self.kill()
 
     async def kill(self) -> None:
-        """As a process that dies. Its logs stay."""
+        """Ends the node as a process that dies. Its logs stay."""
         await self.close()
         if not self.running and not self.fenced:
             self.cluster.controller.fence(self)
 
     async def close(self) -> None:
-        """Stops listening and cuts every connection, answered or not. The others know nothing of it yet."""
+        """Stops listening and cuts every connection, answered or not. The other nodes do not know of it yet."""
         if self._listener is None:
             return
         listener, self._listener = self._listener, None
         self._end_session()
-        for copy in self.cluster.copies(self.node_id):
+        for copy in self.cluster.catalogue.copies(self.node_id):
             copy.forget()
         self.cluster.refresh_fetchers()
         await listener.close()
@@ -151,14 +198,14 @@ class Node:
     # ---- the network
 
     def lag_by(self, seconds: float) -> None:
-        """From now on what it fetches from other nodes comes late by so much."""
+        """Delays every answer that the node fetches from other nodes, from now on."""
         self.replica_lag = seconds
         self.fetchers.refresh()
 
     def isolate(self, from_clients: bool) -> None:
         self.isolated, self.silent = True, from_clients
         if self._seen is None:
-            self._seen = self.cluster.alive()
+            self._seen = self.cluster.placement.alive()
         if self.running:
             self._disconnected()
 
@@ -169,7 +216,7 @@ class Node:
         self._hear()
 
     def reconnected(self) -> None:
-        """Nothing else happens before it has been told what it missed."""
+        """Lets the controller tell the node what it has missed, before anything else happens."""
         if self.connected:
             self._end_session()
             self.cluster.controller.admit(self)
@@ -178,7 +225,7 @@ class Node:
     def _disconnected(self) -> None:
         self.cluster.refresh_fetchers()
         if self._session is None:
-            self._session = self.cluster.timer.after(self.cluster.session_timeout, self._expire)
+            self._session = self.cluster.timer.after(self.cluster.config.session_timeout, self._expire)
 
     def _expire(self) -> None:
         self._session = None
@@ -190,6 +237,6 @@ class Node:
             self._session = None
 
     def _hear(self) -> None:
-        """Goes on with what clients have sent meanwhile."""
+        """Serves what clients have sent meanwhile."""
         for connection in tuple(self.connections):
             connection.go_on()

@@ -29,7 +29,7 @@ from kafkabuf.protocol.messages import API_VERSIONS, FETCH, PRODUCE, SASL_AUTHEN
 from kafkabuf.protocol.schema import Buffer
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 # Who authenticates again more often is told that it is not the time for it.
 _MIN_REAUTHENTICATION_SECONDS = 1.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kafkabuf.broker.front.server import Connection
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
 
 log = logging.getLogger("kafkabuf.broker")
 

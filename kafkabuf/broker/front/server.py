@@ -19,7 +19,7 @@ from kafkabuf.errors import InvalidRequestError, KafkaError
 from kafkabuf.protocol.messages import PRODUCE
 
 if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
+    from kafkabuf.broker.cluster.node import Node
     from kafkabuf.broker.waiting.timer import Timeout
 
 log = logging.getLogger("kafkabuf.broker")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.waiting.timer import Timer
@@ -23,12 +23,17 @@ from kafkabuf.errors import (
 )
 from kafkabuf.protocol.cursor import MALFORMED, Cursor
 
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
-
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 50
 CONSUMER = "consumer"
+
+
+class Node(Protocol):
+    """What a check of the coordinator needs of the node that was asked."""
+
+    node_id: int
+
+    def coordinates(self, key: str) -> bool: ...
 
 
 def offsets_partition(group_id: str) -> int:
@@ -41,7 +46,7 @@ def offsets_partition(group_id: str) -> int:
 
 @dataclass(slots=True)
 class Groups:
-    """`remember` is told of every change of a group's offsets, under the group's name."""
+    """`remember` gets every change of a group's offsets, under a key that begins with the group's name."""
 
     timer: Timer
     remember: Callable[[tuple[str | int, ...], Any], None] = lambda key, value: None
@@ -54,44 +59,45 @@ class Groups:
         return self._by_id.get(group_id)
 
     def get(self, group_id: str) -> Group:
-        """The group of this name, made when first asked for."""
+        """The group of this name. The first call creates it."""
         if group_id not in self._by_id:
             group = self._by_id[group_id] = Group(group_id, self.timer)
             group.offsets.remember = lambda key, value: self.remember((group_id, *key), value)
         return self._by_id[group_id]
 
     def existing(self, group_id: str) -> Group:
-        """GroupIdNotFoundError if there is none of this name."""
+        """GroupIdNotFoundError if there is no group of this name."""
         if (found := self._by_id.get(group_id)) is None:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
         return found
 
     def committing(self, group_id: str, generation: int, missing: type[KafkaError] = IllegalGenerationError) -> Group:
-        """The group that offsets are committed to; who names no generation may be the first to do so, `missing` is
-        for others."""
+        """The group that offsets are committed to. A commit that names no generation may create the group; any other
+        raises `missing`."""
         if group_id not in self._by_id and generation >= 0:
             raise missing(f"there is no group {group_id!r}, generation {generation} came")
         return self.get(group_id)
 
     def delete(self, group_id: str) -> None:
-        """Offsets and all. NonEmptyGroupError while it has members."""
+        """Deletes a group with its offsets. NonEmptyGroupError while the group has members."""
         if self.existing(group_id).state is not State.EMPTY:
             raise NonEmptyGroupError(f"group {group_id!r} has members")
         self._by_id.pop(group_id).offsets.clear()
 
     def forget_topic(self, name: str) -> None:
-        """Offsets go with the topic they are offsets of."""
+        """Deletes the offsets of a topic that was deleted."""
         for group in self._by_id.values():
             group.offsets.forget_topic(name)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """A marker for the offsets topic: every group whose offsets took part sees the end."""
+        """Ends a transaction for the offsets of every group that took part: a marker for the offsets topic."""
         for group in self._by_id.values():
             group.offsets.end_transaction(producer_id, committed)
 
 
 def check_coordinator(node: Node, group_id: str, *, named: bool = True) -> KafkaError | None:
-    """The error for a request about a group that is coordinated elsewhere, or has no name where it has to have one."""
+    """The error for a request about a group that another node coordinates, or whose name is empty where a request has
+    to have a name."""
     if named and not group_id:
         return InvalidGroupIdError("a group's id is not empty")
     if not node.coordinates(group_id):
@@ -100,8 +106,8 @@ def check_coordinator(node: Node, group_id: str, *, named: bool = True) -> Kafka
 
 
 def subscribed_topics(group: Group) -> set[str]:
-    """The topics that a group of consumers reads, by what its members say in their metadata; empty for groups of
-    another kind. Metadata that is none counts as nothing (Kafka's ClassicGroup.computeSubscribedTopics)."""
+    """The topics that a group of consumers reads, as its members' metadata says; empty for groups of another kind.
+    Malformed metadata names no topics (Kafka's ClassicGroup.computeSubscribedTopics)."""
     if group.protocol_type != CONSUMER or not group.protocol:
         return set()
     return {topic for member in group.members for topic in _topics(member.metadata(group.protocol))}

@@ -1,4 +1,4 @@
-"""What clients asked for, the last so many requests of it, for tests to assert on. Thread: the event loop."""
+"""The last requests of clients, for tests to assert on. Thread: the event loop."""
 
 from __future__ import annotations
 
@@ -8,25 +8,48 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from uuid import UUID
 
-from kafkabuf.errors import KafkaError, TimeoutError
+from kafkabuf.clock import Clock
+from kafkabuf.errors import TimeoutError
 from kafkabuf.protocol.messages import RequestHeader
 
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
-
-# A request may name as many partitions as it likes; the log shows the first so many.
+# A request may name any number of partitions; the log shows no more than this.
 _MOST = 1000
-# Most of what an answer holds: none of it has an error code.
+# Most values in an answer are of these types, which have no error code.
 _PLAIN = (int, str, bytes, type(None))
+
+
+class Catalogue(Protocol):
+    """What the request log needs of the catalogue."""
+
+    def topic_name(self, name: str | UUID) -> str: ...
+
+
+class Cluster(Protocol):
+    """What the request log needs of the cluster."""
+
+    clock: Clock
+
+    @property
+    def catalogue(self) -> Catalogue: ...
+
+
+class Node(Protocol):
+    """What the request log needs of the node that was asked."""
+
+    node_id: int
+
+    @property
+    def cluster(self) -> Cluster: ...
 
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """One request. `topics`: the topics that it names, each with the partitions of it that it names. `error_code`: the
-    first that its answer holds, 0 for none, None while there is no answer. `time_ms` is the cluster's clock's."""
+    """One request. `topics` has the topics that the request names, each with the partitions that the request names.
+    `error_code` is the first error code of the answer: 0 without an error, None while there is no answer. `time_ms` is
+    the time of the cluster's clock."""
 
     api_key: int
     version: int
@@ -51,12 +74,12 @@ class _Waiter:
     missing: int
     found: asyncio.Future[LoggedRequest]
 
-    def look_at(self, request: LoggedRequest) -> None:
+    def check(self, request: LoggedRequest) -> None:
         if self.found.done():
             return
         try:
             self.missing -= self.match(request)
-        except Exception as error:  # the match is the user's: what it raises is for who waits, not for the client
+        except Exception as error:  # the match is the user's: its error is for the waiting thread, not for the client
             self.found.set_exception(error)
             return
         if self.missing <= 0:
@@ -64,14 +87,14 @@ class _Waiter:
 
 
 class RequestLog:
-    """Entries change until their answer is there; what is handed out are copies."""
+    """An entry changes until its answer is there; callers get copies."""
 
     def __init__(self, size: int) -> None:
         self._entries: deque[LoggedRequest] = deque(maxlen=size)
         self._waiters: set[_Waiter] = set()
 
     def add(self, node: Node, header: RequestHeader, body: Any) -> LoggedRequest | None:
-        """None if nothing is logged here."""
+        """Logs a request. None if the log has no room for any."""
         if not self._entries.maxlen:
             return None
         entry = LoggedRequest(
@@ -85,7 +108,7 @@ class RequestLog:
         )
         self._entries.append(entry)
         for waiter in self._waiters:
-            waiter.look_at(entry)
+            waiter.check(entry)
         return entry
 
     def find(self, match: Match) -> list[LoggedRequest]:
@@ -95,10 +118,11 @@ class RequestLog:
         self._entries.clear()
 
     async def wait_for(self, match: Match, count: int, seconds: float) -> LoggedRequest:
-        """The request that makes it `count`, those of the past included. TimeoutError after so many real seconds."""
+        """The `count`th request that matches, counted from the log's oldest. TimeoutError after `seconds` of real
+        time."""
         waiter = _Waiter(match, count, asyncio.get_running_loop().create_future())
         for entry in self._entries:
-            waiter.look_at(entry)
+            waiter.check(entry)
         self._waiters.add(waiter)
         try:
             async with asyncio.timeout(seconds):
@@ -117,14 +141,10 @@ def _named(node: Node, body: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _name(node: Node, topic: Any) -> str:
-    """Of a topic in a request: a name or id, a pair that begins with it, or a message that has it."""
+    """The name of a topic in a request: the request has a name or id, a pair that begins with it, or a message that
+    has it."""
     found = topic[0] if isinstance(topic, tuple) else _first(topic, "name", "topic", "topic_id")
-    if isinstance(found, UUID):
-        try:
-            return node.cluster.topic(found).name
-        except KafkaError:
-            pass
-    return str(found)
+    return node.cluster.catalogue.topic_name(found) if isinstance(found, UUID) else str(found)
 
 
 def _partitions(topic: Any) -> Iterator[int]:
@@ -137,7 +157,8 @@ def _partitions(topic: Any) -> Iterator[int]:
 
 
 def _first(message: Any, *attributes: str) -> Any:
-    """What the first of these attributes holds that is there; the message itself if none is."""
+    """The value of the first of these attributes that the message has; the message itself if it has no such
+    attribute."""
     return next((found for name in attributes if (found := getattr(message, name, None)) is not None), message)
 
 

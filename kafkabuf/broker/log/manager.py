@@ -18,10 +18,10 @@ from uuid import uuid4
 
 from kafkabuf.broker.log.config import UNLIMITED, LogConfig
 from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.log.names import check_name
 from kafkabuf.broker.log.storage.checkpoint import read_checkpoint, write_checkpoint
 from kafkabuf.broker.log.storage.disk import on_disk
 from kafkabuf.broker.log.storage.files import DELETED, FileSegments
-from kafkabuf.broker.replica.topics import check_name
 from kafkabuf.broker.waiting.timer import Timeout, Timer
 from kafkabuf.errors import KafkaStorageError
 

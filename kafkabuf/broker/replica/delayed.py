@@ -1,7 +1,7 @@
 """Requests parked until their partitions have news: a Produce that waits for copies, a Fetch that waits for records
-(Kafka's DelayedProduce and DelayedFetch). Each is completed once, by what it waits for, by trouble, or by its time-out;
-then its future has the answer. A future that is cancelled, its connection gone, takes the operation out of the
-purgatory."""
+(Kafka's DelayedProduce and DelayedFetch). Each is completed once, by what it waits for, by an error, or by its
+time-out; then its future has the answer. A connection that ends cancels the future, which takes the operation out of
+the purgatory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kafkabuf.broker.replica.replication import Replica
-from kafkabuf.broker.replica.topics import Partition
+from kafkabuf.broker.replica.replication import Partition, Replica
 from kafkabuf.broker.waiting._purgatory import DelayedOperation, RequestPurgatory
 from kafkabuf.errors import (
     KafkaError,
@@ -25,7 +24,7 @@ Answer = TypeVar("Answer")
 
 
 class DelayedAnswer(DelayedOperation, Generic[Answer]):
-    """`ready` says whether to answer now, `answer` with what."""
+    """`ready` says whether the answer is there, `answer` gives it."""
 
     def __init__(self, timeout: float, ready: Callable[[], bool], answer: Callable[[], Answer]) -> None:
         super().__init__(timeout)
@@ -41,7 +40,7 @@ class DelayedAnswer(DelayedOperation, Generic[Answer]):
             self.future.set_result(self._answer())
 
     def park(self, purgatory: RequestPurgatory, partitions: Sequence[Partition]) -> asyncio.Future[Answer]:
-        """The answer; it is there already if `ready`."""
+        """A future of the answer, which is done already if `ready`."""
         if not purgatory.try_complete_else_watch(self, partitions):
             self.future.add_done_callback(self._done)
         return self.future
@@ -53,7 +52,8 @@ class DelayedAnswer(DelayedOperation, Generic[Answer]):
 
 @dataclass(slots=True)
 class Pending:
-    """Records of one partition that copies in sync do not all have yet: those before `offset`, appended in `epoch`."""
+    """Records of one partition, those before `offset`, appended in `epoch`, that some copy in sync does not have
+    yet."""
 
     replica: Replica
     epoch: int
@@ -62,7 +62,8 @@ class Pending:
 
     @property
     def waits(self) -> bool:
-        """Whether there is nothing to say yet; else `error` says what happened, None that all have them."""
+        """Whether a copy in sync still lacks the records. If not, `error` says why the wait is over, None if every copy
+        in sync has them."""
         replica = self.replica
         if replica.known.epoch != self.epoch or not replica.leads:
             self.error = self._lost_leader()
@@ -82,18 +83,19 @@ class Pending:
 
 
 class ReplicationWait:
-    """What one Produce with acks=all waits for."""
+    """The wait of one Produce request with acks=all."""
 
     def __init__(self, pending: list[Pending]) -> None:
         self._all = pending
         self._pending = list(pending)
 
     def over(self) -> bool:
-        self._pending = [one for one in self._pending if one.waits]
+        self._pending = [pending for pending in self._pending if pending.waits]
         return not self._pending
 
     def errors(self) -> list[KafkaError | None]:
-        """What became of each. What waits still has run out of time."""
+        """The error of each partition, None if every copy in sync has its records. A partition that still waits has run
+        out of time."""
         for one in self._pending:
             one.error = RequestTimedOutError(f"not all copies in sync had offset {one.offset - 1} in time")
         return [one.error for one in self._all]

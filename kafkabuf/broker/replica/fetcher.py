@@ -1,29 +1,27 @@
-"""Follower fetchers: what a node follows it fetches from the leaders' nodes, as clients do: the same handler with a
-replica id, in this process instead of over a connection, parked by the leader while there is nothing (Kafka's
-ReplicaFetcherThread).
+"""Follower fetchers: a follower fetches records from the leader's node as clients do (reading.py), with a replica id
+and without a connection. The leader parks the request while there is nothing to fetch (Kafka's ReplicaFetcherThread).
 
-One fetcher for each pair of follower and leader, with one request in flight. It is driven by answers and by news of the
-cluster; as long as there are none, nothing runs. Before a copy is fetched for in a new epoch it cuts off what its
-leader does not have, epoch by epoch (OffsetForLeaderEpoch; KIP-101, KIP-279).
+There is a fetcher for each pair of follower and leader, with one request in flight. Answers and news of the cluster
+drive the fetcher; nothing runs otherwise. In a new epoch a copy first cuts off the records that its leader does not
+have, epoch by epoch (OffsetForLeaderEpoch; KIP-101, KIP-279).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from kafkabuf.broker.apis import fetch
 from kafkabuf.broker.log.leader_epochs import NO_EPOCH
+from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.replica import reading
+from kafkabuf.broker.replica.reading import Answer, read
 from kafkabuf.broker.replica.replication import Replica
+from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.errors import KafkaError, OffsetOutOfRangeError, error_for_code
 from kafkabuf.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
-    from kafkabuf.broker.log.log import PartitionLog
 
 log = logging.getLogger("kafkabuf.broker")
 
@@ -37,8 +35,29 @@ _LONG_WAIT_MS = 2**31 - 1
 _BACKOFF_SECONDS = 1.0
 
 
+class Cluster(reading.Cluster, Protocol):
+    """What a fetcher needs of the cluster."""
+
+    loop: asyncio.AbstractEventLoop
+    timer: Timer
+
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
+
+
+class Node(reading.Node, Protocol):
+    """What a fetcher needs of the follower's node and of the leader's."""
+
+    replica_lag: float
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def connected(self) -> bool: ...
+
+
 class Fetchers:
-    """Those of one follower, by leader."""
+    """The fetchers of one follower, by leader."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -60,16 +79,16 @@ class Fetchers:
 
 
 class Fetcher:
-    """`_flight` numbers the requests: an answer to any but the last is nobody's any more."""
+    """`_flight` is the number of the last request: the answer to any other request comes too late."""
 
     def __init__(self, node: Node, leader: Node) -> None:
         self._node = node
         self._leader = leader
         self._replicas: dict[tuple[str, int], Replica] = {}
-        # Those that have cut off what the leader does not have.
+        # The copies that have cut off the records that the leader does not have.
         self._aligned: set[Replica] = set()
         self._flight = 0
-        self._parked: asyncio.Future[fetch.Answer] | None = None
+        self._parked: asyncio.Future[Answer] | None = None
         self._sending: asyncio.Handle | None = None
 
     def add(self, replica: Replica) -> None:
@@ -82,7 +101,7 @@ class Fetcher:
             self.refresh()
 
     def refresh(self) -> None:
-        """Gives up what is in flight and asks anew, soon: once for all the news of this turn of the loop."""
+        """Gives up the request in flight and sends another soon: one for all the news of this turn of the loop."""
         self._flight += 1
         if self._parked is not None:
             self._parked.cancel()
@@ -103,13 +122,13 @@ class Fetcher:
     def _send(self) -> None:
         if not self._linked:
             return
-        for replica in [one for one in self._replicas.values() if one not in self._aligned]:
+        for replica in [replica for replica in self._replicas.values() if replica not in self._aligned]:
             self._try(self._align, replica)
         if not self._replicas or self._sending is not None:
             return
         request = self._request()
         self._flight += 1
-        answer = fetch.read(self._leader, request)
+        answer = read(self._leader, request)
         arrive = partial(self._arrive, self._flight)
         if isinstance(answer, asyncio.Future):
             self._parked = answer
@@ -131,7 +150,7 @@ class Fetcher:
         topics = list(by_topic.items())
         return FetchRequest(wait_ms, 1, _ANSWER_BYTES, 0, 0, -1, topics, replica_id=self._node.node_id)
 
-    def _arrive(self, flight: int, answer: asyncio.Future[fetch.Answer] | fetch.Answer) -> None:
+    def _arrive(self, flight: int, answer: asyncio.Future[Answer] | Answer) -> None:
         if flight != self._flight:
             return
         self._parked = None
@@ -141,7 +160,7 @@ class Fetcher:
         else:
             self._take(flight, found)
 
-    def _take(self, flight: int, answer: fetch.Answer) -> None:
+    def _take(self, flight: int, answer: Answer) -> None:
         if flight != self._flight:
             return
         for topic, partitions in answer:
@@ -170,7 +189,7 @@ class Fetcher:
             kept.delete_before(min(fetched.log_start_offset, kept.high_watermark))
 
     def _try(self, action: Callable[..., None], replica: Replica, *more: object) -> None:
-        """What the disk or the leader refuses may go well later; the other copies do not wait for it."""
+        """Takes a copy out for a while if the disk or the leader refuses. The other copies do not wait for it."""
         try:
             action(replica, *more)
         except KafkaError as error:
@@ -185,7 +204,8 @@ class Fetcher:
     # ---- what the leader does not have
 
     def _align(self, replica: Replica) -> None:
-        """KIP-279: the two look for the last epoch they have in common, and where it ends for whom it ends first."""
+        """KIP-279: cuts the log off where the last epoch that it shares with the leader's log ends, in the log where
+        that epoch ends first."""
         kept, leader = replica.log, replica.partition.copies[self._leader.node_id].log
         epoch = kept.leader_epochs.latest
         while epoch != NO_EPOCH:
@@ -203,7 +223,7 @@ class Fetcher:
         self._aligned.add(replica)
 
     def _restart(self, replica: Replica) -> None:
-        """The log ends behind its leader's end, or before its start, and begins again there."""
+        """The log ends behind the leader's end, or before the leader's start: it goes on from there."""
         kept, leader = replica.log, replica.partition.copies[self._leader.node_id].log
         if kept.end_offset > leader.end_offset:
             kept.truncate_to(leader.end_offset)

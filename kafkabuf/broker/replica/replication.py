@@ -1,79 +1,176 @@
-"""Replication: one node's copy of a partition, and what its leader knows of the other copies (Kafka's Partition and
-Replica).
+"""Replication: a partition and its copies, one on each of its nodes (Kafka's Partition and Replica).
 
-The controller says who leads, in which epoch, and who is in sync (`PartitionState`); a node knows what it was last
-told, which for one that is cut off is not what holds. The leader appends, followers fetch from it (fetcher.py), and by
-the offset they fetch from it knows how far they are. What every copy in sync has is below the high watermark: only that
-do consumers see, and only that is acknowledged to producers with acks=all.
+The controller decides which node leads, in which epoch, and which copies are in sync (`PartitionState`). A node knows
+what the controller told it last; a node that is cut off knows an old state. The leader appends, and followers fetch
+from it (fetcher.py). The offset that a follower asks for tells the leader how far the follower is. Records below the
+high watermark are in every copy that is in sync: only these do consumers see, and only these are acknowledged to
+producers with acks=all.
 
-Belongs to the event loop. An append, a fetch or news from the controller takes effect at once, also on what is parked.
+Belongs to the event loop. An append, a fetch and news from the controller take effect at once, also on parked requests.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import deque
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from kafkabuf.broker.waiting.timer import Timeout
+from kafkabuf.broker.log.batch import Limits
+from kafkabuf.broker.log.config import int_config
+from kafkabuf.broker.log.control import Marker
+from kafkabuf.broker.log.log import PartitionLog
+from kafkabuf.broker.replica.followers import Follower, LagWatch
+from kafkabuf.broker.replica.state import NO_LEADER, UNTOLD, PartitionState
+from kafkabuf.broker.waiting._purgatory import RequestPurgatory
 from kafkabuf.errors import (
     FencedLeaderEpochError,
+    KafkaError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
     UnknownLeaderEpochError,
 )
 
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.cluster import Node
-    from kafkabuf.broker.log.control import Marker
-    from kafkabuf.broker.log.log import PartitionLog
-    from kafkabuf.broker.replica.topics import Partition
-
 log = logging.getLogger("kafkabuf.broker")
 
-NO_LEADER = -1
-NO_OFFSET = -1
+
+class Topic(Protocol):
+    """What a partition and its copies need of their topic."""
+
+    name: str
+    limits: Limits
+    configs: dict[str, str]
+    min_isr: int
+    deleted: bool
+
+    @property
+    def unclean_election(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """What the controller decides. Every change of the leader raises the epoch; `isr` are the copies in sync, the
-    leader's among them; when nobody leads it is who may without loss."""
+class Controller(Protocol):
+    """What a leader asks the controller for."""
 
-    leader: int
-    epoch: int
-    isr: tuple[int, ...]
+    def alter_isr(self, leader: Replica, isr: tuple[int, ...]) -> None: ...
 
 
-UNTOLD = PartitionState(NO_LEADER, -1, ())
+class Fetchers(Protocol):
+    """What a copy needs of its node's fetchers."""
+
+    def follow(self, replica: Replica) -> None: ...
+    def leave(self, replica: Replica) -> None: ...
 
 
-@dataclass(slots=True)
-class Follower:
-    """Another copy, as its leader knows it. Times are of the injected clock, in seconds. `caught_up_at`: when it last
-    had all that there was."""
+class Cluster(Protocol):
+    """What a copy needs of its cluster."""
 
-    caught_up_at: float
-    end_offset: int = NO_OFFSET
-    _fetched_at: float = -inf
-    _leader_end_then: int = NO_OFFSET
+    @property
+    def controller(self) -> Controller: ...
 
-    def fetched(self, offset: int, leader_end: int, now: float) -> None:
-        if offset >= leader_end:
-            self.caught_up_at = now
-        elif offset >= self._leader_end_then:
-            self.caught_up_at = max(self.caught_up_at, self._fetched_at)
-        self.end_offset, self._fetched_at, self._leader_end_then = offset, now, leader_end
 
-    def lags(self, leader_end: int, now: float, allowed: float) -> bool:
-        return self.end_offset != leader_end and now - self.caught_up_at > allowed
+class Node(Protocol):
+    """What a copy needs of its node."""
+
+    node_id: int
+    max_lag: float
+    produces: RequestPurgatory
+    fetches: RequestPurgatory
+    lag_watch: LagWatch
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def fetchers(self) -> Fetchers: ...
+    @property
+    def connected(self) -> bool: ...
+    def now(self) -> float: ...
+    def sees(self, node_id: int) -> bool: ...
+
+
+class Partition:
+    """`replicas` lists the nodes that have a copy, the preferred leader first. `copies` has the copy of each node. Only
+    the controller changes `state`."""
+
+    __slots__ = ("_markers", "copies", "index", "replicas", "state", "topic")
+
+    def __init__(self, topic: Topic, index: int, replicas: tuple[int, ...]) -> None:
+        self.topic = topic
+        self.index = index
+        self.replicas = replicas
+        self.copies: dict[int, Replica] = {}
+        self.state: PartitionState = UNTOLD
+        # Transaction markers that some copy in sync does not have yet, with their offsets: the next leader has to write
+        # them again.
+        self._markers: deque[tuple[int, Marker]] = deque()
+
+    @property
+    def leader(self) -> int:
+        return self.state.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.epoch
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        return self.state.isr
+
+    @property
+    def log(self) -> PartitionLog:
+        """The leader's log. While the partition has no leader: the log of the first node that may lead it without
+        loss."""
+        return self.copies[self.state.leader if self.state.leader != NO_LEADER else self.state.isr[0]].log
+
+    @property
+    def min_isr(self) -> int:
+        return min(int_config(self.topic.configs, "min.insync.replicas", self.topic.min_isr), len(self.replicas))
+
+    def led_by(self, node: int, client_epoch: int = -1) -> Replica:
+        """The copy on `node`, which leads the partition as far as the node knows. The client takes `client_epoch` for
+        the leader's epoch (-1: the client did not say). NotLeaderOrFollowerError, FencedLeaderEpochError,
+        UnknownLeaderEpochError."""
+        copy = self.copy(node)
+        copy.check_leads(client_epoch)
+        return copy
+
+    def copy(self, node: int) -> Replica:
+        """NotLeaderOrFollowerError if the node has no copy."""
+        if node not in self.copies:
+            raise NotLeaderOrFollowerError(f"node {node} has no copy of partition {self.index}")
+        return self.copies[node]
+
+    def seen_by(self, node: int) -> PartitionState:
+        """What a node tells its clients. A node with a copy tells what the controller told it last, even while the node
+        is cut off."""
+        copy = self.copies.get(node)
+        return self.state if copy is None else copy.known
+
+    # ---- transactions
+
+    def marker_written(self, offset: int, marker: Marker) -> None:
+        self._markers.append((offset, marker))
+
+    def markers_reached(self, high_watermark: int) -> None:
+        while self._markers and self._markers[0][0] < high_watermark:
+            self._markers.popleft()
+
+    def rewrite_markers(self, timestamp: int) -> None:
+        """Has a new leader write the markers that it never got. Its log is a prefix of the previous leader's log."""
+        markers, end = tuple(self._markers), self.log.end_offset
+        self._markers.clear()
+        for offset, marker in markers:
+            if offset >= end:
+                try:
+                    self.copies[self.leader].write_marker(marker, timestamp)
+                except KafkaError as error:
+                    log.error("%s-%d does not take %s again: %s", self.topic.name, self.index, marker, error)
+            else:
+                self._markers.append((offset, marker))
 
 
 class Replica:
-    """One node's copy of one partition. `known` is what the node was last told; `followers` has all other copies while
-    this one leads, else none; `epoch_start` is where the log ended when it began to lead."""
+    """One node's copy of one partition. `known` is what the controller told the node last. `followers` has all other
+    copies while this copy leads, and is empty otherwise. `epoch_start` is where the log ended when this copy began to
+    lead."""
 
     def __init__(self, node: Node, partition: Partition, log: PartitionLog) -> None:
         self.node = node
@@ -82,7 +179,7 @@ class Replica:
         self.known = UNTOLD
         self.followers: dict[int, Follower] = {}
         self.epoch_start = 0
-        # The only copy has a high watermark without anybody's help: its end.
+        # An only copy waits for no follower: its high watermark is its end.
         if len(partition.replicas) > 1:
             log.high_watermark = min(log.high_watermark, log.log_start_offset)
 
@@ -95,7 +192,7 @@ class Replica:
         return self.known.leader == self.node.node_id
 
     def check_leads(self, client_epoch: int = -1) -> None:
-        """Raises what to answer a client with that takes this copy for the leader's, in `client_epoch` (-1: it did not
+        """Raises the error for a client that takes this copy for the leader in `client_epoch` (-1: the client did not
         say)."""
         known = self.known
         if known.leader != self.node.node_id:
@@ -109,28 +206,28 @@ class Replica:
 
     @property
     def enough_in_sync(self) -> bool:
-        """Whether acks=all may be promised (min.insync.replicas, of no more copies than there are)."""
+        """Whether the leader may promise acks=all: min.insync.replicas copies are in sync, or all that exist."""
         in_sync, partition = len(self.known.isr), self.partition
         return in_sync == len(partition.replicas) or in_sync >= partition.min_isr
 
     # ---- the leader
 
     def appended(self) -> None:
-        """To be called after each append of the leader's."""
+        """The leader calls this after each append."""
         if self.followers:
             self.node.lag_watch.watch(self)
         self.advance()
         self.node.fetches.check_and_complete(self.partition)
 
     def write_marker(self, marker: Marker, timestamp: int) -> None:
-        """Ends a transaction, for good as soon as it is in this log: a later leader without the marker writes it
-        too."""
+        """Ends a transaction. The end is final once the marker is in this log: a later leader that lacks the marker
+        writes it again."""
         self.log.append_marker(marker, timestamp, self.known.epoch)
         self.partition.marker_written(self.log.end_offset - 1, marker)
         self.appended()
 
     def fetched_by(self, node_id: int, offset: int) -> None:
-        """A follower asks for what comes at `offset`: what lies before, it has."""
+        """A follower asks for the records from `offset` on, so it has every record before."""
         follower = self.followers.get(node_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"node {node_id} has no copy of partition {self.partition.index}")
@@ -142,8 +239,8 @@ class Replica:
             self.advance()
 
     def advance(self) -> None:
-        """Raises the high watermark to what all in sync have, and those about to be: else these might never get there.
-        As Kafka since 3.7, not while too few are in sync."""
+        """Raises the high watermark to the offset that every copy in sync has reached, and every copy that is about to
+        join them: such a copy might never catch up otherwise. As Kafka since 3.7, not while too few are in sync."""
         if not self.enough_in_sync:
             return
         log, isr = self.log, self.known.isr
@@ -158,20 +255,21 @@ class Replica:
 
     def _joins(self, node_id: int, follower: Follower, leader_end: int) -> bool:
         node = self.node
-        return node.sees(node_id) and not follower.lags(leader_end, node.now(), node.cluster.max_lag)
+        return node.sees(node_id) and not follower.lags(leader_end, node.now(), node.max_lag)
 
     def shrink(self) -> bool:
-        """Drops those from the ISR that have lagged for too long. Whether anybody in it is behind still."""
+        """Drops the followers from the ISR that have lagged for too long. Returns whether a follower in the ISR is
+        still behind."""
         now, end, own = self.node.now(), self.log.end_offset, self.node.node_id
         isr = self.known.isr
-        others = [(one, self.followers[one]) for one in isr if one != own]
-        late = {one for one, follower in others if follower.lags(end, now, self.node.cluster.max_lag)}
+        followers = [(node_id, self.followers[node_id]) for node_id in isr if node_id != own]
+        late = {node_id for node_id, follower in followers if follower.lags(end, now, self.node.max_lag)}
         if late:
-            self.node.cluster.controller.alter_isr(self, tuple(one for one in isr if one not in late))
-        return any(follower.end_offset != end for one, follower in others if one in self.known.isr)
+            self.node.cluster.controller.alter_isr(self, tuple(node_id for node_id in isr if node_id not in late))
+        return any(follower.end_offset != end for node_id, follower in followers if node_id in self.known.isr)
 
     def wake(self) -> None:
-        """Has all that is parked for the partition look again."""
+        """Has every request that is parked for the partition check whether it can be answered."""
         self.node.produces.check_and_complete(self.partition)
         self.node.fetches.check_and_complete(self.partition)
 
@@ -200,42 +298,18 @@ class Replica:
         try:
             self.log.leader_epochs.assign(self.known.epoch, self.epoch_start)
         except KafkaStorageError as error:
-            # Nor will it take the records of this epoch, as long as the disk is so.
+            # While the disk refuses the epoch, the disk refuses the records of this epoch, too.
             log.error("%r cannot note its epoch: %s", self, error)
         self.followers = {
-            one: Follower(now if one in self.known.isr else -inf) for one in self.partition.replicas if one != own
+            node_id: Follower(now if node_id in self.known.isr else -inf)
+            for node_id in self.partition.replicas
+            if node_id != own
         }
         if self.followers:
             self.node.lag_watch.watch(self)
 
     def forget(self) -> None:
-        """The partition is no more, or the process that knew."""
+        """The partition was deleted, or the node's process ended."""
         self.node.fetchers.leave(self)
         self.known, self.followers = UNTOLD, {}
         self.wake()
-
-
-class LagWatch:
-    """Looks after the followers of what one node leads, twice in replica.lag.time.max.ms as Kafka does; no timer runs
-    while all of them have everything."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._behind: dict[Replica, None] = {}
-        self._timeout: Timeout | None = None
-
-    def __iter__(self) -> Iterator[Replica]:
-        return iter(self._behind)
-
-    def watch(self, replica: Replica) -> None:
-        self._behind[replica] = None
-        if self._timeout is None:
-            self._timeout = self._node.cluster.timer.after(self._node.cluster.max_lag / 2, self._look)
-
-    def _look(self) -> None:
-        self._timeout = None
-        behind, self._behind = self._behind, {}
-        for replica in behind:
-            # Time stands still for a node that is paused.
-            if replica.leads and (self._node.paused or replica.shrink()):
-                self.watch(replica)
