@@ -1,10 +1,10 @@
 """A small Kafka in one process, for demos and tests: `EmbeddedCluster`.
 
-front/ accepts, frames and lets in, apis/ has the handlers (one file per API key), cluster/ the nodes and who leads
-what, replica/ a partition's copies, log/ their records, groups/ the consumer groups, guards/ the limits, waiting/ what
-waits.
-It shares protocol/, errors and clock with the client and nothing else, so that it checks the encoder instead of
-agreeing with it.
+front/ accepts connections, reads frames and authenticates, apis/ has the handlers (one file per API key), cluster/ the
+nodes, the topics and the controller, replica/ the copies of partitions, log/ their records, groups/ the consumer
+groups, guards/ the limits, waiting/ the requests that wait.
+The broker shares protocol/, errors and clock with the client and nothing else, so that it checks the client's encoder
+instead of agreeing with it.
 
 Parts that are of use on their own, from any thread: `TimingWheel`, which runs what is due later, and
 `RequestPurgatory`, in which a `DelayedOperation` waits for one of its keys to change or to expire. An

@@ -182,7 +182,7 @@ def stored(cluster: EmbeddedCluster) -> list[Stored]:
         return [
             {
                 (one.index, record.offset): record.value or b""
-                for one in state.topic(TOPIC).partitions
+                for one in state.catalogue.topic(TOPIC).partitions
                 for kept in one.copies[node_id].log.batches()
                 for record in MemoryRecords(bytes(kept.data)).next_batch()
             }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.broker.log.control import Marker
-from kafkabuf.broker.replica import fetcher
+from kafkabuf.broker.replica import fetcher, reading
 from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.errors import (
     FencedLeaderEpochError,
@@ -68,13 +68,13 @@ def test_idle_cluster_fetches(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
     rig.produce(1)
     rig.advance(2)
     asked: list[Any] = []
-    read = fetcher.read
+    read = reading.read
 
     def count(*values: Any) -> Any:
         asked.append(values)
         return read(*values)
 
-    monkeypatch.setattr(fetcher, "read", count)
+    monkeypatch.setattr(reading, "read", count)
     rig.advance(600)
     assert asked == []
     assert rig.isr == [1, 2, 3]

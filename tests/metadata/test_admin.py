@@ -106,7 +106,7 @@ def test_leader_that_is_gone_is_replaced_by_the_next(cluster: EmbeddedCluster, t
 def test_group_coordinator_that_is_gone_is_replaced_by_the_next(cluster: EmbeddedCluster, trouble: str) -> None:
     with admin_for(cluster.bootstrap_servers, request_timeout_ms=300) as admin:
         assert admin.committed("g", [PLACE]) == {PLACE: None}
-        victim = cluster._call(lambda inside: inside.coordinator("g"))
+        victim = cluster._call(lambda inside: inside.placement.coordinator("g"))
         TROUBLE[trouble](cluster, victim)
         started = time.monotonic()
         assert admin.committed("g", [PLACE]) == {PLACE: None}

@@ -401,7 +401,7 @@ def test_close_aborts_without_the_offsets_that_it_would_discard() -> None:
 
 
 def coordinator_of(cluster: EmbeddedCluster, key: str) -> int:
-    return cluster._call(lambda inside: inside.coordinator(key))
+    return cluster._call(lambda inside: inside.placement.coordinator(key))
 
 
 @pytest.mark.parametrize("trouble", ["killed", "paused", "isolated"])

@@ -16,7 +16,7 @@ from uuid import UUID
 from kafkabuf.broker.log import batch, message_set, records
 from kafkabuf.broker.log.batch import BatchInfo
 from kafkabuf.broker.replica.replication import Replica
-from kafkabuf.broker.replica.topics import Topic
+from kafkabuf.broker.replica.topics import Catalogue
 from kafkabuf.broker.transactions import Transactions
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
@@ -31,12 +31,6 @@ ALL = -1
 _FIRST_OF_BATCHES = 3
 _FIRST_TO_KNOW_ABORTABLE = 11
 _FIRST_OF_VERSION_2 = 12
-
-
-class Catalogue(Protocol):
-    """What an append needs of the catalogue."""
-
-    def topic(self, name: str | UUID) -> Topic: ...
 
 
 class Config(Protocol):

@@ -17,7 +17,6 @@ from typing import Protocol
 from kafkabuf.broker.log.leader_epochs import NO_EPOCH
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.replica import reading
-from kafkabuf.broker.replica.reading import Answer, read
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.broker.waiting.timer import Timer
 from kafkabuf.errors import KafkaError, OffsetOutOfRangeError, error_for_code
@@ -88,7 +87,7 @@ class Fetcher:
         # The copies that have cut off the records that the leader does not have.
         self._aligned: set[Replica] = set()
         self._flight = 0
-        self._parked: asyncio.Future[Answer] | None = None
+        self._parked: asyncio.Future[reading.Answer] | None = None
         self._sending: asyncio.Handle | None = None
 
     def add(self, replica: Replica) -> None:
@@ -128,7 +127,7 @@ class Fetcher:
             return
         request = self._request()
         self._flight += 1
-        answer = read(self._leader, request)
+        answer = reading.read(self._leader, request)
         arrive = partial(self._arrive, self._flight)
         if isinstance(answer, asyncio.Future):
             self._parked = answer
@@ -150,7 +149,7 @@ class Fetcher:
         topics = list(by_topic.items())
         return FetchRequest(wait_ms, 1, _ANSWER_BYTES, 0, 0, -1, topics, replica_id=self._node.node_id)
 
-    def _arrive(self, flight: int, answer: asyncio.Future[Answer] | Answer) -> None:
+    def _arrive(self, flight: int, answer: asyncio.Future[reading.Answer] | reading.Answer) -> None:
         if flight != self._flight:
             return
         self._parked = None
@@ -160,7 +159,7 @@ class Fetcher:
         else:
             self._take(flight, found)
 
-    def _take(self, flight: int, answer: Answer) -> None:
+    def _take(self, flight: int, answer: reading.Answer) -> None:
         if flight != self._flight:
             return
         for topic, partitions in answer:

@@ -21,7 +21,7 @@ from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.storage.batches import Data
 from kafkabuf.broker.replica.delayed import DelayedAnswer
 from kafkabuf.broker.replica.replication import Replica
-from kafkabuf.broker.replica.topics import Topic
+from kafkabuf.broker.replica.topics import Catalogue
 from kafkabuf.broker.waiting._purgatory import RequestPurgatory
 from kafkabuf.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError, error_for_code
 from kafkabuf.protocol.fetch import CONSUMER, FetchedPartition, FetchPartition, FetchRequest
@@ -29,12 +29,6 @@ from kafkabuf.protocol.fetch import CONSUMER, FetchedPartition, FetchPartition, 
 Answer = list[tuple[str | UUID, list[FetchedPartition]]]
 _READ_COMMITTED = 1
 _NO_ERRORS: Mapping[str | UUID, int] = {}
-
-
-class Catalogue(Protocol):
-    """What a read needs of the catalogue."""
-
-    def topic(self, name: str | UUID) -> Topic: ...
 
 
 class Cluster(Protocol):

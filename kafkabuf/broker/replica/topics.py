@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 from uuid import UUID, uuid4
 
 from kafkabuf.broker.log.batch import Limits
@@ -44,3 +45,9 @@ class Topic:
                 f"topic {self.name} has partitions 0 to {len(self.partitions) - 1}, asked for {index}"
             )
         return self.partitions[index]
+
+
+class Catalogue(Protocol):
+    """What the ways to a partition need of the catalogue. UnknownTopicOrPartitionError, UnknownTopicIdError."""
+
+    def topic(self, name: str | UUID) -> Topic: ...
