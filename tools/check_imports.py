@@ -1,8 +1,8 @@
 """Imports run one way only: `python -m tools.check_imports [ROOT]` exits 1 and names every import that does not.
 
 Python files are read with `ast`, Cython files (.pyx, .pxd) with regular expressions, their cimports included. Nothing
-is imported, so that nothing needs to be built. Beside the layers below it holds that no two modules import each other,
-that the broker shares with the client only what BROKER_MAY_USE says, however indirectly, that `pyspark_kafkabuf` loads
+is imported, so that nothing needs to be built. Beside the layers below it holds that no modules import each other in a
+circle, be it for annotations only (TYPE_CHECKING, .pyi), that the broker shares with the client only what BROKER_MAY_USE says, however indirectly, that `pyspark_kafkabuf` loads
 no extension, and that no Cython file needs NumPy's C headers.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -73,9 +74,8 @@ def check(root: Path) -> list[str]:
         graph.setdefault(source.module, []).extend(source.imports)
     native = {source.module for source in sources if source.path.suffix == ".pyx"}
     faults = [fault for source in sources for fault in _check_layers(root, source)]
-    running = {module: [i for i in imports if i.when is not When.NEVER] for module, imports in graph.items()}
     loading = {module: [i for i in imports if i.when is When.LOADED] for module, imports in graph.items()}
-    return [*faults, *_check_cycles(running), *_check_broker(graph), *_check_spark_discovery(loading, native)]
+    return [*faults, *_check_circles(graph), *_check_broker(graph), *_check_spark_discovery(loading, native)]
 
 
 def _layer(module: str) -> int | None:
@@ -101,22 +101,38 @@ def _check_layers(root: Path, source: Source) -> Iterator[str]:
             yield f"{where}:{found.line}: {source.module} imports upward, from {found.target}"
 
 
-def _check_cycles(graph: dict[str, list[Import]]) -> Iterator[str]:
-    """One message for each cycle found, by depth-first search; a module's own .pxd is no cycle."""
-    done: set[str] = set()
+def _check_circles(graph: dict[str, list[Import]]) -> Iterator[str]:
+    """One message for each circle: the shortest through each import that lies on any. A module's own .pxd is none."""
+    edges = {module: sorted({found.target for found in imports} - {module}) for module, imports in graph.items()}
+    circles = set()
+    for module in sorted(edges):
+        for target in edges[module]:
+            way = _shortest_way(edges, target, module)
+            if way:
+                first = way.index(min(way))
+                circles.add((*way[first:], *way[:first]))
+    for circle in sorted(circles):
+        steps = list(zip(circle, (*circle[1:], circle[0]), strict=True))
+        typed = [f"{start} -> {end}" for start, end in steps if _is_for_types(graph[start], end)]
+        note = f" (for types only: {', '.join(typed)})" if typed else ""
+        yield "modules import each other: " + " -> ".join([*circle, circle[0]]) + note
 
-    def visit(module: str, path: list[str]) -> Iterator[str]:
-        if module in path:
-            yield "modules import each other: " + " -> ".join([*path[path.index(module) :], module])
-            return
-        if module in done:
-            return
-        for target in sorted({found.target for found in graph.get(module, ())} - {module}):
-            yield from visit(target, [*path, module])
-        done.add(module)
 
-    for module in sorted(graph):
-        yield from visit(module, [])
+def _shortest_way(edges: dict[str, list[str]], start: str, end: str) -> list[str]:
+    """The modules from `start` to `end`, both included; empty where no imports lead there."""
+    ways = {start: [start]}
+    waiting = deque([start])
+    while waiting and end not in ways:
+        module = waiting.popleft()
+        for target in edges.get(module, ()):
+            if target not in ways:
+                ways[target] = [*ways[module], target]
+                waiting.append(target)
+    return ways.get(end, [])
+
+
+def _is_for_types(imports: list[Import], target: str) -> bool:
+    return all(found.when is When.NEVER for found in imports if found.target == target)
 
 
 def _check_broker(graph: dict[str, list[Import]]) -> Iterator[str]:

@@ -27,7 +27,8 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.groups import Coordinator, OffsetAndMetadata, TopicPartition, by_topic
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.metadata.snapshot import NO_LEADER
-from kafkabuf.network.client import Completion, NetworkClient
+from kafkabuf.network._request import Completion
+from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
 
 # Version 7 is the first that can ask for stable offsets; later ones ask for several groups.

@@ -1,40 +1,9 @@
 # cython: language_level=3
-"""Requests and their answers: what the network client does for each of them. All else is client.py's.
+"""What the network client does for every request. All else is client.py's."""
 
-Request, Completion and InFlight are what is asked of a broker, what comes back, and the record of what is under way.
-"""
-
-from kafkabuf.protocol._frame cimport Frame
 from kafkabuf._metrics cimport ProducerStats
 from kafkabuf.network._io cimport Connection, Poller
-
-
-cdef class Request:
-    cdef readonly int api_key
-    cdef readonly int version
-    cdef readonly object build              # callable: correlation id -> Frame
-    cdef readonly object context            # the caller's own
-    cdef readonly bint expects_response
-    cdef readonly object timeout            # seconds, or None: request.timeout.ms
-
-
-cdef class Completion:
-    cdef readonly Request request
-    cdef readonly int node_id
-    cdef readonly object response           # the frame that answered, header included; None: `error`, or none expected
-    cdef readonly object error              # KafkaError or None
-    cdef readonly double latency            # seconds from `send` to here
-    cdef readonly bint never_left           # the connection ended before the first byte was written
-    cdef object entity                      # the response, once decoded
-
-
-cdef class InFlight:
-    cdef readonly Request request
-    cdef readonly int correlation_id
-    cdef readonly Frame frame
-    cdef readonly double sent_at            # or queued at, until it may be started
-    cdef readonly double deadline           # infinite until then
-    cdef object deliver                     # takes the Completion; None: the next poll returns it
+from kafkabuf.network._request cimport InFlight
 
 
 cdef class ClientCore:

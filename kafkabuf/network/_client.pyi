@@ -1,63 +1,24 @@
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, Protocol
 
 from kafkabuf._metrics import ProducerStats
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
 from kafkabuf.network._io import Poller
+from kafkabuf.network._request import Completion, InFlight, Request
 from kafkabuf.network.authenticator import Authenticator
-from kafkabuf.network.client import NetworkConfig
 from kafkabuf.network.connection_state import NodeConnection
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
-from kafkabuf.protocol._frame import Frame
 
-@final
-class Request:
-    api_key: int
-    version: int
-    build: Callable[[int], Frame]
-    context: Any
-    expects_response: bool
-    timeout: float | None
-    def __init__(
-        self,
-        api_key: int,
-        version: int,
-        build: Callable[[int], Frame],
-        context: Any = None,
-        expects_response: bool = True,
-        timeout: float | None = None,
-    ) -> None: ...
+class ClientConfig(Protocol):
+    """The settings that the requests need."""
 
-@final
-class Completion:
-    request: Request
-    node_id: int
-    response: bytes | None
-    error: KafkaError | None
-    latency: float
-    never_left: bool
-    def __init__(
-        self,
-        request: Request,
-        node_id: int,
-        response: bytes | None,
-        error: KafkaError | None,
-        latency: float,
-        never_left: bool = False,
-    ) -> None: ...
-    def decode(self) -> Any: ...
-
-@final
-class InFlight:
-    request: Request
-    correlation_id: int
-    frame: Frame
-    sent_at: float
-    deadline: float
-
-def decoded(request: Request, frame: bytes) -> Any:
-    """Any thread: the response as a kio entity. Raises CorruptMessageError."""
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def max_in_flight_requests_per_connection(self) -> int: ...
+    @property
+    def connections_max_idle_ms(self) -> int: ...
 
 def broken(node: NodeConnection, error: Exception) -> KafkaError:
     """What fails the requests on a connection whose broker does not keep to the protocol: they may go again."""
@@ -76,7 +37,7 @@ class ClientCore:
     _resolving: set[NodeConnection]
     _decoding: list[Any]
     _next_check: float
-    def __init__(self, config: NetworkConfig, clock: Clock, metadata: MetadataSource, poller: Poller) -> None: ...
+    def __init__(self, config: ClientConfig, clock: Clock, metadata: MetadataSource, poller: Poller) -> None: ...
     def ready(self, node_id: int) -> bool: ...
     def takes_ahead(self, node_id: int) -> bool: ...
     def send(self, node_id: int, request: Request) -> None: ...

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
-"""Sending a request, matching its answer, telling whoever waits. Thread: the Sender's."""
+"""Sending a request, matching its answer, completing it. Thread: the Sender's."""
 
-cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.math cimport INFINITY
 
 from kafkabuf.network._io cimport Connection, Poller
+from kafkabuf.network._request cimport Completion, InFlight, Request, throttle_ms_of
 from kafkabuf.network._socket cimport kb_big_endian
 
 from kafkabuf.errors import CorruptMessageError, KafkaError, NetworkError, ProtocolError
@@ -30,49 +30,6 @@ cdef Py_ssize_t LARGEST_DECODED_AT_ONCE = bounds.LARGEST_DECODED_AT_ONCE
 # Since these versions the broker answers before it makes the client wait, and leaves the waiting to it (KIP-219).
 cdef dict FIRST_TO_THROTTLE = {messages.PRODUCE: 6, messages.METADATA: 6, messages.FIND_COORDINATOR: 2,
                                messages.API_VERSIONS: 2}
-
-
-@cython.final
-cdef class Request:
-    """A request still without a correlation id: `build` makes the frame for the one it gets.
-
-    `context` is the sender's own; `timeout` in seconds replaces `request.timeout.ms`. With `expects_response` False
-    (acks=0) the request is complete once written.
-    """
-
-    def __init__(self, int api_key, int version, build, context=None, bint expects_response=True, timeout=None):
-        self.api_key = api_key
-        self.version = version
-        self.build = build
-        self.context = context
-        self.expects_response = expects_response
-        self.timeout = timeout
-
-
-@cython.final
-cdef class Completion:
-    """The end of a request. From here on no socket reads the spans of its frame."""
-
-    def __init__(self, Request request not None, int node_id, response, error, double latency, bint never_left=False):
-        self.request = request
-        self.node_id = node_id
-        self.response = response
-        self.error = error
-        self.latency = latency
-        self.never_left = never_left
-
-    def decode(self):
-        """The response as a kio entity. Raises `error` if there is one, CorruptMessageError for malformed bytes."""
-        if self.error is not None:
-            raise self.error
-        if self.entity is None:
-            self.entity = messages.decode_response(self.request.api_key, self.request.version, self.response)[1]
-        return self.entity
-
-
-@cython.final
-cdef class InFlight:
-    """A request handed to a connection. Its Completion is delivered once, in the Sender's thread."""
 
 
 cdef class ClientCore:
@@ -348,13 +305,6 @@ cdef class ClientCore:
         return 0
 
 
-def decoded(Request request, bytes frame):
-    """Any thread: the response as a kio entity. Raises CorruptMessageError."""
-    entity = messages.decode_response(request.api_key, request.version, frame)[1]
-    throttle_ms_of(entity)
-    return entity
-
-
 def broken(node, error):
     """What fails the requests on a connection whose broker does not keep to the protocol: they may go again."""
     if isinstance(error, KafkaError) and not isinstance(error, CorruptMessageError):
@@ -363,14 +313,3 @@ def broken(node, error):
     failure = ProtocolError(f"{node} is not understood: {what}")
     failure.__cause__ = error
     return failure
-
-
-cdef int throttle_ms_of(object entity) except -2:
-    """-1: the answer has no such field."""
-    pause = getattr(entity, "throttle_time", None)
-    if pause is None:
-        return -1
-    milliseconds = round(pause.total_seconds() * 1000)
-    if milliseconds < 0:
-        raise CorruptMessageError(f"{type(entity).__name__} asks for a pause of {milliseconds} ms")
-    return milliseconds

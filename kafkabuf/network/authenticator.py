@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
@@ -22,13 +22,11 @@ from kafkabuf.errors import (
     error_for_code,
     printable,
 )
+from kafkabuf.network._io import Connection
+from kafkabuf.network._request import Completion
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.network.sasl import Exchange, Mechanism, Step
 from kafkabuf.protocol import messages
-
-if TYPE_CHECKING:
-    from kafkabuf.network._client import Completion
-    from kafkabuf.network._io import Connection
 
 log = logging.getLogger("kafkabuf.network")
 

@@ -25,8 +25,9 @@ from kafkabuf.errors import (
     printable,
 )
 from kafkabuf.network import bounds, resolve, sasl, tls
-from kafkabuf.network._client import ClientCore, Completion, InFlight, Request, broken, decoded
+from kafkabuf.network._client import ClientCore, broken
 from kafkabuf.network._io import Connection, Poller
+from kafkabuf.network._request import Completion, InFlight, Request, decoded
 from kafkabuf.network._tls import TlsConnection
 from kafkabuf.network.advice import advised
 from kafkabuf.network.aside import Aside

@@ -8,15 +8,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
+from kafkabuf.network._io import Connection
+from kafkabuf.network._request import InFlight
 from kafkabuf.network.resolve import Address, Lookup, Resolver
-
-if TYPE_CHECKING:
-    from kafkabuf.network._client import InFlight
-    from kafkabuf.network._io import Connection
 
 NEVER = float("inf")
 PRODUCE, FETCH = 0, 1

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from kafkabuf.backoff import uniform
 from kafkabuf.errors import CorruptMessageError, KafkaError, RebootstrapRequiredError, error_for_code
-from kafkabuf.network._client import Completion
+from kafkabuf.network._request import Completion
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.protocol import messages
 

@@ -5,7 +5,8 @@ from kafkabuf.batches._sequences import SequenceCore
 from kafkabuf.clock import Clock
 from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata.metadata import Metadata
-from kafkabuf.network.client import Completion, NetworkClient
+from kafkabuf.network._request import Completion
+from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol._frame import Frame
 from kafkabuf.transactions.manager import TransactionManager
 

@@ -19,7 +19,7 @@ from kafkabuf.sending._produce cimport PartitionAnswer, ProduceAnswer, build_req
 from kafkabuf.errors import (
     AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code,
 )
-from kafkabuf.network._client import Request
+from kafkabuf.network._request import Request
 from kafkabuf.sending._produce import PRODUCE, VERSIONS_BY_MAGIC
 
 # Metadata forgets topics that nobody has used for minutes: often enough.

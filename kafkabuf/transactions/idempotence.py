@@ -33,7 +33,7 @@ from kafkabuf.errors import (
     UnsupportedVersionError,
     error_for_code,
 )
-from kafkabuf.network.client import Completion
+from kafkabuf.network._request import Completion
 from kafkabuf.protocol import messages
 
 log = logging.getLogger("kafkabuf.producer")

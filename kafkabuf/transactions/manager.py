@@ -39,7 +39,7 @@ from kafkabuf.errors import (
     UnsupportedVersionError,
 )
 from kafkabuf.metadata.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkabuf.network.client import Completion
+from kafkabuf.network._request import Completion
 from kafkabuf.transactions.idempotence import TransactionalState
 from kafkabuf.transactions.queue import Client, RequestQueue
 from kafkabuf.transactions.requests import (

@@ -15,7 +15,7 @@ from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError, UnsupportedVersionError
 from kafkabuf.metadata.groups import Coordinator
-from kafkabuf.network.client import Completion
+from kafkabuf.network._request import Completion
 from kafkabuf.protocol import messages
 from kafkabuf.transactions.requests import (
     AddOffsets,

@@ -104,13 +104,37 @@ def test_modules_of_one_layer_import_each_other(tmp_path: Path) -> None:
     ]
 
 
-def test_types_alone_make_a_cycle(tmp_path: Path) -> None:
+def test_circle_of_annotations_is_refused(tmp_path: Path) -> None:
     for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from kafkabuf.sending.sender import Sender"
     files = {
         "kafkabuf/sending/sender.py": "import kafkabuf.append.report",
         "kafkabuf/append/report.py": for_types,
     }
-    assert _tree(tmp_path, files) == []
+    assert _tree(tmp_path, files) == [
+        "modules import each other: kafkabuf.append.report -> kafkabuf.sending.sender -> kafkabuf.append.report "
+        "(for types only: kafkabuf.append.report -> kafkabuf.sending.sender)"
+    ]
+
+
+def test_circle_that_a_stub_file_closes_is_refused(tmp_path: Path) -> None:
+    files = {
+        "kafkabuf/_pool.pyx": "",
+        "kafkabuf/_pool.pyi": "from kafkabuf._held import Held",
+        "kafkabuf/_held.pyx": "from kafkabuf._pool cimport BufferPool",
+    }
+    assert any(fault.startswith("modules import each other: kafkabuf._held -> ") for fault in _tree(tmp_path, files))
+
+
+def test_each_circle_is_named_once(tmp_path: Path) -> None:
+    files = {
+        "kafkabuf/batches/a.py": "from . import b, c",
+        "kafkabuf/batches/b.py": "from . import a",
+        "kafkabuf/batches/c.py": "from . import b",
+    }
+    assert _tree(tmp_path, files) == [
+        "modules import each other: kafkabuf.batches.a -> kafkabuf.batches.b -> kafkabuf.batches.a",
+        "modules import each other: kafkabuf.batches.a -> kafkabuf.batches.c -> kafkabuf.batches.b -> kafkabuf.batches.a",
+    ]
 
 
 @pytest.mark.parametrize("face", ["", "def f():\n    from kafkabuf._pool import BufferPool"])

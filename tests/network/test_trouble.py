@@ -19,7 +19,7 @@ import pytest
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import NetworkError, TopicAuthorizationError, error_for_code, printable
 from kafkabuf.network import bounds, failure_log
-from kafkabuf.network._client import decoded
+from kafkabuf.network._request import decoded
 from kafkabuf.network.aside import Aside
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.resolve import Resolver, resolve

@@ -1,0 +1,67 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
+"""A request, its place in flight and its end."""
+
+cimport cython
+
+from kafkabuf.errors import CorruptMessageError
+from kafkabuf.protocol import messages
+
+
+@cython.final
+cdef class Request:
+    """A request still without a correlation id: `build` makes the frame for the one it gets.
+
+    `context` is the sender's own; `timeout` in seconds replaces `request.timeout.ms`. With `expects_response` False
+    (acks=0) the request is complete once written.
+    """
+
+    def __init__(self, int api_key, int version, build, context=None, bint expects_response=True, timeout=None):
+        self.api_key = api_key
+        self.version = version
+        self.build = build
+        self.context = context
+        self.expects_response = expects_response
+        self.timeout = timeout
+
+
+@cython.final
+cdef class Completion:
+    """The end of a request. From here on no socket reads the spans of its frame."""
+
+    def __init__(self, Request request not None, int node_id, response, error, double latency, bint never_left=False):
+        self.request = request
+        self.node_id = node_id
+        self.response = response
+        self.error = error
+        self.latency = latency
+        self.never_left = never_left
+
+    def decode(self):
+        """The response as a kio entity. Raises `error` if there is one, CorruptMessageError for malformed bytes."""
+        if self.error is not None:
+            raise self.error
+        if self.entity is None:
+            self.entity = messages.decode_response(self.request.api_key, self.request.version, self.response)[1]
+        return self.entity
+
+
+@cython.final
+cdef class InFlight:
+    """A request handed to a connection. Its Completion is delivered once, in the Sender's thread."""
+
+
+def decoded(Request request, bytes frame):
+    """Any thread: the response as a kio entity. Raises CorruptMessageError."""
+    entity = messages.decode_response(request.api_key, request.version, frame)[1]
+    throttle_ms_of(entity)
+    return entity
+
+
+cdef int throttle_ms_of(object entity) except -2:
+    pause = getattr(entity, "throttle_time", None)
+    if pause is None:
+        return -1
+    milliseconds = round(pause.total_seconds() * 1000)
+    if milliseconds < 0:
+        raise CorruptMessageError(f"{type(entity).__name__} asks for a pause of {milliseconds} ms")
+    return milliseconds
