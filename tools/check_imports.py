@@ -2,8 +2,9 @@
 
 Python files are read with `ast`, Cython files (.pyx, .pxd) with regular expressions, their cimports included. Nothing
 is imported, so that nothing needs to be built. Beside the layers below it holds that no modules import each other in a
-circle, be it for annotations only (TYPE_CHECKING, .pyi), that the broker shares with the client only what BROKER_MAY_USE says, however indirectly, that `pyspark_kafkabuf` loads
-no extension, and that no Cython file needs NumPy's C headers.
+circle, not for annotations either (TYPE_CHECKING, .pyi), that the broker shares with the client only what
+BROKER_MAY_USE says, however indirectly, that `pyspark_kafkabuf` loads no extension, and that no Cython file needs
+NumPy's C headers.
 """
 
 from __future__ import annotations

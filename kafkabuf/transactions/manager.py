@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.batches.accumulator import RecordAccumulator
@@ -27,20 +27,18 @@ from kafkabuf.errors import (
     ClusterAuthorizationError,
     FatalTransactionError,
     IllegalStateError,
-    InvalidProducerEpochError,
     InvalidProducerIdMappingError,
     InvalidRequestError,
-    InvalidTxnStateError,
     KafkaError,
-    ProducerFencedError,
-    TimeoutError,
     TransactionAbortedError,
     UnknownProducerIdError,
     UnsupportedVersionError,
 )
 from kafkabuf.metadata.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkabuf.network._request import Completion
+from kafkabuf.transactions.advice import TransactionConfig, circumstances, explained
 from kafkabuf.transactions.idempotence import TransactionalState
+from kafkabuf.transactions.operations import Operations
 from kafkabuf.transactions.queue import Client, RequestQueue
 from kafkabuf.transactions.requests import (
     AddOffsets,
@@ -52,7 +50,8 @@ from kafkabuf.transactions.requests import (
     TransactionalRequest,
     TxnOffsetCommit,
 )
-from kafkabuf.transactions.states import SOURCES, Result, State, TransactionConfig, advice
+from kafkabuf.transactions.result import Result
+from kafkabuf.transactions.states import Move, State
 
 log = logging.getLogger("kafkabuf.producer")
 
@@ -66,10 +65,7 @@ _FATAL_FOR_BATCHES = (
     InvalidProducerIdMappingError,
     UnsupportedVersionError,
 )
-# What a producer hears whose transaction its coordinator has aborted.
-_AFTER_TIMEOUT = (InvalidProducerEpochError, InvalidTxnStateError, ProducerFencedError)
 _OPEN = (State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR)
-_ENDING = (State.COMMITTING, State.ABORTING)
 _FAILED = (State.ABORTABLE_ERROR, State.FATAL_ERROR)
 
 
@@ -97,8 +93,8 @@ class TransactionManager:
         self._began_at = float("inf")  # as far as is known here
         self._bump = False  # the epoch must be raised once it has ended (version 1)
         self._error: KafkaError | None = None  # why it must be aborted, or nothing can be done at all
-        self._waited_for: Result | None = None  # the operation whose caller has not seen its end
         self.queue = RequestQueue(client, clock, backoff)
+        self._operations = Operations(self, self._lock, clock, config.max_block_ms, client.wakeup)
         self.producer_state.send_allowed = self.send_allowed
         self.producer_state.on_failure = self.on_failure
         self._accumulator.barred = self.refusal
@@ -107,14 +103,14 @@ class TransactionManager:
 
     def init(self) -> None:
         """KafkaProducer.init_transactions."""
-        self._operate("init_transactions", self._init)
+        self._operations.run("init_transactions", self._init)
 
     def begin(self) -> None:
         """KafkaProducer.begin_transaction."""
         with self._lock:
-            self._refuse_while_another_is_waited_for("begin_transaction")
-            self._refuse_if_failed(_FAILED)
-            self._go(State.IN_TRANSACTION, "begin_transaction")
+            self._operations.refuse_while_another_is_waited_for("begin_transaction")
+            self.refuse_if_failed(_FAILED)
+            self._make_for_user(Move.BEGIN, "begin_transaction")
             self._began_at = self._clock.monotonic()
             self.is_v2 = self._next_is_v2
 
@@ -127,17 +123,17 @@ class TransactionManager:
             self.is_v2 = is_v2
             self._started = True
             self._began_at = self._clock.monotonic()
-            self._become(State.IN_TRANSACTION)
+            self._make(Move.JOIN)
 
     def leave(self) -> None:
         """Leave the transaction to the others; nothing of ours is under way any more."""
         with self._lock:
-            self._refuse_if_failed(_FAILED)
+            self.refuse_if_failed(_FAILED)
             if self.state is not State.IN_TRANSACTION:
                 raise IllegalStateError(f"there is no transaction to leave; this is {self.state.value}")
             self.partitions.clear()
             self._started = False
-            self._become(State.UNINITIALIZED)
+            self._make(Move.LEAVE)
 
     @property
     def _next_is_v2(self) -> bool:
@@ -147,7 +143,7 @@ class TransactionManager:
         """KafkaProducer.send_offsets_to_transaction."""
 
         def start(result: Result) -> None:
-            self._refuse_if_failed(_FAILED)
+            self.refuse_if_failed(_FAILED)
             if self.state is not State.IN_TRANSACTION:
                 raise IllegalStateError(
                     f"send_offsets_to_transaction() needs a transaction; this is {self.state.value}"
@@ -158,15 +154,15 @@ class TransactionManager:
             else:
                 self.queue.push(AddOffsets(self, result, commit))
 
-        self._operate("send_offsets_to_transaction", start, (dict(offsets), group))
+        self._operations.run("send_offsets_to_transaction", start, (dict(offsets), group))
 
     def commit(self) -> None:
         """KafkaProducer.commit_transaction."""
-        self._operate("commit_transaction", self._commit)
+        self._operations.run("commit_transaction", self._commit)
 
     def abort(self) -> None:
         """KafkaProducer.abort_transaction."""
-        self._operate("abort_transaction", self._abort)
+        self._operations.run("abort_transaction", self._abort)
 
     def refusal(self) -> KafkaError:
         """Why no record is taken now."""
@@ -189,105 +185,50 @@ class TransactionManager:
             found.__cause__ = cause
             return found
 
-    def _operate(self, operation: str, start: Callable[[Result], None], arguments: object = None) -> None:
-        """Start, or go on waiting for what timed out, for up to max.block.ms."""
-        with self._lock:
-            self._refuse_while_another_is_waited_for(operation, arguments)
-            result = self._waited_for
-            if result is None:
-                self._refuse_if_failed((State.FATAL_ERROR,))
-                result = self._start(Result(operation, arguments), start)
-        self._client.wakeup()
-        max_block_ms = self._config.max_block_ms
-        if not result.wait(max_block_ms / 1000, self._clock):
-            raise TimeoutError(
-                f"{operation}() did not end within max.block.ms ({max_block_ms} ms); it goes on: call it again to wait "
-                f"for it. {self._circumstances()}"
-            )
-        with self._lock:
-            if self._waited_for is result:
-                self._waited_for = None
-        if result.error is not None:
-            raise result.error
-
-    def _start(self, result: Result, start: Callable[[Result], None]) -> Result:
-        """Under the lock. What interrupts the beginning, as Ctrl-C may, leaves an operation that goes on, or none."""
-        before = self.state
-        self._waited_for = result
-        try:
-            start(result)
-        except BaseException as error:
-            if all(request.result is not result for request in self.queue):
-                self._waited_for = None
-                self._take_back(before, error)
-            raise
-        return result
-
-    def _take_back(self, before: State, error: BaseException) -> None:
-        """Under the lock. An operation was interrupted before there was a request for it."""
-        if self.state is before or self.state is State.FATAL_ERROR:
-            return
-        self._accumulator.flushes.discard(self)
-        if self.state is State.ABORTING:  # some of the transaction may be gone already
-            self._error = self._error or KafkaError(f"abort_transaction() was interrupted by {error!r}")
-            before = State.ABORTABLE_ERROR
-        self._become(before)
-
     def is_held_here(self) -> bool:
         """Whether this thread is in the middle of a change here, which a signal's handler has interrupted."""
-        result = self._waited_for
-        mine = bool(self._lock._is_owned())  # type: ignore[attr-defined]
-        return mine or (result is not None and result.is_held_here())
+        return self._operations.is_held_here()
 
-    def _refuse_while_another_is_waited_for(self, operation: str, arguments: object = None) -> None:
-        earlier = self._waited_for
-        if earlier is None or (earlier.operation, earlier.arguments) == (operation, arguments):
-            return
-        # Its caller was interrupted, and asks no more; or the offsets, which aborting discards, are wanted no more.
-        if earlier.done or (earlier.operation, operation) == ("send_offsets_to_transaction", "abort_transaction"):
-            self._waited_for = None
-            return
-        raise IllegalStateError(
-            f"{earlier.operation}() timed out and is under way: call it again, with the same arguments, before "
-            f"{operation}()"
-        )
+    # ---- for Operations; under the lock ------------------------------------------------------------------------------
 
-    def _refuse_if_failed(self, states: tuple[State, ...]) -> None:
+    def refuse_if_failed(self, states: tuple[State, ...]) -> None:
         if self.state in states:
             raise self.failure()
 
-    def _circumstances(self) -> str:
-        """The end of a time-out's text: what is waited for, what went wrong last, and what helps."""
-        with self._lock:
-            trouble = self.queue.trouble
-            told = [self._waited_for_now(), *([f"Last error: {trouble}."] if trouble is not None else [])]
-            return " ".join([*told, advice(trouble, self._config)])
+    def has_request_for(self, result: Result) -> bool:
+        return any(request.result is result for request in self.queue)
 
-    def _waited_for_now(self) -> str:
-        sent, waiting, batches = self.queue.under_way, self.queue.first, len(self._accumulator.incomplete)
-        if sent is not None:
-            seconds = self._clock.monotonic() - sent.sent_at
-            return f"Broker {sent.sent_to} was sent {sent} {seconds:.1f} s ago and has not answered yet."
-        if waiting is None or (waiting.priority is Priority.END_TXN and batches):
-            return f"First {batches} batch(es) of records must end, which delivery.timeout.ms bounds."
-        node_id = self.queue.coordinator(waiting)
-        return f"Next is {waiting}" + ("." if node_id is None else f", for broker {node_id}.")
+    def undo(self, before: State, error: BaseException) -> None:
+        """An operation that began in state `before` was interrupted by `error` before there was a request for it."""
+        if self.state is before or self.state is State.FATAL_ERROR:
+            return
+        self._accumulator.flushes.discard(self)
+        if self.state is State.ABORTING:
+            self._error = self._error or KafkaError(f"abort_transaction() was interrupted by {error!r}")
+            self._make(Move.FAIL_ABORT)
+        else:
+            self._make(Move.UNDO_INIT if self.state is State.INITIALIZING else Move.UNDO_COMMIT)
+
+    def circumstances(self) -> str:
+        """The end of a time-out's text."""
+        with self._lock:
+            return circumstances(self.queue, len(self._accumulator.incomplete), self._clock, self._config)
 
     # ---- operations; under the lock ----------------------------------------------------------------------------------
 
     def _init(self, result: Result) -> None:
         if self.state is not State.UNINITIALIZED:
             raise IllegalStateError(f"init_transactions() is called once; this is {self.state.value}")
-        self._go(State.INITIALIZING, "init_transactions")
+        self._make(Move.INIT)
         self.queue.push(InitProducerId(self, result))
 
     def _commit(self, result: Result) -> None:
-        self._refuse_if_failed(_FAILED)
-        self._go(State.COMMITTING, "commit_transaction")
+        self.refuse_if_failed(_FAILED)
+        self._make_for_user(Move.COMMIT, "commit_transaction")
         self._end(result, committed=True)
 
     def _abort(self, result: Result) -> None:
-        self._go(State.ABORTING, "abort_transaction")
+        self._make_for_user(Move.ABORT, "abort_transaction")
         self._found.clear()
         for request in self.queue.drop_what_aborting_spares():
             self._give_up_offsets(request)
@@ -304,16 +245,17 @@ class TransactionManager:
         self._accumulator.flushes.add(self)
         self.queue.push(EndTxn(self, result, committed=committed))
 
-    def _go(self, state: State, operation: str) -> None:
-        if self.state not in SOURCES[state]:
-            needed = " or ".join(repr(source.value) for source in SOURCES[state])
+    def _make_for_user(self, move: Move, operation: str) -> None:
+        if self.state not in move.sources:
+            needed = " or ".join(repr(source.value) for source in move.sources)
             raise IllegalStateError(f"{operation}() needs a producer {needed}; this one is {self.state.value!r}")
-        self._become(state)
+        self._make(move)
 
-    def _become(self, state: State) -> None:
-        log.debug("transactional id %s: %s", self.transactional_id, state.value)
-        self.state = state
-        self._accumulator.barred = None if state is State.IN_TRANSACTION else self.refusal
+    def _make(self, move: Move) -> None:
+        assert self.state in move.sources, f"{move} does not start from {self.state}"
+        log.debug("transactional id %s: %s", self.transactional_id, move.target.value)
+        self.state = move.target
+        self._accumulator.barred = None if self.state is State.IN_TRANSACTION else self.refusal
 
     # ---- thread: Sender; questions -----------------------------------------------------------------------------------
 
@@ -371,7 +313,7 @@ class TransactionManager:
         """The Sender has ended."""
         with self._lock:
             self._error = self._error or error
-            self._become(State.FATAL_ERROR)
+            self._make(Move.FAIL_PRODUCER)
             self._terminate_all(error)
 
     def abort_on_close(self) -> None:
@@ -397,7 +339,7 @@ class TransactionManager:
             self.transactional_id,
             self.state.value,
             self.transaction_timeout_ms,
-            self._circumstances(),
+            self.circumstances(),
         )
 
     # ---- thread: Sender; requests ------------------------------------------------------------------------------------
@@ -461,8 +403,7 @@ class TransactionManager:
             if request.result is not None:
                 request.result.end(error)
         self.queue.clear()
-        if self._waited_for is not None:
-            self._waited_for.end(error)
+        self._operations.end(error)
 
     def _answered(self, request: TransactionalRequest, completion: Completion) -> None:
         with self._lock:
@@ -487,7 +428,7 @@ class TransactionManager:
 
     def initialized(self, producer_id: int, producer_epoch: int, request: InitProducerId) -> None:
         self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
-        self._become(State.READY)
+        self._make(Move.INITIALIZED)
         assert request.result is not None
         request.result.end()
 
@@ -519,10 +460,10 @@ class TransactionManager:
         # What is late of version 1 must not pass for a part of a transaction of version 2 with the same epoch.
         if self._bump or not self.producer_state.has_producer_id or (self._next_is_v2 and not self.is_v2):
             self._bump = False
-            self._become(State.INITIALIZING)
+            self._make(Move.END_AND_BUMP_EPOCH)
             self.queue.push(InitProducerId(self, result, bump=self.producer_state.has_producer_id))
         else:
-            self._become(State.READY)
+            self._make(Move.END)
             result.end()
 
     def abort_with(self, error: KafkaError, request: TransactionalRequest | None = None, *, bump: bool = False) -> None:
@@ -548,7 +489,7 @@ class TransactionManager:
                 log.info("transactional id %s: the transaction must be aborted: %s", self.transactional_id, error)
                 self._accumulator.flushes.discard(self)
                 self._error = error
-                self._become(State.ABORTABLE_ERROR)
+                self._make(Move.FAIL_TRANSACTION)
             if request is not None and request.result is not None:
                 request.result.end(self.failure())
 
@@ -560,7 +501,7 @@ class TransactionManager:
         self.queue.note_trouble(error)
         self._accumulator.flushes.discard(self)
         self._error = error
-        self._become(State.ABORTABLE_ERROR)
+        self._make(Move.FAIL_ABORT)
         assert request.result is not None
         request.result.end(self.failure())
 
@@ -573,27 +514,17 @@ class TransactionManager:
             log.error("transactional id %s cannot go on: %s", self.transactional_id, error)
             self._accumulator.flushes.discard(self)
             self._error = error
-            self._become(State.FATAL_ERROR)
+            self._make(Move.FAIL_PRODUCER)
             failure = self.failure()
             if request is not None and request.result is not None:
                 request.result.end(failure)
             self._terminate_all(failure)
 
     def _explained(self, error: KafkaError) -> KafkaError:
-        """With what is likely behind it, where the transaction was open for longer than its coordinator allows."""
-        seconds = self._clock.monotonic() - self._began_at
-        if (
-            self.state not in _OPEN
-            or not isinstance(error, _AFTER_TIMEOUT)
-            or seconds < self.transaction_timeout_ms / 1000
-        ):
+        """With its likely cause, where the transaction was open for longer than its coordinator allows."""
+        if self.state not in _OPEN:
             return error
-        explained = type(error)(
-            f"{error}. The transaction was open for {seconds:.1f} s; its coordinator aborts it after "
-            f"transaction.timeout.ms ({self.transaction_timeout_ms} ms)"
-        )
-        explained.__cause__ = error
-        return explained
+        return explained(error, self._clock.monotonic() - self._began_at, self._config)
 
 
 def offsets_aborted() -> KafkaError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kafkabuf.errors import (
     CommitFailedError,
@@ -32,10 +32,8 @@ from kafkabuf.errors import (
 )
 from kafkabuf.metadata.groups import Coordinator, GroupMetadata, OffsetAndMetadata, TopicPartition, by_topic
 from kafkabuf.protocol import messages
-from kafkabuf.transactions.states import Result
-
-if TYPE_CHECKING:
-    from kafkabuf.transactions.manager import TransactionManager
+from kafkabuf.transactions.idempotence import TransactionalState
+from kafkabuf.transactions.result import Result
 
 # The first AddPartitionsToTxn of a transaction comes while the markers of the one before are still being written, which
 # takes some milliseconds: first and longest back-off. Java waits for the longest at once.
@@ -53,6 +51,34 @@ class Priority(IntEnum):
     EPOCH_BUMP = 4
 
 
+class Queue(Protocol):
+    """What the requests need of the RequestQueue."""
+
+    def found_coordinator(self, kind: Coordinator, node_id: int) -> None: ...
+    def look_up(self, kind: Coordinator | None) -> None: ...
+    def retry(self, request: TransactionalRequest, error: KafkaError, patience: float | None = None) -> None: ...
+    def forget_trouble(self) -> None: ...
+
+
+class Manager(Protocol):
+    """What the requests need of the TransactionManager. Thread: Sender; but for reading the first four, any."""
+
+    transactional_id: str
+    transaction_timeout_ms: int
+    producer_state: TransactionalState
+    is_v2: bool
+    partitions: set[TopicPartition]
+
+    @property
+    def queue(self) -> Queue: ...
+    def initialized(self, producer_id: int, producer_epoch: int, request: InitProducerId) -> None: ...
+    def added(self, partitions: frozenset[TopicPartition]) -> None: ...
+    def offsets_added(self, commit: TxnOffsetCommit) -> None: ...
+    def ended(self, request: EndTxn) -> None: ...
+    def abort_with(self, error: KafkaError, request: TransactionalRequest | None = None) -> None: ...
+    def fail(self, error: KafkaError, request: TransactionalRequest | None = None) -> None: ...
+
+
 class TransactionalRequest:
     """Base: `result`, if there is one, ends when the request has."""
 
@@ -65,7 +91,7 @@ class TransactionalRequest:
     abortable: tuple[type[KafkaError], ...] = ()
     fatal: tuple[type[KafkaError], ...] = ()
 
-    def __init__(self, manager: TransactionManager, result: Result | None = None) -> None:
+    def __init__(self, manager: Manager, result: Result | None = None) -> None:
         self.manager = manager
         self.result = result
         self.attempts = 0
@@ -144,7 +170,7 @@ class FindCoordinator(TransactionalRequest):
     coordinator = None
     abortable = (GroupAuthorizationError,)
 
-    def __init__(self, manager: TransactionManager, kind: Coordinator, key: str) -> None:
+    def __init__(self, manager: Manager, kind: Coordinator, key: str) -> None:
         super().__init__(manager)
         self.kind = kind
         self.key = key
@@ -181,7 +207,7 @@ class InitProducerId(TransactionalRequest):
     versions = range(6)
     priority = Priority.INIT_PRODUCER_ID
 
-    def __init__(self, manager: TransactionManager, result: Result, *, bump: bool = False) -> None:
+    def __init__(self, manager: Manager, result: Result, *, bump: bool = False) -> None:
         super().__init__(manager, result)
         self.bump = bump
         if bump:
@@ -209,7 +235,7 @@ class AddPartitions(TransactionalRequest):
         InvalidProducerIdMappingError,
     )
 
-    def __init__(self, manager: TransactionManager, partitions: Collection[TopicPartition]) -> None:
+    def __init__(self, manager: Manager, partitions: Collection[TopicPartition]) -> None:
         super().__init__(manager)
         self.partitions = frozenset(partitions)
 
@@ -242,7 +268,7 @@ class AddOffsets(TransactionalRequest):
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
     abortable = (GroupAuthorizationError, UnknownProducerIdError, InvalidProducerIdMappingError)
 
-    def __init__(self, manager: TransactionManager, result: Result, commit: TxnOffsetCommit) -> None:
+    def __init__(self, manager: Manager, result: Result, commit: TxnOffsetCommit) -> None:
         super().__init__(manager, result)
         self.commit = commit
 
@@ -265,7 +291,7 @@ class TxnOffsetCommit(TransactionalRequest):
 
     def __init__(
         self,
-        manager: TransactionManager,
+        manager: Manager,
         result: Result,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: GroupMetadata,
@@ -324,7 +350,7 @@ class EndTxn(TransactionalRequest):
     priority = Priority.END_TXN
     abortable = (UnknownProducerIdError, InvalidProducerIdMappingError)
 
-    def __init__(self, manager: TransactionManager, result: Result, *, committed: bool) -> None:
+    def __init__(self, manager: Manager, result: Result, *, committed: bool) -> None:
         super().__init__(manager, result)
         self.committed = committed
 

@@ -131,10 +131,9 @@ def test_each_circle_is_named_once(tmp_path: Path) -> None:
         "kafkabuf/batches/b.py": "from . import a",
         "kafkabuf/batches/c.py": "from . import b",
     }
-    assert _tree(tmp_path, files) == [
-        "modules import each other: kafkabuf.batches.a -> kafkabuf.batches.b -> kafkabuf.batches.a",
-        "modules import each other: kafkabuf.batches.a -> kafkabuf.batches.c -> kafkabuf.batches.b -> kafkabuf.batches.a",
-    ]
+    short, long = _tree(tmp_path, files)
+    assert short == "modules import each other: kafkabuf.batches.a -> kafkabuf.batches.b -> kafkabuf.batches.a"
+    assert long.endswith("kafkabuf.batches.a -> kafkabuf.batches.c -> kafkabuf.batches.b -> kafkabuf.batches.a")
 
 
 @pytest.mark.parametrize("face", ["", "def f():\n    from kafkabuf._pool import BufferPool"])

@@ -18,9 +18,9 @@ from kafkabuf.clock import ManualClock, SystemClock
 from kafkabuf.errors import KafkaError
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.sending.lifetime import Running
-from kafkabuf.transactions.states import Result
-from rigs.producer import Rig
+from kafkabuf.transactions.result import Result
 from tests.network.support import PATIENCE, config_for
+from rigs.producer import Rig
 
 
 def within_metadata() -> None:

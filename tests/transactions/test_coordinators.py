@@ -29,7 +29,8 @@ from kafkabuf.protocol.messages import (
 )
 from kafkabuf.transactions.manager import TransactionManager
 from kafkabuf.transactions.requests import TxnOffsetCommit
-from kafkabuf.transactions.states import Result, State
+from kafkabuf.transactions.result import Result
+from kafkabuf.transactions.states import State
 from tests.transactions.rig import COORDINATOR, GROUP, LOST, TransactionalRig
 
 OFFSETS = {("in", 0): OffsetAndMetadata(5)}

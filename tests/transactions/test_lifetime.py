@@ -43,7 +43,7 @@ def interrupt_once_waiting(producer: KafkaProducer) -> threading.Thread:
         limit = time.monotonic() + PATIENCE
         transactions = producer._sender._transactions
         assert transactions is not None
-        while transactions._waited_for is None or not transactions._waited_for._waiters:
+        while transactions._operations.waited_for is None or not transactions._operations.waited_for._waiters:
             assert time.monotonic() < limit, "no call waits"
             time.sleep(0.002)
         os.kill(os.getpid(), signal.SIGINT)

@@ -32,10 +32,11 @@ from kafkabuf.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kafkabuf.transactions.states import Result, State
+from kafkabuf.transactions.result import Result
+from kafkabuf.transactions.states import State
 from rigs.fake_client import Sent
-from rigs.producer import TOPIC, assert_whole
 from tests.transactions.idempotence_support import numbers
+from rigs.producer import TOPIC, assert_whole
 from tests.transactions.rig import GIVEN_ID, GROUP, STEP, TransactionalRig
 
 OFFSETS = {
