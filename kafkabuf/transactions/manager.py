@@ -321,6 +321,10 @@ class TransactionManager:
         with self._lock:
             if self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                 log.info("aborting the open transaction of %s: the producer is closed", self.transactional_id)
+                if self.state is State.ABORTABLE_ERROR:  # since this turn, perhaps: a commit that waits must not go out
+                    for request in self.queue:
+                        self._terminated(request)
+                    self.queue.clear()
                 self._abort(Result("close"))
 
     @property

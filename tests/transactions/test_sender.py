@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafkabuf.errors import AbortableTransactionError, NetworkError, TimeoutError
-from kafkabuf.protocol.messages import PRODUCE
+from kafkabuf.errors import AbortableTransactionError, NetworkError, TimeoutError, TopicAuthorizationError
+from kafkabuf.protocol.messages import END_TXN, PRODUCE
+from kafkabuf.transactions.result import Result
 from kafkabuf.transactions.states import State
 from rigs.producer import assert_whole
 from tests.transactions.idempotence_support import UNKNOWN_PRODUCER, numbers
@@ -121,3 +122,24 @@ def test_batch_that_expired_in_flight_makes_the_producer_unusable() -> None:
     rig.manager.abort()
     rig.assert_usable()
     assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_close_while_a_commit_waits_aborts_a_transaction_that_has_lost_a_record(v2: bool) -> None:
+    rig = TransactionalRig(v2=v2).begun()
+    delivered = rig.send()
+    rig.turns()
+    rig.hold(PRODUCE)
+    lost = rig.send()
+    rig.turns()
+    commit = rig.manager._operations.waited_for = Result("commit_transaction")  # another thread waits for it
+    rig.manager._commit(commit)
+    rig.sender.close()
+    (request,) = rig.client.under_way
+    rig.client.answer(request, TopicAuthorizationError.code)
+    while rig.sender.step():
+        pass
+    assert delivered.done()
+    assert isinstance(lost.exception(0), TopicAuthorizationError)
+    assert isinstance(commit.error, AbortableTransactionError)
+    assert [entity.committed for entity in rig.entities(END_TXN)] == [False]
