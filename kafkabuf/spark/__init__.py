@@ -1,8 +1,7 @@
-"""Spark sink: `df.write.format("kafkabuf")` and `df.writeStream.format("kafkabuf")`.
+"""The Spark sink: `df.write.format("kafkabuf")` and `df.writeStream.format("kafkabuf")`.
 
-Spark finds the format by itself where this package is installed; `register` is for sessions that cannot see it.
-Importing this module needs pyspark and loads no extension: the producer is imported in the executors, by the task that
-sends.
+Spark finds the format where kafkabuf is installed; `register` is for sessions that do not see it. This module needs
+pyspark and loads no extension: the tasks import the producer in the executors.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.spark.kept_report import last_report
+from kafkabuf.spark.options import Guarantee
 from kafkabuf.spark.report import TaskReport, WriteReport
 from kafkabuf.spark.source import KafkabufDataSource
 
@@ -43,50 +43,49 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(KafkabufDataSource)
     except AnalysisException as error:
-        # PySpark 4.0 refuses what it has found itself.
+        # PySpark 4.0 refuses a format that it has found by itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
 def partition_for(key: Column, partitions: int) -> Column:
-    """The Kafka partition of a key as an int column: see alignment.py."""
+    """The Kafka partition of a key, as an int column: see alignment.py."""
     from kafkabuf.spark import alignment
 
     return alignment.partition_for(key, partitions)
 
 
 def align(frame: DataFrame, partitions: int) -> DataFrame:
-    """The rows, shuffled so that each Kafka partition is written by one task: see alignment.py."""
+    """The rows, shuffled so that one task writes each Kafka partition: see alignment.py."""
     from kafkabuf.spark import alignment
 
     return alignment.align(frame, partitions)
 
 
 def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.0) -> Verification:
-    """Read a write's rows back and compare: see verification.py."""
+    """Read the rows of a write back and compare them with its report: see verification.py."""
     from kafkabuf.spark import verification
 
     return verification.verify(report, options, timeout)
 
 
 def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """For `df.writeStream.foreachBatch(...)`: each micro-batch is written with `options`, at least once.
+    """A function for `df.writeStream.foreachBatch(...)`: it writes each micro-batch with `options`, at least once.
 
-    It takes output mode update, which Spark refuses to Python sinks. ConfigError for exactly_once, and for atomic where
-    spark.speculation is on.
+    It takes output mode update, which Spark refuses for Python sinks. Raises ConfigError for exactly_once, and for
+    atomic where spark.speculation is true.
     """
-    guarantee = next((value for name, value in options.items() if name.lower() == "deliveryguarantee"), "")
-    guarantee = guarantee.strip().lower()
-    if guarantee == "exactly_once":
+    guarantee = Guarantee.named_in(options)
+    if guarantee is not None and guarantee.needs_a_stream:
         raise ConfigError(
-            "foreach_batch() writes at least once, or each micro-batch at once (atomic): exactly_once needs "
+            f"foreach_batch() writes at least once, or each micro-batch at once (atomic): {guarantee} needs "
             'df.writeStream.format("kafkabuf")'
         )
 
     def write(frame: DataFrame, batch_id: int) -> None:
         from kafkabuf.spark import alignment
 
-        if guarantee == "atomic" and alignment.speculates(frame):
+        if guarantee is not None and guarantee.forbids_second_attempts and alignment.speculates(frame):
             raise ConfigError(f"{alignment.SPECULATION}: set it to false")
         frame.write.format("kafkabuf").options(**options).mode("append").save()
 

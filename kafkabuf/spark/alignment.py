@@ -1,4 +1,4 @@
-"""Rows by Kafka partition: which one a key belongs to, and a DataFrame whose tasks have partitions to themselves."""
+"""Rows by Kafka partition: the partition of a key, and a DataFrame in which one task writes each partition."""
 
 from __future__ import annotations
 
@@ -16,52 +16,54 @@ SPECULATION = "spark.speculation is true: a second attempt of a slow task fails 
 
 
 def speculates(frame: DataFrame) -> bool:
-    """Whether Spark may run two attempts of a task side by side. A sink is not told."""
+    """Whether Spark may run two attempts of a task side by side. Spark does not tell a sink."""
     return str(frame.sparkSession.conf.get("spark.speculation", "false")).lower() == "true"
 
 
 def partition_for(key: Column, partitions: int) -> Column:
-    """The Kafka partition of a string or binary key, as Java's producer and every kafkabuf producer choose it: murmur2.
+    """The Kafka partition of a string or binary key, by murmur2, as Java's producer and every kafkabuf producer choose.
 
-    An int; null where the key is null, which belongs to none. `partitions` is the number the topic has.
+    The column is an int, and null where the key is null. `partitions` is the number of partitions of the topic.
     """
     if partitions < 1:
-        raise ValueError(f"a topic has at least one partition, found {partitions}")
+        raise ValueError(f"partitions is {partitions}, but a topic has at least one partition")
     if hasattr(F, "arrow_udf"):
-        column: Column = F.arrow_udf(_of_array(partitions), "int")(key.cast("binary"))
+        column: Column = F.arrow_udf(_partitions_of_array(partitions), "int")(key.cast("binary"))
     else:  # PySpark 4.0: row by row
-        column = F.udf(_of_one(partitions), "int")(key.cast("binary"))
+        column = F.udf(_partition_of_key(partitions), "int")(key.cast("binary"))
     return column
 
 
-def _of_array(partitions: int) -> Any:
-    def chosen(keys: pa.Array) -> pa.Array:
+def _partitions_of_array(partitions: int) -> Any:
+    def choose(keys: pa.Array) -> pa.Array:
         from kafkabuf.append._columns import partitions_of
 
         found = partitions_of(pa.record_batch({"key": keys, "value": keys}), partitions)
         return pa.array(found, pa.int32(), mask=found < 0)
 
-    chosen.__annotations__ = {"keys": pa.Array, "return": pa.Array}  # Spark reads them, and no strings
-    return chosen
+    # Spark reads the annotations, and takes no strings for types.
+    choose.__annotations__ = {"keys": pa.Array, "return": pa.Array}
+    return choose
 
 
-def _of_one(partitions: int) -> Any:
-    def chosen(key: bytes | None) -> int | None:
+def _partition_of_key(partitions: int) -> Any:
+    def choose(key: bytes | None) -> int | None:
         from kafkabuf.partitioner import partition_for_key
 
         return None if key is None else partition_for_key(key, partitions)
 
-    return chosen
+    return choose
 
 
 def align(frame: DataFrame, partitions: int) -> DataFrame:
-    """The rows with a column `partition`, shuffled so that each Kafka partition is written by one task.
+    """The rows with a column `partition`, shuffled so that one task writes each Kafka partition.
 
-    What deliveryGuarantee 'atomic' needs. `partitions` is the number the topic has. An existing `partition` column is
-    kept; else keys decide, and rows without one are spread over all, by their value. Warns of spark.speculation.
+    deliveryGuarantee 'atomic' needs this. `partitions` is the number of partitions of the topic. A column `partition`
+    that exists is kept. Else the key chooses the partition, and rows without a key are spread by their value. Warns
+    where spark.speculation is true.
     """
     if speculates(frame):
-        warnings.warn(f"{SPECULATION}, which is what align() is for", stacklevel=3)
+        warnings.warn(f"{SPECULATION}, and align() is for such writes", stacklevel=3)
     if "partition" not in frame.columns:
         spread = F.pmod(F.xxhash64(F.col("value")), F.lit(partitions)).cast("int")
         chosen = F.coalesce(partition_for(F.col("key"), partitions), spread) if "key" in frame.columns else spread

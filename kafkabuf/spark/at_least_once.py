@@ -1,33 +1,61 @@
-"""`at_least_once`: the idempotent producer, everything acknowledged before the task ends. As Spark's own sink."""
+"""`at_least_once`: each task sends its rows with the idempotent producer, as Spark's own sink does.
+
+1. The driver checks that it reaches the brokers and that the topics exist (preflight.py).
+2. Each task sends its rows. The task ends after the brokers have acknowledged all of them.
+3. Commit and abort do nothing: readers see each row as soon as a task has sent the row.
+
+Spark runs a failed task again, and the new attempt sends all rows of the task again. So readers may see rows twice.
+
+This file loads no extension until a row is sent: the driver commits without them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from kafkabuf.producer import KafkaProducer
-from kafkabuf.spark import workers
-from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.place import Place
+from kafkabuf.spark.delivery import Delivery
+from kafkabuf.spark.place import TaskAttempt
 from kafkabuf.spark.report import TaskReport
-from kafkabuf.spark.task import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkabuf.producer import KafkaProducer
 
 
-def send(batches: Iterator[pa.RecordBatch], options: SinkOptions, columns: tuple[str, ...]) -> TaskReport:
-    """See `ArrowSink.send`."""
-    settings = options.producer
+class AtLeastOnce(Delivery[None]):
+    """See the protocol above."""
 
-    def opened() -> KafkaProducer:
-        nonlocal settings
-        settings = workers.sized(options)
-        return workers.producer_for(settings)
+    after_abort = "which stay in the topic"
 
-    task = Task(opened, options, columns)
-    try:
-        task.send_all(batches)
-    except BaseException:
-        # A retry in this process must not find this attempt's unsent rows in the buffer.
-        workers.discard(settings)
-        raise
-    return task.report(Place.here())
+    def begin(self, *, is_stream: bool) -> None:
+        from kafkabuf.spark import preflight
+
+        preflight.check(self.options, repeat=not is_stream)
+
+    def send(self, batches: Iterator[pa.RecordBatch], begun: None) -> TaskReport:
+        from kafkabuf.spark import workers
+        from kafkabuf.spark.task import Task
+
+        settings = self.options.producer
+
+        def open_producer() -> KafkaProducer:
+            nonlocal settings
+            settings = workers.task_settings(self.options)
+            return workers.producer_for(settings)
+
+        task = Task(open_producer, self.options, self.columns)
+        try:
+            task.send_all(batches)
+        except BaseException:
+            # The retry may run in this process: it must not find unsent rows of this attempt in the buffer.
+            workers.discard(settings)
+            raise
+        return task.report(TaskAttempt.current())
+
+    def commit(self, reports: Sequence[TaskReport], batch_id: int | None) -> None:
+        """Nothing: the tasks have sent their rows."""
+
+    def abort(self, reports: Sequence[TaskReport], begun: None) -> None:
+        """Nothing: no broker deletes a row."""

@@ -1,7 +1,7 @@
-"""The newest report of this Spark application, from the worker that commits to the user's own process.
+"""The newest report of a Spark application: the Python worker that commits writes a file, the user's process reads it.
 
-Spark commits in a Python worker of the driver's host, a child of the JVM, which the user's process is the parent of (or
-its client). Both find the file by the JVM's process id.
+Spark commits in a Python worker on the driver's host, which is a child of the driver's JVM. The user's process is the
+parent or a client of the same JVM. Both find the file by the process id of the JVM.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from kafkabuf.spark.report import WriteReport
 
 
 def keep(report: WriteReport) -> None:
-    """In the worker that commits. Without a JVM above it there is nobody to read it."""
+    """Write the file, in the worker that commits. Without a JVM above this process nobody could read it."""
     jvm = _jvm_above(os.getpid())
     if jvm is None:
         return
-    place = _place(jvm)
-    place.parent.mkdir(mode=0o700, exist_ok=True)
-    fresh = place.with_suffix(f".{os.getpid()}")
-    fresh.write_text(json.dumps(asdict(report)))
-    fresh.replace(place)
+    path = _path(jvm)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps(asdict(report)))
+    unfinished.replace(path)
 
 
 def last_report() -> WriteReport | None:
-    """What the newest write or micro-batch of this process's Spark application sent; None before the first.
+    """What the newest write or micro-batch of this process's Spark application has sent; None before the first.
 
-    Raises RuntimeError where there is no session, or one of Spark Connect, whose driver is elsewhere: it is in the
-    driver's log then.
+    Raises RuntimeError without a session, and in a session of Spark Connect, whose driver runs elsewhere and logs the
+    report.
     """
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
     if context is None or context._jvm is None:
         raise RuntimeError("there is no classic Spark session in this process: the driver's log has the reports")
-    place = _place(int(context._jvm.java.lang.ProcessHandle.current().pid()))
-    if not place.exists():
+    path = _path(int(context._jvm.java.lang.ProcessHandle.current().pid()))
+    if not path.exists():
         return None
-    found = json.loads(place.read_text())
+    found = json.loads(path.read_text())
     report = WriteReport(**{**found, "ranges": ()})
     return replace(report, ranges=tuple(OffsetRange(*entry) for entry in found["ranges"]))
 
 
-def _place(jvm: int) -> Path:
+def _path(jvm: int) -> Path:
     return Path(tempfile.gettempdir(), f"kafkabuf-{os.getuid()}", f"report-{jvm}.json")
 
 
@@ -58,7 +58,7 @@ def _jvm_above(pid: int) -> int | None:
             status = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
             return None
-        # The name stands in brackets, and may hold any character.
+        # The name stands in parentheses, and may have any character, parentheses too.
         name, rest = status[status.index("(") + 1 : status.rindex(")")], status[status.rindex(")") + 2 :]
         if name == "java":
             return pid

@@ -1,4 +1,4 @@
-"""Options of the sink: what the user gave `.option(...)`, checked on the driver."""
+"""Options of the sink: what the user gave `.option(...)`. The driver checks them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,44 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Guarantee(StrEnum):
-    """What `deliveryGuarantee` promises; docs/spark.md has the table."""
+    """What `deliveryGuarantee` promises (docs/spark.md has the table), and which options go with it.
+
+    How the sink keeps it stands in the file of the same name.
+    """
 
     AT_LEAST_ONCE = "at_least_once"
     EXACTLY_ONCE = "exactly_once"
     ATOMIC = "atomic"
 
+    @classmethod
+    def named_in(cls, options: Mapping[str, str]) -> Self | None:
+        """The guarantee that unchecked options name, in any case of letters; None where they name none that exists."""
+        given = next((value for name, value in options.items() if name.lower() == "deliveryguarantee"), "")
+        return next((guarantee for guarantee in cls if guarantee == given.strip().lower()), None)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it writes transactions: then it needs a sinkId and a marker topic."""
+        return self is not Guarantee.AT_LEAST_ONCE
+
+    @property
+    def needs_a_stream(self) -> bool:
+        """Whether it needs the number of a micro-batch, which `df.write` has not."""
+        return self is Guarantee.EXACTLY_ONCE
+
+    @property
+    def forbids_second_attempts(self) -> bool:
+        """Whether a second attempt of a task fails the write."""
+        return self is Guarantee.ATOMIC
+
+    @property
+    def forbids_shared_partitions(self) -> bool:
+        """Whether only one task may write a Kafka partition. All tasks would write the dead letters."""
+        return self is Guarantee.ATOMIC
+
 
 class OnRowError(StrEnum):
-    """What becomes of a row that Kafka will not have: too large, no legal topic, no such partition or time."""
+    """What happens to a row that Kafka refuses: too large, an illegal topic, no such partition or timestamp."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -32,14 +61,14 @@ class OnRowError(StrEnum):
 
 
 class DriverCheck(StrEnum):
-    """Whether the driver sees to it that brokers and topics are there, before there are tasks to fail."""
+    """Whether the driver checks before the tasks that the brokers answer and the topics exist (preflight.py)."""
 
     TRUE = "true"
     FALSE = "false"
 
 
 class LogReport(StrEnum):
-    """What the driver tells of a write that has been done: nothing, a line, and one for each task besides."""
+    """What the driver logs of a finished write: nothing, one line, or also one line for each task."""
 
     OFF = "off"
     BATCH = "batch"
@@ -48,7 +77,7 @@ class LogReport(StrEnum):
 
 _PREFIX = "kafka."
 _BOOTSTRAP = "kafka.bootstrap.servers"
-# As Spark hands them over (in lower case), and as the documentation writes them.
+# The names as Spark gives them (in lower case), and as the documentation writes them.
 _OWN = {
     name.lower(): name
     for name in (
@@ -62,28 +91,29 @@ _OWN = {
         "logReport",
     )
 }
-# Read by Spark itself or by Spark's own Kafka source; a job that shares one set of options with them goes on working.
+# Spark or Spark's own Kafka source reads these. A job may use one set of options for all of them.
 _FOREIGN = frozenset({"checkpointlocation", "includeheaders"})
 _REFUSED = {
     "kafka.key.serializer": "the sink writes the bytes of the column: encode them with a Spark expression",
     "kafka.value.serializer": "the sink writes the bytes of the column: encode them with a Spark expression",
-    "kafka.interceptor.classes": "the sink's rows are no Python objects: there is nothing to show an interceptor",
-    "kafka.partitioner.class": "the sink's rows are no Python objects: give a partition column",
-    "kafka.transactional.id": "the sink makes transactional ids of its own: give .option('sinkId', ...)",
+    "kafka.interceptor.classes": "an interceptor needs Python objects, and the sink makes none of its rows",
+    "kafka.partitioner.class": "a partitioner needs Python objects, and the sink makes none of its rows: add a column "
+    "'partition'",
+    "kafka.transactional.id": "the sink chooses its transactional ids: give .option('sinkId', ...)",
     "path": "save() takes no path here: name the topic with .option('topic', ...) and call .save()",
 }
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9._-]{1,200}")
-# Kafka's transaction.max.timeout.ms as brokers have it: a task or a batch may take long.
+# The most that brokers allow by default (transaction.max.timeout.ms): a task or a write may take long.
 _TRANSACTION_TIMEOUT_MS = "900000"
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Checked options; pickled to the executors.
+    """Checked options. Spark pickles them to the executors.
 
-    `producer` holds the producer's settings under Kafka's names, sorted, so that equal settings share one producer.
-    It may hold passwords and stays out of the repr. `marker_topic` is where offsets that mark finished batches are
-    committed for: any topic that stays; none but those with transactions need one.
+    `producer` holds the producer's settings under Kafka's names, sorted, so that equal settings share one producer. It
+    may hold passwords, so the repr leaves it out. The sink commits offsets for `marker_topic` that mark finished
+    batches; only the guarantees with transactions need this topic.
     """
 
     topic: str | None
@@ -96,21 +126,21 @@ class SinkOptions:
     driver_check: bool = True
     log_report: LogReport = LogReport.BATCH
 
-    def marks(self) -> tuple[str, str]:
-        """sinkId and the marker topic, which every guarantee with transactions has."""
+    def sink_id_and_marker_topic(self) -> tuple[str, str]:
+        """Both are given where the guarantee is transactional."""
         assert self.sink_id is not None
         assert self.marker_topic is not None
         return self.sink_id, self.marker_topic
 
     def topics(self) -> list[tuple[str, str]]:
-        """The topics that are known before there are rows, each with the option that names it."""
+        """The topics that options name, each with its option."""
         named = (("topic", self.topic), ("markerTopic", self.marker_topic), ("deadLetterTopic", self.dead_letter_topic))
         found = {topic: option for option, topic in reversed(named) if topic is not None}
         return [(option, topic) for topic, option in found.items()]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Raises ConfigError for a missing, unknown or unusable option. Spark hands over lower-case names."""
+        """Raises ConfigError for a missing, unknown or unusable option. Spark gives the names in lower case."""
         for name in options:
             _check_name(name)
         if not options.get(_BOOTSTRAP, "").strip():
@@ -118,7 +148,7 @@ class SinkOptions:
         settings = {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
         topic = _topic(options, "topic")
         guarantee = _choice(Guarantee, "deliveryGuarantee", options.get("deliveryguarantee", Guarantee.AT_LEAST_ONCE))
-        if guarantee is not Guarantee.AT_LEAST_ONCE:
+        if guarantee.is_transactional:
             settings.setdefault("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
         _check_settings(settings, guarantee)
         return cls(
@@ -144,7 +174,7 @@ def _choice(kind: type[Choice], name: str, given: str) -> Choice:
 
 
 def _topic(options: Mapping[str, str], name: str) -> str | None:
-    """Without the blanks around it, as Spark's own sink takes it."""
+    """The topic that an option names. Blanks around it do not count, as in Spark's own sink."""
     given = options.get(name.lower())
     if given is None:
         return None
@@ -152,49 +182,53 @@ def _topic(options: Mapping[str, str], name: str) -> str | None:
     if not topic:
         raise ConfigError(f"option '{name}' is empty: name a topic, or leave it out (rows may have a column 'topic')")
     if not is_legal_topic(topic):
-        raise ConfigError(f"option '{name}' is '{topic}', which is no topic's name: {TOPIC_RULE}")
+        raise ConfigError(f"option '{name}' is '{topic}', which is no legal topic name: {TOPIC_RULE}")
     return topic
 
 
 def _driver_check(options: Mapping[str, str], guarantee: Guarantee) -> bool:
     check = _choice(DriverCheck, "driverCheck", options.get("drivercheck", DriverCheck.TRUE))
-    if check is DriverCheck.FALSE and guarantee is not Guarantee.AT_LEAST_ONCE:
+    if check is DriverCheck.FALSE and guarantee.is_transactional:
         raise ConfigError(
-            f"option 'driverCheck' is 'false', but with deliveryGuarantee '{guarantee}' the driver takes part: it has "
-            "to reach the brokers"
+            f"option 'driverCheck' is 'false', but with deliveryGuarantee '{guarantee}' the driver must reach the "
+            "brokers: leave the option out"
         )
     return check is DriverCheck.TRUE
 
 
 def _check_settings(settings: Mapping[str, str], guarantee: Guarantee) -> None:
-    # Late: the model costs an import, and Spark imports this module only to learn the format's name.
+    # Imported late: the model is slow to import, and Spark imports this module only to learn the format's name.
     from kafkabuf.config import ProducerConfig
 
-    probe = dict(settings) if guarantee is Guarantee.AT_LEAST_ONCE else {**settings, "transactional.id": "sink"}
+    # Some settings are wrong only together with a transactional id: any id shows that.
+    checked = {**settings, "transactional.id": "sink"} if guarantee.is_transactional else dict(settings)
     try:
-        ProducerConfig.from_mapping(probe)
+        ProducerConfig.from_mapping(checked)
     except ConfigError as error:
         raise ConfigError(f"among the options 'kafka.*': {error}") from None
 
 
 def _sink_id(given: str | None, guarantee: Guarantee) -> str | None:
-    if guarantee is Guarantee.AT_LEAST_ONCE:
+    if not guarantee.is_transactional:
         return given
     if not given:
         raise ConfigError(
-            f"option 'sinkId' is required with deliveryGuarantee '{guarantee}': a name that no other query has and "
-            "that stays the same when this one is started again; it finds what was already written"
+            f"option 'sinkId' is required with deliveryGuarantee '{guarantee}': give a name that no other query has "
+            "and that this query keeps when it starts again; the sink finds by it what was already written"
         )
     if not _LEGAL_ID.fullmatch(given):
-        raise ConfigError(f"option 'sinkId' is '{given}': 1 to 200 of letters, digits, '.', '_' and '-' are allowed")
+        raise ConfigError(
+            f"option 'sinkId' is '{given}'; allowed are 1 to 200 letters, digits, and the characters '.', '_' and '-'"
+        )
     return given
 
 
 def _marker_topic(given: str | None, topic: str | None, guarantee: Guarantee) -> str | None:
-    if guarantee is not Guarantee.AT_LEAST_ONCE and not (given or topic):
+    if guarantee.is_transactional and not (given or topic):
         raise ConfigError(
-            f"option 'markerTopic' is required with deliveryGuarantee '{guarantee}' where rows name their topics: any "
-            "topic that stays; finished batches are marked by offsets committed for it, nothing is written there"
+            f"option 'markerTopic' is required with deliveryGuarantee '{guarantee}' where rows name their topics: name "
+            "any topic that nobody deletes; the sink commits offsets for it to mark finished batches, and writes no "
+            "record there"
         )
     return given or topic
 
@@ -204,14 +238,14 @@ def _on_row_error(options: Mapping[str, str], guarantee: Guarantee) -> tuple[OnR
     topic = _topic(options, "deadLetterTopic")
     if policy is not OnRowError.DEAD_LETTER:
         if topic is not None:
-            raise ConfigError(f"option 'deadLetterTopic' is for onRowError 'dead_letter', found '{policy}'")
+            raise ConfigError(f"option 'deadLetterTopic' is for onRowError 'dead_letter', but onRowError is '{policy}'")
         return policy, None
     if not topic:
         raise ConfigError("option 'deadLetterTopic' is required with onRowError 'dead_letter'")
-    if guarantee is Guarantee.ATOMIC:
+    if guarantee.forbids_shared_partitions:
         raise ConfigError(
-            "onRowError 'dead_letter' cannot be had with deliveryGuarantee 'atomic', where each partition is written "
-            "by one task: use 'skip' or 'fail', or filter such rows out first"
+            f"onRowError 'dead_letter' does not work with deliveryGuarantee '{guarantee}', where only one task may "
+            "write a partition: use 'skip' or 'fail', or filter such rows out first"
         )
     return policy, topic
 
@@ -221,7 +255,7 @@ def _check_name(name: str) -> None:
         raise ConfigError(f"option '{name}' cannot be used: {_REFUSED[name]}")
     if name.startswith(_PREFIX) or name in _OWN or name in _FOREIGN:
         return
-    # An option nobody reads is refused: a misspelt guarantee must not be a lost one.
+    # An unknown option is refused: a user who misspells the guarantee must not lose it.
     near = difflib.get_close_matches(name, (*_OWN, _BOOTSTRAP, f"{_PREFIX}{name}"), n=1)
     hint = f"; did you mean '{_OWN.get(near[0], near[0])}'?" if near else ""
-    raise ConfigError(f"option '{name}' does not exist{hint} (producer settings are given as 'kafka.<name>')")
+    raise ConfigError(f"option '{name}' does not exist{hint} (give producer settings as 'kafka.<name>')")

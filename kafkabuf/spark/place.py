@@ -1,4 +1,4 @@
-"""Which part of which micro-batch a task writes: Spark tells its Python workers by local properties."""
+"""The task attempt that runs here, and its micro-batch: Spark tells both to its Python workers by local properties."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from pyspark import TaskContext
 
 from kafkabuf.errors import IllegalStateError
 
-# Undocumented, and so held by a test.
+# Spark does not document these names: a test checks that they hold.
 _BATCH_ID, _QUERY_ID, _RUN_ID = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A micro-batch. `query_id` stays when a query is started again from its checkpoint, `run_id` does not."""
+class MicroBatch:
+    """One micro-batch of a stream.
+
+    A query keeps its `query_id` when it starts again from its checkpoint. It gets a new `run_id`.
+    """
 
     number: int
     query_id: str
@@ -23,36 +26,37 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A task attempt: -1 outside of one. `batch` is None for what is no stream.
+class TaskAttempt:
+    """One attempt of a task. Outside of a task `partition` and `attempt` are -1, outside of a stream `micro_batch` is
+    None.
 
-    `attempt` counts those of a task, but from 0 again where Spark runs the stage again; `attempt_id` is another for
-    every attempt of the application.
+    `attempt` counts the attempts of a task. It starts from 0 again where Spark runs the stage again. `attempt_id` is
+    unique in the Spark application.
     """
 
     partition: int
     attempt: int
-    batch: Batch | None
+    micro_batch: MicroBatch | None
     attempt_id: int = -1
 
     @classmethod
-    def here(cls) -> Self:
+    def current(cls) -> Self:
         """The attempt that this thread runs."""
         context = TaskContext.get()
         if context is None:
             return cls(-1, -1, None)
         number = context.getLocalProperty(_BATCH_ID)
         query_id = context.getLocalProperty(_QUERY_ID)
-        batch = None
+        micro_batch = None
         if number is not None and query_id is not None:
-            batch = Batch(int(number), query_id, context.getLocalProperty(_RUN_ID) or "")
-        return cls(context.partitionId(), context.attemptNumber(), batch, context.taskAttemptId())
+            micro_batch = MicroBatch(int(number), query_id, context.getLocalProperty(_RUN_ID) or "")
+        return cls(context.partitionId(), context.attemptNumber(), micro_batch, context.taskAttemptId())
 
-    def stream_batch(self) -> Batch:
-        """The micro-batch, in the tasks of a stream."""
-        if self.batch is None:
+    def require_micro_batch(self) -> MicroBatch:
+        """The micro-batch. Raises IllegalStateError where Spark has not told it."""
+        if self.micro_batch is None:
             raise IllegalStateError(
-                "Spark did not tell this task its micro-batch, without which nothing can be written exactly once: "
-                "use deliveryGuarantee 'at_least_once', and tell us of the Spark version"
+                "Spark did not tell this task its micro-batch, so the task cannot write exactly once: use "
+                "deliveryGuarantee 'at_least_once', and report the Spark version to kafkabuf"
             )
-        return self.batch
+        return self.micro_batch

@@ -1,4 +1,4 @@
-"""What was sent: per task as Spark's commit message, per write as their sum."""
+"""What a task has sent, as Spark's commit message; and what a write has sent, as the sum over its tasks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from kafkabuf.offset_range import OffsetRange, merge_ranges
 
 if TYPE_CHECKING:
     from kafkabuf.sharing import SharedTransaction
-    from kafkabuf.spark.place import Batch
+    from kafkabuf.spark.place import MicroBatch
 
 CHECKSUMS = 2**64
 
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """One task attempt's records, every one acknowledged.
+    """The records of one task attempt. The brokers have acknowledged all of them.
 
-    `bytes` counts keys, values and headers as encoded. `ranges` has one entry per topic partition; where `rows` is
-    less than the width of its range, other writers' records lie in between. `checksum` is that of the rows' keys,
-    values and headers, whatever their order: sums add up, modulo 2^64. `skipped` and `dead_lettered` are the rows that
-    `onRowError` let pass, not among `rows`. `retries` counts rows sent again, `wait_seconds` waiting for memory.
+    `bytes` counts keys, values and headers as encoded. `ranges` has one entry for each topic partition; where `rows` is
+    less than the width of its range, records of other writers lie in between. `checksum` covers the keys, values and
+    headers of the rows in any order: the checksum of a sum of rows is the sum of checksums, modulo 2^64. `rows` does
+    not count the rows that `onRowError` left out: `skipped` and `dead_lettered` do. `retries` counts rows that were
+    sent again, `wait_seconds` the time spent waiting for memory.
 
-    `already_written`: an earlier attempt wrote all of it; nothing else is told. `first_of_run`: the marker is from
-    before this run of the query. `transaction` is the one that the driver ends. `batch` is the micro-batch.
+    `already_written`: an earlier attempt wrote all rows, and the counts are 0. `first_of_run`: no attempt of this run
+    of the query had left a marker before. `transaction` is the transaction that the driver ends. `batch` is the
+    micro-batch.
     """
 
     partition: int
@@ -44,11 +46,11 @@ class TaskReport(WriterCommitMessage):
     already_written: bool = False
     first_of_run: bool = False
     transaction: SharedTransaction | None = None
-    batch: Batch | None = None
+    batch: MicroBatch | None = None
 
     def __str__(self) -> str:
         if self.already_written:
-            return f"task {self.partition}, attempt {self.attempt}: its rows had been written"
+            return f"task {self.partition}, attempt {self.attempt}: an earlier attempt had written its rows"
         places = ", ".join(f"{r.topic}-{r.partition} {r.first_offset}..{r.last_offset}" for r in self.ranges)
         return (
             f"task {self.partition}, attempt {self.attempt}: {self.rows} rows, {self.bytes} bytes, {self.skipped} "
@@ -59,7 +61,10 @@ class TaskReport(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WriteReport:
-    """The sum over all tasks of a write; fields as in `TaskReport`. `batch` is the micro-batch's number, -1: none."""
+    """The sum over all tasks of a write; fields as in `TaskReport`.
+
+    `already_written` counts tasks. `batch` is the number of the micro-batch, -1 for `df.write`.
+    """
 
     tasks: int
     rows: int
@@ -74,11 +79,8 @@ class WriteReport:
     batch: int = -1
 
     @classmethod
-    def from_messages(cls, messages: Sequence[WriterCommitMessage | None], batch: int = -1) -> WriteReport:
-        """Raises KafkaError where a task sent no message: then nobody knows what became of its rows.
-
-        Spark's continuous trigger ends so, without an error of its own.
-        """
+    def from_messages(cls, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None) -> WriteReport:
+        """Add up the messages of all tasks. Raises what `task_reports` raises."""
         reports = task_reports(messages)
         return cls(
             tasks=len(reports),
@@ -91,7 +93,7 @@ class WriteReport:
             retries=sum(report.retries for report in reports),
             wait_seconds=sum(report.wait_seconds for report in reports),
             already_written=sum(report.already_written for report in reports),
-            batch=batch,
+            batch=-1 if batch_id is None else batch_id,
         )
 
     def __str__(self) -> str:
@@ -103,7 +105,7 @@ class WriteReport:
         if self.batch >= 0:
             text = f"micro-batch {self.batch}: {text}"
         for count, what in (
-            (self.already_written, "tasks found their rows written"),
+            (self.already_written, "tasks found that their rows had been written"),
             (self.skipped, "rows skipped"),
             (self.dead_lettered, "rows sent to the dead-letter topic"),
             (self.retries, "rows sent again"),
@@ -113,13 +115,13 @@ class WriteReport:
 
 
 def task_reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
-    """The messages as what they are. KafkaError where one is missing."""
+    """The messages with their type. Raises KafkaError where a task sent none: nobody knows what became of its rows."""
     reports = [message for message in messages if isinstance(message, TaskReport)]
     if len(reports) < len(messages):
         raise KafkaError(
             f"{len(messages) - len(reports)} of {len(messages)} tasks reported nothing, so their rows are lost. The "
-            "continuous trigger does this: Spark gives no rows to Python sinks then, and lets the query run on after "
-            "this error. Stop it, and start it with .trigger(processingTime=...) or .trigger(availableNow=True), and a "
-            "new checkpointLocation"
+            "continuous trigger does this: with it Spark gives Python sinks no rows, and the query goes on after this "
+            "error. Stop the query, and start it with .trigger(processingTime=...) or .trigger(availableNow=True), and "
+            "with a new checkpointLocation"
         )
     return reports

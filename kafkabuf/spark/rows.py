@@ -1,4 +1,4 @@
-"""Rows that Kafka will not have: naming them, skipping them, sending them to the dead-letter topic (`onRowError`)."""
+"""Rows that Kafka refuses (`onRowError`): the error that names a row, and the dead letter that replaces it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kafkabuf.errors import (
 )
 from kafkabuf.producer import KafkaProducer
 
-# What a row is refused for that says nothing of the others.
-OF_A_ROW = (
+# Errors of one row: they say nothing about the other rows.
+ROW_ERRORS = (
     InvalidPartitionsError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -27,18 +27,21 @@ OF_A_ROW = (
     NullHeaderKeyError,
     RecordTooLargeError,
 )
-_SHOWN = 40
+_KEY_BYTES_SHOWN = 40
 
 
 def describe(batch: pa.RecordBatch, row: int, first: int) -> str:
-    """`row` of the batch, whose rows are counted from `first` in its task: its number, key and size."""
+    """The number, key and size of a row. `row` counts from the start of the batch, `first` is the batch's first row in
+    its task."""
     key, value = _bytes(batch, "key", row), _bytes(batch, "value", row)
-    shown = "no key" if key is None else f"key {key[:_SHOWN]!r}" + ("..." if len(key) > _SHOWN else "")
+    shown = (
+        "no key" if key is None else f"key {key[:_KEY_BYTES_SHOWN]!r}" + ("..." if len(key) > _KEY_BYTES_SHOWN else "")
+    )
     return f"row {first + row} of this task ({shown}, {len(key or b'') + len(value or b'')} bytes)"
 
 
-def failure(batch: pa.RecordBatch, row: int, first: int, error: KafkaError) -> KafkaError:
-    """The error that fails the task for a row: of the class of `error`, naming the row and what may be done."""
+def row_error(batch: pa.RecordBatch, row: int, first: int, error: KafkaError) -> KafkaError:
+    """The error that fails the task for a row. It has the class of `error`, names the row and says what to do."""
     return type(error)(
         f"{describe(batch, row, first)} cannot be sent: {error}. {_advice(error)}, or set option 'onRowError' to "
         "'skip' or 'dead_letter'"
@@ -47,16 +50,20 @@ def failure(batch: pa.RecordBatch, row: int, first: int, error: KafkaError) -> K
 
 def _advice(error: KafkaError) -> str:
     if isinstance(error, RecordTooLargeError):
-        return "Make it smaller, filter it out, or raise max.request.size, and the topic's max.message.bytes with it"
+        return "Make the row smaller, filter it out, or raise max.request.size and the topic's max.message.bytes"
     if isinstance(error, InvalidTopicError):
         return "Fill column 'topic', filter such rows out, name one topic for all with .option('topic', ...)"
-    return "Mend it, or filter it out"
+    return "Correct the row, or filter it out"
 
 
 def send_dead_letter(
-    producer: KafkaProducer, topic: str, batch: pa.RecordBatch, row: int, error: KafkaError, wanted: str | None
+    producer: KafkaProducer, topic: str, batch: pa.RecordBatch, row: int, error: KafkaError, topic_option: str | None
 ) -> RecordFuture:
-    """The row's key, value and headers, and why it could not be sent. A value that is too large is left out."""
+    """Send the row's key, value and headers to `topic`, with headers that say why the row could not be sent.
+
+    A row that is too large goes without its value. `topic_option` is the topic of all rows, None where each row names
+    its topic.
+    """
     value = _bytes(batch, "value", row)
     headers: list[tuple[str, bytes | None]] = []
     if "headers" in batch.schema.names:
@@ -65,7 +72,7 @@ def send_dead_letter(
     headers += [
         ("kafkabuf.error", type(error).__name__.encode()),
         ("kafkabuf.reason", str(error).encode()),
-        ("kafkabuf.topic", (wanted or _text(batch, "topic", row) or "").encode()),
+        ("kafkabuf.topic", (topic_option or _text(batch, "topic", row) or "").encode()),
     ]
     if isinstance(error, RecordTooLargeError) and value is not None:
         headers.append(("kafkabuf.value.size", str(len(value)).encode()))

@@ -1,4 +1,4 @@
-"""Columns of the sink: which the DataFrame has, and whether their types can become a record."""
+"""Columns of the sink: which of them the DataFrame has, and whether their types fit a record."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _COLUMNS = (
 
 
 def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """Names of the columns to send. `topic` is the option's: with it the column `topic` is not looked at.
+    """Names of the columns to send. `topic` is the value of the option `topic`: with it the column `topic` is ignored.
 
-    As with Spark's sink a column it does not know is ignored, and names are matched exactly.
-    Raises ValueError naming the column, the type found and the types allowed.
+    As in Spark's own sink, names must match exactly, and other columns are ignored. A ValueError names the column, the
+    type it has and the types allowed.
     """
     names = schema.fieldNames()
     if "value" not in names:
@@ -73,10 +73,10 @@ def _check_type(column: _Column, found: DataType) -> None:
         return
     hint = ""
     if column.name == "timestamp" and isinstance(found, TimestampNTZType):
-        # Reading it as UTC would shift the records of everyone who meant local time.
-        hint = ": it has no time zone and so names no instant; cast it to timestamp, which takes the session's zone"
+        # To read it as UTC would shift the records of every user who means local time.
+        hint = ": it has no time zone, so it names no instant; cast it to timestamp, which uses the session's time zone"
     elif column.name in ("value", "key"):
-        hint = ": cast it to string, or make JSON of it with to_json(struct(...))"
+        hint = ": cast it to string, or make JSON with to_json(struct(...))"
     raise ValueError(f"column '{column.name}' has type {found.simpleString()}; allowed: {column.allowed}{hint}")
 
 

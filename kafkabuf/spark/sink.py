@@ -1,11 +1,14 @@
-"""Where a write's rows go: made on the driver, pickled to every task, the same for batches and streams."""
+"""What a write is: its options and its columns. The driver makes an `ArrowSink`, and Spark pickles it to every task.
+
+The guarantee of the write is chosen here, and nowhere else.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
 from kafkabuf.spark.options import Guarantee, SinkOptions
@@ -14,46 +17,55 @@ from kafkabuf.spark.report import TaskReport
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkabuf.spark.atomic import SharedBatch
+    from kafkabuf.spark.delivery import Delivery
 
 logger = logging.getLogger("kafkabuf.spark")
 
 
 @dataclass(frozen=True)
 class ArrowSink:
-    """Checked options, and the columns that make a record."""
+    """Checked options, and the columns that make a record; the same for batches and streams."""
 
     options: SinkOptions
     columns: tuple[str, ...]
 
-    def send(self, batches: Iterator[pa.RecordBatch], shared: SharedBatch | None = None) -> TaskReport:
-        """Send every row and wait until all are acknowledged. Raises the first error, which fails the task.
+    def delivery(self) -> Delivery[Any]:
+        """The guarantee of this write."""
+        # Imported late: two of the three load the extensions, and Spark's discovery must load none.
+        match self.options.guarantee:
+            case Guarantee.AT_LEAST_ONCE:
+                from kafkabuf.spark.at_least_once import AtLeastOnce
 
-        `shared` is the driver's transaction, where the guarantee is `atomic`.
+                return AtLeastOnce(self.options, self.columns)
+            case Guarantee.EXACTLY_ONCE:
+                from kafkabuf.spark.exactly_once import ExactlyOnce
+
+                return ExactlyOnce(self.options, self.columns)
+            case Guarantee.ATOMIC:
+                from kafkabuf.spark.atomic import Atomic
+
+                return Atomic(self.options, self.columns)
+
+    def send(self, batches: Iterator[pa.RecordBatch], begun: Any = None) -> TaskReport:
+        """Send every row and wait until all are acknowledged. The first error fails the task.
+
+        `begun` is what `Delivery.begin` gave the driver.
         """
         try:
-            return self._send(batches, shared)
+            return self.delivery().send(batches, begun)
         except KafkaError as error:
-            raise told(error, self.options) from None
+            raise explained(error, self.options) from None
 
-    def _send(self, batches: Iterator[pa.RecordBatch], shared: SharedBatch | None) -> TaskReport:
-        # Loads the extensions: only where rows are sent, and before the first batch is asked for, while Spark makes it.
-        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
-            from kafkabuf.spark import at_least_once
-
-            return at_least_once.send(batches, self.options, self.columns)
-        if self.options.guarantee is Guarantee.EXACTLY_ONCE:
-            from kafkabuf.spark import exactly_once
-
-            return exactly_once.send(batches, self.options, self.columns)
-        from kafkabuf.spark import atomic
-
-        assert shared is not None
-        return atomic.send(batches, self.options, self.columns, shared)
+    def commit(self, reports: Sequence[TaskReport], batch_id: int | None) -> None:
+        """See `Delivery.commit`."""
+        try:
+            self.delivery().commit(reports, batch_id)
+        except KafkaError as error:
+            raise explained(error, self.options) from None
 
 
-def told(error: KafkaError, options: SinkOptions) -> KafkaError:
-    """The error, with an end that says what to do, and without our frames: Spark prints it whole, and to a user."""
+def explained(error: KafkaError, options: SinkOptions) -> KafkaError:
+    """The error with notes that say what to do, and without its traceback: Spark prints all of it to the user."""
     logger.debug("failed", exc_info=error)
     for note in _advice(error, options):
         error.add_note(note)

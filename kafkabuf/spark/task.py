@@ -1,4 +1,4 @@
-"""One task's rows to Kafka, in Spark's Python worker. Only tasks import this: it loads the extensions."""
+"""How one task attempt sends its rows, in Spark's Python worker. Only tasks import this: it loads the extensions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kafkabuf.errors import AbortableTransactionError, KafkaError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.options import OnRowError, SinkOptions
-from kafkabuf.spark.place import Place
+from kafkabuf.spark.place import TaskAttempt
 from kafkabuf.spark.report import CHECKSUMS, TaskReport
-from kafkabuf.spark.rows import OF_A_ROW, failure, send_dead_letter
+from kafkabuf.spark.rows import ROW_ERRORS, row_error, send_dead_letter
 
-# Batches sent and not yet looked at: this bounds how far a task runs on after its first error.
+# Arrow batches that may wait for their outcome: a task sends no more than these after its first error.
 MAX_OPEN_REPORTS = 16
-# Dead letters likewise.
-MAX_OPEN_LETTERS = 1_000
+# Dead letters that may wait for their outcome.
+MAX_OPEN_DEAD_LETTERS = 1_000
 
 
-class _Sent(NamedTuple):
-    """Rows that were queued together; `first` is the number of the first of them in the task."""
+class _SentRows(NamedTuple):
+    """Rows that one call of `send_arrow` queued. `first` is the number of the first of these rows in the task."""
 
     report: BulkReport
     rows: pa.RecordBatch
@@ -34,22 +34,24 @@ class _Sent(NamedTuple):
 
 
 class Task:
-    """The way of one task attempt through its Arrow batches.
+    """Sends the Arrow batches of one task attempt.
 
-    `producer` is called for the first row, not before: an empty partition opens no connection.
+    It calls `open_producer` for the first row, not before: an empty partition opens no connection.
     """
 
-    def __init__(self, producer: Callable[[], KafkaProducer], options: SinkOptions, columns: tuple[str, ...]) -> None:
-        self._producer_for = producer
+    def __init__(
+        self, open_producer: Callable[[], KafkaProducer], options: SinkOptions, columns: tuple[str, ...]
+    ) -> None:
+        self._open_producer = open_producer
         self._producer: KafkaProducer | None = None
         self._options = options
         self._columns = list(columns)
-        self._keep = ERRORS if options.on_row_error is OnRowError.FAIL else ROWS
-        self._open: deque[_Sent] = deque()
-        self._letters: deque[RecordFuture] = deque()
+        self._report_kind = ERRORS if options.on_row_error is OnRowError.FAIL else ROWS
+        self._open_reports: deque[_SentRows] = deque()
+        self._open_dead_letters: deque[RecordFuture] = deque()
         self._next_row = 0
-        self._before = (0.0, 0.0)
-        self._left_out = 0  # checksum of the rows that were skipped or dead-lettered
+        self._totals_at_start = (0.0, 0.0)
+        self._refused_checksum = 0  # of the rows that were skipped or dead-lettered
         self.rows = self.bytes = self.checksum = self.skipped = self.dead_lettered = 0
         self.ranges: tuple[OffsetRange, ...] = ()
 
@@ -59,33 +61,33 @@ class Task:
             if batch.num_rows:
                 self._send(batch.select(self._columns))
                 self._next_row += batch.num_rows
-            self._settle_sent(MAX_OPEN_REPORTS)
+            self._await_reports(MAX_OPEN_REPORTS)
         if self._producer is not None:
             self._producer.flush()
-        self._settle_sent(0)
-        if self._letters and self._producer is not None:
+        self._await_reports(0)
+        if self._open_dead_letters and self._producer is not None:
             self._producer.flush()
-        self._settle_letters(0)
+        self._await_dead_letters(0)
 
-    def asked_to_send(self) -> tuple[int, int]:
-        """Rows and checksum of all the task was given, refused ones too: what `count` finds when it is replayed."""
-        return self.rows + self.skipped + self.dead_lettered, (self.checksum + self._left_out) % CHECKSUMS
+    def rows_and_checksum_given(self) -> tuple[int, int]:
+        """Of all rows that Spark gave the task, the refused ones too: `count_rows` finds the same in a replay."""
+        return self.rows + self.skipped + self.dead_lettered, (self.checksum + self._refused_checksum) % CHECKSUMS
 
-    def report(self, place: Place, **more: Any) -> TaskReport:
-        """What has been sent, as Spark's commit message."""
-        retries, waited = self._counts()
+    def report(self, attempt: TaskAttempt, **more: Any) -> TaskReport:
+        """What the task has sent, as Spark's commit message."""
+        retries, waited = self._totals()
         return TaskReport(
-            partition=place.partition,
-            attempt=place.attempt,
-            batch=place.batch,
+            partition=attempt.partition,
+            attempt=attempt.attempt,
+            batch=attempt.micro_batch,
             rows=self.rows,
             bytes=self.bytes,
             ranges=self.ranges,
             checksum=self.checksum,
             skipped=self.skipped,
             dead_lettered=self.dead_lettered,
-            retries=int(retries - self._before[0]),
-            wait_seconds=waited - self._before[1],
+            retries=int(retries - self._totals_at_start[0]),
+            wait_seconds=waited - self._totals_at_start[1],
             **more,
         )
 
@@ -93,111 +95,112 @@ class Task:
 
     def _opened(self) -> KafkaProducer:
         if self._producer is None:
-            self._producer = self._producer_for()
-            self._before = self._counts()
+            self._producer = self._open_producer()
+            self._totals_at_start = self._totals()
         return self._producer
 
-    def _counts(self) -> tuple[float, float]:
-        """Records sent again and seconds waited for memory, since the producer was opened."""
+    def _totals(self) -> tuple[float, float]:
+        """Records that the producer has sent again and seconds that it has waited for memory, in all its tasks."""
         if self._producer is None:
-            return self._before
+            return self._totals_at_start
         found = self._producer.metrics()["producer-metrics"]
         return found["record-retry-total"], found["bufferpool-wait-time-ns-total"] / 1e9
 
     def _send(self, rows: pa.RecordBatch) -> None:
-        """One Arrow batch, but for rows that cannot be queued."""
+        """Send one Arrow batch, without the rows that cannot be queued."""
         first = self._next_row
         while rows.num_rows:
             try:
-                report = self._opened().send_arrow(rows, topic=self._options.topic, report=self._keep)
-            except OF_A_ROW as error:
+                report = self._opened().send_arrow(rows, topic=self._options.topic, report=self._report_kind)
+            except ROW_ERRORS as error:
                 queued: int = error.rows_queued
                 if queued:
-                    self._sent(error.report, rows.slice(0, queued), first)
+                    self._note_sent(error.report, rows.slice(0, queued), first)
                 self._refuse(rows, queued, first, error)
                 rows, first = rows.slice(queued + 1), first + queued + 1
             except AbortableTransactionError:
-                self._settle_sent(0)  # raises what made it so
+                self._await_reports(0)  # raises the error that made the transaction abortable
                 raise
             else:
-                self._sent(report, rows, first)
+                self._note_sent(report, rows, first)
                 return
 
-    def _sent(self, report: BulkReport, rows: pa.RecordBatch, first: int) -> None:
-        self._open.append(_Sent(report, rows, first))
+    def _note_sent(self, report: BulkReport, rows: pa.RecordBatch, first: int) -> None:
+        self._open_reports.append(_SentRows(report, rows, first))
         self.rows += rows.num_rows
-        self._add(digest(rows))
-        for left_out in report.too_large:
-            self._take_out(rows, left_out.first_row, first, left_out.error)
+        self._add_checksum(digest(rows))
+        for too_large in report.too_large:
+            self._uncount(rows, too_large.first_row, first, too_large.error)
 
-    def _settle_sent(self, open_ones: int) -> None:
-        """Wait for the oldest rows, until no more than `open_ones` batches are left."""
-        while len(self._open) > open_ones:
-            self._settle(self._open.popleft())
+    def _await_reports(self, allowed: int) -> None:
+        """Wait for the outcome of the oldest Arrow batches, until no more than `allowed` wait for theirs."""
+        while len(self._open_reports) > allowed:
+            self._await_outcome(self._open_reports.popleft())
 
-    def _settle(self, sent: _Sent) -> None:
-        """Wait for the outcome of the rows."""
+    def _await_outcome(self, sent: _SentRows) -> None:
         failures = [found for found in sent.report.failures() if found.partition >= 0]
         for found in failures:
-            if not isinstance(found.error, OF_A_ROW):
+            if not isinstance(found.error, ROW_ERRORS):
                 raise found.error
         if failures and self._options.on_row_error is OnRowError.FAIL:
-            of_one = failures[0].rows == 1 and failures[0].first_row == failures[0].last_row
+            is_one_row = failures[0].rows == 1 and failures[0].first_row == failures[0].last_row
             error = failures[0].error
-            raise failure(sent.rows, failures[0].first_row, sent.first, error) if of_one else error
+            raise row_error(sent.rows, failures[0].first_row, sent.first, error) if is_one_row else error
         if failures:
             errors = {found.error.code: found.error for found in failures}
             result = sent.report.result()
             for row in ((result.error_code != 0) & (result.partition >= 0)).nonzero()[0]:
-                self._take_out(sent.rows, int(row), sent.first, errors[int(result.error_code[row])])
+                self._uncount(sent.rows, int(row), sent.first, errors[int(result.error_code[row])])
         ranges = sent.report.ranges()
         self.bytes += sum(entry.bytes for entry in ranges)
         self.ranges = merge_ranges((*self.ranges, *ranges))
 
     # ---- rows that are refused ---------------------------------------------------------------------------------------
 
-    def _take_out(self, rows: pa.RecordBatch, row: int, first: int, error: KafkaError) -> None:
-        """A row that was counted as sent, and was not."""
+    def _uncount(self, rows: pa.RecordBatch, row: int, first: int, error: KafkaError) -> None:
+        """Refuse a row that was counted as sent."""
         self.rows -= 1
-        self._add(-digest(rows.slice(row, 1)))
+        self._add_checksum(-digest(rows.slice(row, 1)))
         self._refuse(rows, row, first, error)
 
     def _refuse(self, rows: pa.RecordBatch, row: int, first: int, error: KafkaError) -> None:
+        """Do with the row what `onRowError` says."""
         options = self._options
         if options.on_row_error is OnRowError.FAIL:
-            raise failure(rows, row, first, error) from error
-        self._left_out += digest(rows.slice(row, 1))
+            raise row_error(rows, row, first, error) from error
+        self._refused_checksum += digest(rows.slice(row, 1))
         if options.on_row_error is OnRowError.SKIP:
             self.skipped += 1
             return
         assert options.dead_letter_topic is not None
         try:
             letter = send_dead_letter(self._opened(), options.dead_letter_topic, rows, row, error, options.topic)
-        except OF_A_ROW as refused:
+        except ROW_ERRORS as refused:
             raise _undeliverable(refused) from None
-        self._letters.append(letter)
+        self._open_dead_letters.append(letter)
         self.dead_lettered += 1
-        self._settle_letters(MAX_OPEN_LETTERS)
+        self._await_dead_letters(MAX_OPEN_DEAD_LETTERS)
 
-    def _settle_letters(self, open_ones: int) -> None:
-        """Wait for the oldest dead letters, until no more than `open_ones` are left."""
-        while len(self._letters) > open_ones:
-            error = self._letters.popleft().exception()
+    def _await_dead_letters(self, allowed: int) -> None:
+        """Wait for the outcome of the oldest dead letters, until no more than `allowed` wait for theirs."""
+        while len(self._open_dead_letters) > allowed:
+            error = self._open_dead_letters.popleft().exception()
             if error is not None:
                 raise _undeliverable(error)
 
-    def _add(self, digest_of_some: int) -> None:
-        self.checksum = (self.checksum + digest_of_some) % CHECKSUMS
+    def _add_checksum(self, checksum: int) -> None:
+        self.checksum = (self.checksum + checksum) % CHECKSUMS
 
 
 def _undeliverable(error: KafkaError) -> KafkaError:
     return type(error)(
-        f"a dead letter cannot be sent either: {error}. Make room for it in 'deadLetterTopic', or 'skip'"
+        f"a dead letter cannot be sent either: {error}. Let 'deadLetterTopic' accept such records, or set option "
+        "'onRowError' to 'skip'"
     )
 
 
-def count(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> tuple[int, int]:
-    """Rows and checksum of what is not sent, because it has been."""
+def count_rows(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> tuple[int, int]:
+    """Rows and checksum of a replay that the task does not send."""
     rows = checksum = 0
     for batch in batches:
         rows += batch.num_rows

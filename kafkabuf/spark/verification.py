@@ -1,4 +1,4 @@
-"""Reading a write's rows back, to prove that they are there: as many, and the same."""
+"""Reading the rows of a write back, to prove that Kafka has them: the same number of rows with the same bytes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @dataclass(frozen=True)
 class Verification:
-    """`rows` of the report were found, with its `checksum`. `strangers`: rows of others lie in its ranges, so that
-    the checksum could not be compared; then there are at least as many rows as reported, and no more is proven."""
+    """The `rows` and the `checksum` of the report, which Kafka has.
+
+    `strangers` counts rows of other writers in the report's ranges. Where there are any, the checksum could not be
+    compared: the ranges have at least as many rows as reported, and no more is proven.
+    """
 
     rows: int
     checksum: int
@@ -35,37 +38,41 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
     """Read the report's ranges with read_committed and compare count and checksum.
 
     Args:
-        report: of `last_report()`, or from the driver's log. One whose rows had been written before has no ranges.
-        options: the consumer's settings under Kafka's names, with or without "kafka." before them, of which
-            bootstrap.servers is needed.
-        timeout: seconds for all of it.
+        report: of `last_report()`, or from the driver's log. A report of rows that an earlier attempt wrote has no
+            ranges.
+        options: the consumer's settings under Kafka's names, with or without "kafka." before them. bootstrap.servers
+            is required.
+        timeout: seconds for all ranges together.
 
-    Raises KafkaError where rows are missing or differ, or offsets are not known (acks=0); TimeoutError where they
-    cannot be read in time. Needs confluent-kafka.
+    Raises KafkaError where rows are missing or differ, or where the report has no offsets (acks=0). Raises TimeoutError
+    where the rows cannot be read in time. Needs confluent-kafka.
     """
     rows = checksum = 0
     deadline = time.monotonic() + timeout
     if any(entry.first_offset < 0 for entry in report.ranges):
-        raise KafkaError("the report has no offsets, since with acks=0 brokers do not tell them: nothing can be proven")
+        raise KafkaError(
+            "the report has no offsets, since with acks=0 brokers do not tell them: verify() cannot find the rows. "
+            "Write with kafka.acks 'all' or '1'"
+        )
     for entry in report.ranges:
         found, digested = _read(entry, options, deadline)
         if found < entry.rows:
             raise KafkaError(
                 f"{entry.topic}-{entry.partition}: {entry.rows} rows were reported from offset {entry.first_offset} to "
-                f"{entry.last_offset}, {found} are there"
+                f"{entry.last_offset}, Kafka has {found}"
             )
         rows += found
         checksum = (checksum + digested) % CHECKSUMS
     strangers = rows - report.rows
     if not strangers and checksum != report.checksum:
         raise KafkaError(
-            f"{rows} rows are there, as reported, but their checksum is {checksum:016x}, not {report.checksum:016x}"
+            f"Kafka has {rows} rows, as reported, but their checksum is {checksum:016x}, not {report.checksum:016x}"
         )
     return Verification(report.rows, checksum, strangers)
 
 
 def _read(entry: OffsetRange, options: Mapping[str, str], deadline: float) -> tuple[int, int]:
-    """Rows and digest of what is committed in a range."""
+    """Number and digest of the committed rows in a range."""
     from confluent_kafka import TopicPartition
 
     consumer = _consumer(options)
@@ -83,7 +90,7 @@ def _read(entry: OffsetRange, options: Mapping[str, str], deadline: float) -> tu
 def _consumer(options: Mapping[str, str]) -> Any:
     from confluent_kafka import Consumer
 
-    # librdkafka refuses what only producers know.
+    # librdkafka's consumer refuses settings of a producer.
     known = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id")
     given = {name.removeprefix("kafka."): value for name, value in options.items()}
     settings = {name: value for name, value in given.items() if name.startswith(known)}
@@ -99,8 +106,9 @@ def _consumer(options: Mapping[str, str]) -> Any:
 
 
 def _until(consumer: Any, entry: OffsetRange, deadline: float) -> Iterator[list[Any]]:
-    """Pieces of the range. Its last offset is that of a row of ours: so it is there to be read, once committed."""
-    left = entry.last_offset - entry.first_offset + 1  # at most: of a transaction's marker nothing is heard
+    """The messages of the range, in pieces. The last offset is that of a reported row, so a reader comes to it."""
+    # At most so many: the control records of transactions have offsets, but no reader gets them.
+    left = entry.last_offset - entry.first_offset + 1
     while True:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{entry.topic}-{entry.partition} could not be read up to offset {entry.last_offset}")

@@ -1,10 +1,10 @@
-"""The producers of this process: one per configuration, and those with transactions, each for one task.
+"""The producers of this process: one for each configuration, and one for each task that writes a transaction.
 
-Spark reuses its Python workers for task after task, one task at a time, and ends them with os._exit or SIGKILL. So a
-producer lives as long as its worker, is never shared by two tasks at once, and nothing may be left for an exit handler:
-each task flushes what it sent.
+Spark uses a Python worker for one task after the other, and ends it with os._exit or SIGKILL. So a producer lives as
+long as its worker, two tasks never use a producer at the same time, and no exit handler runs: each task flushes what it
+has sent.
 
-Only tasks import this module: it loads the extensions.
+Only tasks and the transactional guarantees import this module: it loads the extensions.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from kafkabuf.spark.options import SinkOptions
 
 Settings = tuple[tuple[str, str], ...]
 
-# A task has its rows at hand, so that batches fill: eight times Kafka's 16 KiB halve the CPU of client and broker.
-# With fewer than four slabs for each partition the pool runs dry first, and batches are sent all but empty.
+# A task has many rows at hand, so batches fill: eight times Kafka's 16 KiB halves the CPU of client and broker.
+# With fewer than four slabs for each partition the pool runs dry first, and the batches that go out are almost empty.
 _SMALLEST_BATCH, _LARGEST_BATCH = 1 << 14, 1 << 17
-_SLABS_OF_A_PARTITION = 4
+_SLABS_PER_PARTITION = 4
 
-# What giving a transaction up may take: its readers wait for its end, the task's retry for us.
-_GIVE_UP_SECONDS = 5.0
+# How long closing may take after a failure: readers wait for the end of the transaction, the retry waits for the close.
+_CLOSE_SECONDS = 5.0
 
-# Keyed by process as well: a forked child must not use its parent's sockets and threads.
+# The key has the process id: a forked child must not use the sockets and threads of its parent.
 _producers: dict[tuple[int, Settings], KafkaProducer] = {}
 
 
 @cache
-def sized(options: SinkOptions) -> Settings:
-    """The producer's settings, with a batch.size for a task of many rows where the user gave none and all go to one
-    topic. Asks the cluster once for how many partitions that has; raises what `Admin.partitions_of` does."""
+def task_settings(options: SinkOptions) -> Settings:
+    """The settings of a producer that writes the rows of a task: with a batch.size for many rows.
+
+    A batch.size of the user is kept, and Kafka's default where rows name their topics. Asks the cluster once how many
+    partitions the topic has; raises what `Admin.partitions_of` raises.
+    """
     if options.topic is None or "batch.size" in dict(options.producer):
         return options.producer
     config = ProducerConfig.from_mapping(dict(options.producer))
@@ -44,32 +47,32 @@ def sized(options: SinkOptions) -> Settings:
 
 
 def batch_size(buffer_memory: int, partitions: int) -> int:
-    """Bytes: the largest power of two, from 16 to 128 KiB, of which each partition can have four."""
-    fitting = buffer_memory // (_SLABS_OF_A_PARTITION * partitions)
+    """Bytes: the largest power of two, from 16 to 128 KiB, of which the buffer holds four for each partition."""
+    fitting = buffer_memory // (_SLABS_PER_PARTITION * partitions)
     return max(_SMALLEST_BATCH, min(_LARGEST_BATCH, 1 << max(fitting.bit_length() - 1, 0)))
 
 
 def producer_for(settings: Settings) -> KafkaProducer:
-    """This process's producer with `settings`, opened at the first call."""
-    place = (os.getpid(), settings)
-    producer = _producers.get(place)
+    """The producer of this process with `settings`. The first call opens it."""
+    key = (os.getpid(), settings)
+    producer = _producers.get(key)
     if producer is None:
-        producer = _producers[place] = KafkaProducer(dict(settings))
+        producer = _producers[key] = KafkaProducer(dict(settings))
     return producer
 
 
 def discard(settings: Settings) -> None:
-    """Close the producer at once, giving up what it has not sent; the next task opens a new one."""
+    """Close the producer at once and drop its unsent records. The next task opens a new producer."""
     producer = _producers.pop((os.getpid(), settings), None)
     if producer is not None:
         producer.close(timeout=0)
 
 
-def transactional(settings: Settings, transactional_id: str) -> KafkaProducer:
-    """A new producer for transactions; for that of a task `settings` are `sized`."""
+def transactional_producer(settings: Settings, transactional_id: str) -> KafkaProducer:
+    """A new producer with transactions. A producer that sends rows takes the settings of `task_settings`."""
     return KafkaProducer({**dict(settings), "transactional.id": transactional_id})
 
 
-def give_up(producer: KafkaProducer) -> None:
-    """Close a producer whose task has failed; its open transaction is aborted if that is quickly done."""
-    producer.close(timeout=_GIVE_UP_SECONDS)
+def close_after_failure(producer: KafkaProducer) -> None:
+    """Close a producer, and abort its open transaction if that takes a few seconds at most."""
+    producer.close(timeout=_CLOSE_SECONDS)

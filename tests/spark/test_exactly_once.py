@@ -25,9 +25,9 @@ from kafkabuf.metadata.groups import OffsetAndMetadata
 from kafkabuf.protocol import messages
 from kafkabuf.sharing import begin_shared, join, leave
 from kafkabuf.spark import WriteReport, atomic, exactly_once, verify
-from kafkabuf.spark.marker import Marker, identity, read
+from kafkabuf.spark.marker import Marker, read_marker, transactional_id_for
 from kafkabuf.spark.options import Guarantee, OnRowError, SinkOptions
-from kafkabuf.spark.place import Batch, Place
+from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
@@ -108,8 +108,8 @@ class Query:
         attempt: int = 0,
         attempt_id: int = 0,
     ) -> TaskReport:
-        place = Place(task, attempt, Batch(number, self.query_id, self.run_id), attempt_id)
-        self._monkeypatch.setattr(Place, "here", lambda: place)
+        place = TaskAttempt(task, attempt, MicroBatch(number, self.query_id, self.run_id), attempt_id)
+        self._monkeypatch.setattr(TaskAttempt, "current", lambda: place)
         report = writer.write(iter(batch_of(number, task) if rows is None else rows))
         copy: TaskReport = pickle.loads(pickle.dumps(report))
         return copy
@@ -172,8 +172,8 @@ def test_crash_at_any_step_loses_and_doubles_nothing_after_the_replay(
     with monkeypatch.context() as dying:
         CRASHES[crash](dying)
         # A process that is gone closes nothing: its transaction stays open until the replay fences it.
-        dying.setattr(exactly_once, "give_up", lambda producer: None)
-        dying.setattr(atomic, "give_up", lambda producer: None)
+        dying.setattr(exactly_once, "close_after_failure", lambda producer: None)
+        dying.setattr(atomic, "close_after_failure", lambda producer: None)
         try:
             query.batch(1)
         except Crash:
@@ -215,19 +215,19 @@ def test_older_checkpoint_is_refused(query: Query) -> None:
     query.batch(0)
     query.batch(1)
     query.restart()
-    with pytest.raises(IllegalStateError, match=r"micro-batch 0 is to be written, but 1 has been"):
+    with pytest.raises(IllegalStateError, match=r"write micro-batch 0, but micro-batch 1 has been"):
         query.batch(0)
 
 
 def test_offset_of_somebody_else_is_not_taken_for_a_marker(cluster: EmbeddedCluster, topic: str) -> None:
-    name = identity(f"sink-{topic}")
+    name = transactional_id_for(f"sink-{topic}")
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=name) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send_offsets_to_transaction({(topic, 0): 7}, name)
         producer.commit_transaction()
         with Admin(producer.config) as admin, pytest.raises(KafkaError, match="no marker of this sink"):
-            read(admin, name, topic)
+            read_marker(admin, name, topic)
 
 
 # ---- exactly_once ----------------------------------------------------------------------------------------------------
@@ -327,12 +327,12 @@ def whole(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch)
 def test_writer_that_is_pickled_twice_begins_one_transaction(whole: Query) -> None:
     writer = whole.writer()
     first, second = (pickle.loads(pickle.dumps(writer)) for _ in range(2))
-    assert first.shared == second.shared is not None
+    assert first.begun == second.begun is not None
 
 
 def test_second_attempt_of_a_task_fails_the_write(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
     writer = pickle.loads(pickle.dumps(whole.writer()))
-    with pytest.raises(IllegalStateError, match=r"attempt 1 of task 0.*tried once.*spark.speculation"):
+    with pytest.raises(IllegalStateError, match=r"attempt 1 of task 0.*only once.*spark.speculation"):
         whole.task(writer, 0, 0, attempt=1)
 
 
@@ -356,11 +356,11 @@ def test_attempts_side_by_side_never_mix_their_rows(
     table = pa.Table.from_batches(batch_of(0, 0))
     overtakes = table.slice(0, rows).combine_chunks().to_batches(at_once)
     later = table.take(list(reversed(range(50)))).combine_chunks().to_batches(at_once)
-    look, send = atomic._Joined._look_at, KafkaProducer.send_arrow
+    look, send = atomic._TransactionPart._note_writers, KafkaProducer.send_arrow
 
-    def overtaken(joined: atomic._Joined, topics: set[str]) -> None:
+    def overtaken(joined: atomic._TransactionPart, topics: set[str]) -> None:
         look(joined, topics)
-        monkeypatch.setattr(atomic._Joined, "_look_at", look)
+        monkeypatch.setattr(atomic._TransactionPart, "_note_writers", look)
         whole.task(writer, 0, 0, rows=overtakes, attempt_id=7)
 
     def sent(producer: KafkaProducer, *given: Any, **named: Any) -> Any:
@@ -368,7 +368,7 @@ def test_attempts_side_by_side_never_mix_their_rows(
         producer.flush()
         return report
 
-    monkeypatch.setattr(atomic._Joined, "_look_at", overtaken)
+    monkeypatch.setattr(atomic._TransactionPart, "_note_writers", overtaken)
     monkeypatch.setattr(KafkaProducer, "send_arrow", sent)
     with pytest.raises(KafkaError):
         whole.task(writer, 0, 0, rows=later, attempt_id=other)
@@ -399,7 +399,7 @@ def test_task_that_ran_unnoticed_is_found_before_the_commit(whole: Query, cluste
     writer = pickle.loads(pickle.dumps(whole.writer()))
     first = whole.task(writer, 0, 0)
     lost = whole.task(writer, 0, 1)
-    with pytest.raises(IllegalStateError, match=r"is not part of both.*unnoticed"):
+    with pytest.raises(IllegalStateError, match=r"is not part of both.*without telling"):
         whole.writer().commit([first], 0)
     [entry] = lost.ranges
     with pytest.raises(IllegalStateError, match=r"has 50 rows of this transaction, the tasks reported 40"):
@@ -434,7 +434,7 @@ def test_batch_write_is_seen_whole_or_not_at_all(
         writer = pickle.loads(pickle.dumps(BatchWriter(sink)))
         messages = []
         for task in range(PARTITIONS):
-            monkeypatch.setattr(Place, "here", lambda task=task: Place(task, 0, None))
+            monkeypatch.setattr(TaskAttempt, "current", lambda task=task: TaskAttempt(task, 0, None))
             messages.append(writer.write(iter(batch_of(0, task))))
         assert committed_values(cluster, topic) == (Counter() if last == "commit" else all_values(1))
         getattr(writer, last)(messages)
@@ -571,7 +571,7 @@ def test_verify_finds_a_row_that_is_missing_or_another(query: Query, cluster: Em
         ({"deadlettertopic": "d"}, "is for onRowError 'dead_letter'"),
         (
             {"deliveryguarantee": "atomic", "sinkid": "a", "onrowerror": "dead_letter", "deadlettertopic": "d"},
-            "each partition is written by one task",
+            "only one task may write a partition",
         ),
         ({"kafka.transactional.id": "x"}, "sinkId"),
         ({"sinkids": "x"}, "did you mean 'sinkId'"),
@@ -587,7 +587,7 @@ def test_topic_column_needs_a_marker_topic() -> None:
     given = {"kafka.bootstrap.servers": "localhost:9092", "deliveryguarantee": "exactly_once", "sinkid": "a"}
     with pytest.raises(ConfigError, match="option 'markerTopic' is required"):
         SinkOptions.parse(given)
-    assert SinkOptions.parse({**given, "markertopic": "m"}).marks() == ("a", "m")
+    assert SinkOptions.parse({**given, "markertopic": "m"}).sink_id_and_marker_topic() == ("a", "m")
 
 
 def test_admin_waits_for_a_transaction_that_would_commit_the_offset(cluster: EmbeddedCluster, topic: str) -> None:
@@ -620,6 +620,6 @@ def test_admin_gives_up_after_max_block_ms() -> None:
 
 
 def test_marker_survives_its_way_through_an_offset() -> None:
-    marker = Marker(Batch(7, "q", "r"), 5, 2**64 - 1)
+    marker = Marker(MicroBatch(7, "q", "r"), 5, 2**64 - 1)
     assert Marker.parse("g", marker.offset()) == marker
     assert OnRowError("skip") is OnRowError.SKIP

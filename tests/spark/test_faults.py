@@ -21,7 +21,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import KafkaError, RecordTooLargeError, TimeoutError
 from kafkabuf.spark import WriteReport, verify, workers
 from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.place import Batch, Place
+from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import StreamWriter
@@ -48,8 +48,8 @@ def topic(cluster: EmbeddedCluster) -> str:
 @pytest.fixture(autouse=True)
 def task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark runs this thread as its only task."""
-    monkeypatch.setattr(Place, "here", lambda: Place(0, 0, Batch(0, "query", "run")))
-    monkeypatch.setattr(workers, "_GIVE_UP_SECONDS", 0.2)
+    monkeypatch.setattr(TaskAttempt, "current", lambda: TaskAttempt(0, 0, MicroBatch(0, "query", "run")))
+    monkeypatch.setattr(workers, "_CLOSE_SECONDS", 0.2)
     monkeypatch.setattr(workers, "_producers", {})
 
 

@@ -426,9 +426,9 @@ def test_users_batch_size_and_rows_that_name_their_topics_keep_kafkas(spark_clus
     spark_cluster.create_topic("sized", partitions=200)
     settings = (("bootstrap.servers", spark_cluster.bootstrap_servers),)
     given = SinkOptions("sized", (("batch.size", "100"), *settings))
-    assert workers.sized(given) == given.producer
-    assert workers.sized(SinkOptions(None, settings)) == settings
-    assert workers.sized(SinkOptions("sized", settings)) == (("batch.size", "32768"), *settings)
+    assert workers.task_settings(given) == given.producer
+    assert workers.task_settings(SinkOptions(None, settings)) == settings
+    assert workers.task_settings(SinkOptions("sized", settings)) == (("batch.size", "32768"), *settings)
 
 
 def test_slice_of_a_batch_sends_its_own_rows(spark_cluster: EmbeddedCluster, topic: str) -> None:

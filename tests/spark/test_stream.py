@@ -67,7 +67,7 @@ def test_deleted_checkpoint_stops_the_query_with_the_reason(
     job.rows(3)
     job.run()
     (tmp_path / "checkpoint").rename(tmp_path / "gone")
-    with pytest.raises(Exception, match=r"marker is that of another query.*Give a new sinkId"):
+    with pytest.raises(Exception, match=r"that of another query.*Give a new sinkId"):
         job.run()
     assert job.found() == job.expected
 

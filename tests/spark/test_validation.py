@@ -19,8 +19,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.errors import ConfigError, UnknownTopicOrPartitionError
-from kafkabuf.spark import KafkabufDataSource, alignment, foreach_batch, reach
-from kafkabuf.spark.place import Batch, Place
+from kafkabuf.spark import KafkabufDataSource, alignment, foreach_batch, preflight
+from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import BatchWriter, NotBegunError, StreamWriter
 
 pytest_plugins = ["tests.spark.fixtures"]
@@ -87,7 +87,7 @@ CASES = {
     ),
     "overwrite": Case(
         "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and ErrorIfExists (default).",
-        r"mode 'overwrite' cannot be had: .*Use \.mode\('append'\)",
+        r"mode 'overwrite' is not supported: .*Use \.mode\('append'\)",
         {"topic": "t"},
         overwrite=True,
     ),
@@ -115,22 +115,22 @@ CASES = {
         {"topic": "t", "kafka.acks": "many"},
     ),
     "an illegal topic": Case(
-        "in each task: Invalid topics: [a/b]", r"option 'topic' is 'a/b', which is no topic's name", {"topic": "a/b"}
+        "in each task: Invalid topics: [a/b]", r"'topic' is 'a/b', which is no legal topic name", {"topic": "a/b"}
     ),
     "a blank topic": Case("in each task: Invalid topics: []", "option 'topic' is empty", {"topic": "  "}),
     "an illegal marker topic": Case(
         "no such option",
-        r"option 'markerTopic' is '\.\.', which is no topic's name",
+        r"option 'markerTopic' is '\.\.', which is no legal topic name",
         {"topic": "t", "markerTopic": ".."},
     ),
     "exactly once of what has no number": Case(
         "no such option",
-        "for streams, .* use 'atomic' for df.write",
+        "is for streams: .* Use 'atomic' for df.write",
         {"topic": "t", "deliveryGuarantee": "exactly_once", "sinkId": "s"},
     ),
     "a driver that stands aside where it has a part": Case(
         "no such option",
-        "with deliveryGuarantee 'atomic' the driver takes part",
+        "with deliveryGuarantee 'atomic' the driver must reach the brokers",
         {"topic": "t", "deliveryGuarantee": "atomic", "sinkId": "s", "driverCheck": "false"},
     ),
     "a log that does not exist": Case(
@@ -221,8 +221,8 @@ def test_topic_of_another_option_is_forgotten(
 def test_topic_of_a_row_that_does_not_exist_is_passed_over(
     bare: EmbeddedCluster, topic: str, guarantee: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(0, 0, Batch(0, "query", "run"))
-    monkeypatch.setattr(Place, "here", lambda: place)
+    place = TaskAttempt(0, 0, MicroBatch(0, "query", "run"))
+    monkeypatch.setattr(TaskAttempt, "current", lambda: place)
     options = {
         "kafka.bootstrap.servers": bare.bootstrap_servers,
         "deliveryGuarantee": guarantee,
@@ -273,7 +273,7 @@ def test_driver_without_a_way_to_the_brokers_cannot_write(nobody: str) -> None:
 def test_stream_asks_anew_for_every_micro_batch(bare: EmbeddedCluster) -> None:
     """A micro-batch is short; a write is not, and its cluster may have gone since the last one."""
     options = {"kafka.bootstrap.servers": bare.bootstrap_servers, "topic": "there", "sinkId": "s"}
-    reach._seen.clear()
+    preflight._passed.clear()
     asked = []
     for kind in ("stream", "stream", "batch", "batch"):
         before = len(bare.requests())
@@ -319,7 +319,7 @@ def test_speculation_is_found_by_the_first_slow_task(
     monkeypatch.setattr("pyspark.sql.functions.col", lambda name: name)
     frame: Any = Frame(speculation)
     alignment.align(frame, 3)
-    assert [str(one.message) for one in recwarn] == [f"{alignment.SPECULATION}, which is what align() is for"] * (
+    assert [str(one.message) for one in recwarn] == [f"{alignment.SPECULATION}, and align() is for such writes"] * (
         speculation == "true"
     )
     for guarantee in ("at_least_once", "atomic"):

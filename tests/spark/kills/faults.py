@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.spark import atomic
+from kafkabuf.spark.atomic import Atomic
 from kafkabuf.spark.kept_report import _jvm_above
-from kafkabuf.spark.place import Place
+from kafkabuf.spark.place import TaskAttempt
 from kafkabuf.spark.task import Task
 from tests.spark.kills.job import AT_RANDOM, Folder, Kill, Victim
 
@@ -40,7 +40,7 @@ def install() -> None:
     """Wrap the functions at each step, in this process; once, however often it is called."""
     _around(KafkaProducer, "init_transactions", "before init", "after init")
     _around(KafkaProducer, "send_offsets_to_transaction", "before marker", None)
-    _around(atomic, "begin", "before begin", "after begin")
+    _around(Atomic, "begin", "before begin", "after begin")
     send_all, commit = Task.send_all, KafkaProducer.commit_transaction
 
     def sending(task: Task, batches: Iterator[pa.RecordBatch]) -> None:
@@ -100,11 +100,13 @@ def _amid(commit: Callable[[], None], victim: Victim) -> None:
 
 
 def _claimed(step: str) -> Kill | None:
-    folder, place = Folder.here(), Place.here()
-    batch = folder.newest_batch() if place.batch is None else place.batch.number
+    folder, attempt = Folder.here(), TaskAttempt.current()
+    batch = folder.newest_batch() if attempt.micro_batch is None else attempt.micro_batch.number
     kill = folder.claim(batch, step)
     if kill is not None:
-        folder.tell("kill", step=step, victim=kill.victim, partition=place.partition, attempt=place.attempt, at=batch)
+        folder.tell(
+            "kill", step=step, victim=kill.victim, partition=attempt.partition, attempt=attempt.attempt, at=batch
+        )
     return kill
 
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import TransactionalIdNotFoundError
 from kafkabuf.metadata.admin import Admin
-from kafkabuf.spark.marker import identity
+from kafkabuf.spark.marker import transactional_id_for
 from tests.spark.kills.job import Job
 from tests.spark.kills.supervisor import KillTestError
 
@@ -115,7 +115,7 @@ class Watch:
         """How often it could look."""
         self.partly: set[int] = set()
         """Micro-batches of which a part was to be seen: none, if all is well."""
-        self._name = identity(str(job.options()["sinkId"]))
+        self._name = transactional_id_for(str(job.options()["sinkId"]))
         self._config = ProducerConfig.from_mapping({"bootstrap.servers": job.servers})
         self._admin = Admin(self._config)
 

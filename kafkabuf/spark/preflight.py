@@ -1,0 +1,49 @@
+"""What the driver checks before Spark makes the tasks: the brokers answer, and the topics of the options exist.
+
+A task that finds a broker or a topic missing waits max.block.ms, and Spark tries the task spark.task.maxFailures times.
+The driver asks once, and its error names the option to correct. It checks when Spark pickles the writer (writer.py).
+"""
+
+from __future__ import annotations
+
+from kafkabuf.config import ProducerConfig
+from kafkabuf.errors import InvalidTopicError, TimeoutError, TopicAuthorizationError, UnknownTopicOrPartitionError
+from kafkabuf.metadata.admin import Admin
+from kafkabuf.spark.options import SinkOptions
+
+# Options whose check has passed in this Python worker of the driver: a stream checks before its first micro-batch only.
+_passed: set[SinkOptions] = set()
+
+
+def check(options: SinkOptions, *, repeat: bool) -> None:
+    """Check the cluster with one or two requests, unless `driverCheck` is false. Raises what `check_cluster` raises.
+
+    `repeat`: check again where the same options have passed before.
+    """
+    if not options.driver_check or (options in _passed and not repeat):
+        return
+    with Admin(ProducerConfig.from_mapping(dict(options.producer))) as admin:
+        check_cluster(admin, options)
+    _passed.add(options)
+
+
+def check_cluster(admin: Admin, options: SinkOptions) -> None:
+    """Raise the first error: no broker answers, the broker denies access, or a topic is missing and was not created.
+
+    An error that might pass is raised after max.block.ms, any other at once.
+    """
+    try:
+        admin.connect()
+    except TimeoutError as error:
+        hint = ""
+        if not options.guarantee.is_transactional:
+            hint = "; if only the executors can, set option 'driverCheck' to 'false'"
+        raise TimeoutError(f"{error}. See that Kafka runs there and that the driver can reach it{hint}") from None
+    for option, topic in options.topics():
+        try:
+            admin.partitions_of(topic)
+        except UnknownTopicOrPartitionError as error:
+            text = f"option '{option}': {error}. Create the topic, or correct its name"
+            raise UnknownTopicOrPartitionError(text) from None
+        except (InvalidTopicError, TopicAuthorizationError) as error:
+            raise type(error)(f"option '{option}': {error}") from None
