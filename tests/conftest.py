@@ -1,10 +1,13 @@
-"""Fixtures that more than one test file needs: real Kafka servers, one of each version for the whole run."""
+"""Fixtures that more than one test file needs: real Kafka servers, one of each version for the whole run.
+
+Here tests also get the markers `kafka` and `spark`, and the group of tests that one worker of pytest-xdist runs.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from _pytest.capture import CaptureManager
@@ -13,6 +16,7 @@ from hypothesis import settings
 from rigs.jars import resolve_kafka
 from rigs.real_cluster import RealCluster
 from rigs.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka
+from tests import needs
 
 # Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -49,3 +53,17 @@ def real_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     """Three nodes of each version in turn, for the length of a test file: it may kill them."""
     with RealCluster(request.param) as cluster:
         yield cluster
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers, and pytest-xdist by groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        needs.mark(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if needs.starts_a_jvm(item):
+        return (yield)
+    with needs.forbid_java():
+        return (yield)

@@ -287,6 +287,7 @@ def test_ports_beyond_the_last_are_refused() -> None:
     assert "3 brokers from port 65534 on go beyond 65535" in result.output
 
 
+@pytest.mark.spark
 def test_demo_interrupted_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "kafkabuf", "demo", "--rows", "100"]
