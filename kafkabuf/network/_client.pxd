@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What the network client does for every request. All else is client.py's."""
+"""What the network client does for every request and response. client.py holds the rest."""
 
 from kafkabuf._metrics cimport ProducerStats
 from kafkabuf.network._io cimport Connection, Poller
@@ -16,18 +16,21 @@ cdef class ClientCore:
     cdef public object _authenticator       # Authenticator, or None without SASL
     cdef double request_timeout             # seconds
     cdef double max_idle                    # seconds after which an unused connection is closed
-    cdef public ProducerStats stats         # what is counted of requests, or None
-    cdef public object on_throttle_time     # callable(ms), told of every answer's throttle time; None
+    cdef public ProducerStats stats         # counts requests and responses; None: nothing is counted
+    cdef public object on_throttle_time     # callable(ms), called with the throttle time of every response; or None
     # ---- thread: Sender
     cdef readonly dict _nodes               # node id -> NodeConnection
     cdef readonly list _completions         # the next poll returns them
-    cdef readonly set _resolving           # NodeConnections whose host names are being looked up
-    cdef readonly list _decoding            # Decodings of long answers under way
+    cdef readonly set _resolving            # NodeConnections whose host names are being looked up
+    cdef readonly list _decoding            # Decodings of long responses under way
     cdef public double _next_check          # no time-out of any kind is due earlier
-    cdef int correlation_id
-    cdef object changes_seen                # Metadata.changes when it was last asked when it wants an update,
-    cdef double metadata_due                # and what it said
-    cdef int unanswered                     # requests in flight that no response will end (acks=0)
+    cdef int correlation_id                 # of the newest request
+    cdef object changes_seen                # Metadata.changes when metadata_due was computed
+    cdef double metadata_due                # when the metadata wants its next update
+    cdef int unanswered                     # requests in flight that get no response (acks=0)
+
+    # ---- NetworkClient (client.py) defines these: _start, _greet, _take_resolved, _take_decoded, _take_steps,
+    # _decode_aside, _check_time_outs, _disconnect
 
     cdef bint throttled(self, object node) except -1
     cpdef object _connected(self, int node_id)

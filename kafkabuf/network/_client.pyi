@@ -21,7 +21,7 @@ class ClientConfig(Protocol):
     def connections_max_idle_ms(self) -> int: ...
 
 def broken(node: NodeConnection, error: Exception) -> KafkaError:
-    """What fails the requests on a connection whose broker does not keep to the protocol: they may go again."""
+    """The error of the requests on a connection whose broker breaks the protocol. It is retriable."""
 
 class ClientCore:
     _clock: Clock

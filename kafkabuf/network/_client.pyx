@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
-"""Sending a request, matching its answer, completing it. Thread: the Sender's."""
+"""Sends requests, matches responses to them, and delivers completions. Thread: the Sender's."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.math cimport INFINITY
@@ -17,23 +17,23 @@ cdef object CONNECTING = State.CONNECTING
 cdef object READY = State.READY
 cdef int PRODUCE = messages.PRODUCE
 
-# Requests queued behind a full in-flight table, so that the connection does not fall idle while its owner waits for the
-# GIL: enough to outlast that, few enough for a partition's trouble to be noticed soon.
+# Requests that may wait behind a full in-flight table. They keep the connection busy while its owner waits for the GIL.
+# With fewer it would fall idle. With more the Sender would notice an error of a partition late.
 cdef enum:
     MOST_AHEAD = 8
 
-# An answer that asks for a longer pause is not believed. Kafka's request quotas ask for a second at most. Those of
-# bandwidth have no bound, but no record outlives such a pause anyhow: delivery.timeout.ms is two minutes.
+# The client cuts a longer throttle time to this one. Kafka's request quotas ask for at most a second. Its bandwidth
+# quotas have no bound, but no record outlives such a pause: delivery.timeout.ms is two minutes.
 cdef int LONGEST_PAUSE_MS = 300_000
 cdef Py_ssize_t LARGEST_DECODED_AT_ONCE = bounds.LARGEST_DECODED_AT_ONCE
 
-# Since these versions the broker answers before it makes the client wait, and leaves the waiting to it (KIP-219).
+# From these versions on a broker responds at once and leaves the pause to the client (KIP-219).
 cdef dict FIRST_TO_THROTTLE = {messages.PRODUCE: 6, messages.METADATA: 6, messages.FIND_COORDINATOR: 2,
                                messages.API_VERSIONS: 2}
 
 
 cdef class ClientCore:
-    """Base of NetworkClient: what is done for every request."""
+    """Base of NetworkClient: what it does for every request."""
 
     def __init__(self, config, clock, metadata, Poller poller not None):
         self._clock = clock
@@ -52,7 +52,10 @@ cdef class ClientCore:
     # ---- requests ----------------------------------------------------------------------------------------------------
 
     def ready(self, int node_id):
-        """Whether `send` may be called: connected, greeted, room in flight. Starts a connection where there is none."""
+        """Whether the node takes a request: it is connected, greeted, not throttled, and has room in flight.
+
+        Starts a connection to a node that has none.
+        """
         node = self._nodes.get(node_id)
         if node is None or node.state is not READY:
             self._start(node_id)
@@ -60,21 +63,21 @@ cdef class ClientCore:
         return len(node.in_flight) < self.max_in_flight and not self.throttled(node)
 
     def takes_ahead(self, int node_id):
-        """Whether a node that is not `ready` for its full in-flight table takes requests to start as others end."""
+        """Whether a node takes requests behind its full in-flight table. They start as earlier requests end."""
         node = self._nodes.get(node_id)
         if node is None or node.state is not READY or self.throttled(node):
             return False
         return len(node.in_flight) < self.max_in_flight + self.most_ahead
 
     def send(self, int node_id, Request request not None):
-        """Queue a request for a node that is `ready` or `takes_ahead`; `poll` writes it when it may be started.
+        """Queue a request for a node that is `ready` or `takes_ahead`. `poll` writes it when it may be started.
 
-        Raises NetworkError if not connected.
+        Raises NetworkError if the node is not connected.
         """
         self._send(self._connected(node_id), request)
 
     def take_back(self, int node_id, int api_key):
-        """The requests of an API to a node that have not been started, oldest first. They never will be."""
+        """Take back the requests of one API that the connection has not started. Returns them, oldest first."""
         cdef InFlight entry
         cdef list taken = []
         node = self._nodes.get(node_id)
@@ -92,7 +95,7 @@ cdef class ClientCore:
     def api_version(self, int node_id, int api_key, supported):
         """The highest version of an API that the node and `supported` (range, or lowest and highest) share.
 
-        Raises UnsupportedVersionError if there is none, NetworkError if the node is not connected.
+        Raises UnsupportedVersionError if they share no version, NetworkError if the node is not connected.
         """
         node = self._connected(node_id)
         cdef dict agreed = node.agreed
@@ -105,12 +108,12 @@ cdef class ClientCore:
         return node.throttled_until and self._clock.monotonic() < node.throttled_until
 
     def throttle(self, int node_id, Request request not None, int throttle_ms):
-        """The pause that an answer asks for: the node is not `ready` for so long, nor is a request to it late for that.
+        """Keep the pause that a response asks for: until its end the node is not `ready`, and its deadlines move.
 
-        To be called for every answer that tells one, be it 0.
+        Call this for every response that has a throttle time, even if it is 0.
         """
         cdef InFlight entry
-        cdef double now, until, longer
+        cdef double now, until, extension
         if self.on_throttle_time is not None:
             self.on_throttle_time(throttle_ms)
         node = self._nodes.get(node_id)
@@ -118,22 +121,22 @@ cdef class ClientCore:
             return
         now = self._clock.monotonic()
         until = now + min(throttle_ms, LONGEST_PAUSE_MS) / 1000.0
-        longer = until - max(<double>node.throttled_until, now)
-        if longer <= 0:
+        extension = until - max(<double>node.throttled_until, now)
+        if extension <= 0:
             return
         node.throttled_until = until
         for entry in node.in_flight:
-            entry.deadline += longer
+            entry.deadline += extension
 
     cpdef object _connected(self, int node_id):
-        """The NodeConnection of a node that takes requests. Raises NetworkError where it does not."""
+        """The NodeConnection of a connected node. Raises NetworkError if the node is not connected."""
         node = self._nodes.get(node_id)
         if node is None or node.state is not READY:
             raise NetworkError(f"{node or f'broker {node_id}'} is not connected")
         return node
 
     def _send(self, node, Request request not None, deliver=None):
-        """As `send`; `deliver`, if given, takes the Completion in `poll`, which then does not return it."""
+        """As `send`. If `deliver` is given, `poll` calls it with the Completion and does not return the Completion."""
         cdef InFlight entry = InFlight.__new__(InFlight)
         cdef Connection connection = node.connection
         cdef double now = self._clock.monotonic()
@@ -156,7 +159,7 @@ cdef class ClientCore:
         self.note_started(node, now)
 
     cdef int note_started(self, object node, double now) except -1:
-        """A request's time runs from when it was started: those at the head of the in-flight table have been."""
+        """Start the time-outs of the requests at the head of the in-flight table: the connection has started them."""
         cdef object in_flight = node.in_flight
         cdef Py_ssize_t i
         cdef InFlight entry
@@ -170,25 +173,25 @@ cdef class ClientCore:
         return 0
 
     def wakeup(self):
-        """Any thread: end the `poll` under way, or the next.
+        """Any thread: end the `poll` under way, or the next one.
 
-        Here, not in Python, where Ctrl-C could come between a record's being queued and the Sender's being told.
+        This is Cython, because Ctrl-C could interrupt Python code after the record is queued and before the wake-up.
         """
         self._poller.wakeup()
 
     def poll(self, timeout=None):
-        """Write, wait up to `timeout` seconds (None: for news), read; keep metadata and connections in order.
+        """Write, wait up to `timeout` seconds (None: until there is news), read, and maintain metadata and connections.
 
-        Completions of one node come in the order its requests were sent, but for those that never left: these come
-        last, the newest first. May return early with none.
+        Completions of one node come in the order of its requests. Those of requests that never left come last, the
+        newest first. The list may be empty before the time-out.
         """
         cdef double now = self._clock.monotonic()
         cdef double wait = self.metadata_wait(now)
-        # Not in one expression: Cython's min() reads its second operand first, and the first may start what has an end.
+        # Not in one expression: Cython's min() reads its second operand first, and metadata_wait may move _next_check.
         wait = min(wait, self._next_check - now)
         if timeout is not None:
             wait = min(wait, <double>timeout)
-        if self._completions:  # of a connection that was given up since the last poll
+        if self._completions:  # of a connection that failed since the last poll
             wait = 0.0
         for connection in self._poller.poll(wait):
             self.on_news(connection)
@@ -206,14 +209,14 @@ cdef class ClientCore:
         return self._take_completions()
 
     cdef double metadata_wait(self, double now) except? -1:
-        """Update metadata if that is due; seconds until there may be more to do for it."""
+        """Update metadata if an update is due. Returns the seconds until the next look."""
         cdef double wait
         changes = self._metadata.changes
         if changes != self.changes_seen or now >= self.metadata_due:
             wait = self._metadata.time_to_update(now)
             if wait <= 0:
                 return self._updater.run(now)
-            self.changes_seen = changes  # as it was before the question: a change since then asks again
+            self.changes_seen = changes  # read before time_to_update: a change in between makes the next turn ask again
             self.metadata_due = now + wait
         return self.metadata_due - now
 
@@ -222,7 +225,7 @@ cdef class ClientCore:
         self._completions = []
         return taken
 
-    # ---- answers -----------------------------------------------------------------------------------------------------
+    # ---- responses ---------------------------------------------------------------------------------------------------
 
     cdef int on_news(self, Connection connection) except -1:
         cdef double now = self._clock.monotonic()
@@ -238,8 +241,8 @@ cdef class ClientCore:
             for frame in connection.take_frames():
                 self.on_frame(node, frame)
         except Exception as error:
-            # What the broker sent makes no sense: with its place in the stream lost, only a new connection helps. That
-            # goes for errors of our own too, which would else leave the stream where they were raised.
+            # The broker broke the protocol, so the client does not know where the next response begins. Only a new
+            # connection helps. An error of our own code also leaves the stream in the middle of a response.
             self._disconnect(node, connection.error or broken(node, error), now)
             return 0
         if connection.error is not None:
@@ -249,13 +252,13 @@ cdef class ClientCore:
         return 0
 
     def fail_connection(self, int node_id, error):
-        """An answer of the node's makes no sense: what else is in flight there completes with a NetworkError."""
+        """Close the connection after a response that breaks the protocol: its requests complete with a NetworkError."""
         node = self._nodes.get(node_id)
         if node is not None and node.established:
             self._disconnect(node, broken(node, error), self._clock.monotonic())
 
     cdef int on_frame(self, object node, bytes frame) except -1:
-        # The Poller takes no frame shorter than a correlation id.
+        # The Poller refuses a frame shorter than a correlation id.
         cdef int correlation_id = <int>kb_big_endian(<const unsigned char*>PyBytes_AS_STRING(frame))
         cdef InFlight oldest = node.in_flight[0] if node.in_flight else None
         if oldest is None or oldest.correlation_id != correlation_id:
@@ -271,7 +274,7 @@ cdef class ClientCore:
             self._decode_aside(node, oldest, frame)
             return 0
         if oldest.request.api_key != PRODUCE:
-            # While the request is still among those that fail if this does.
+            # The request is still in flight here: if decoding raises, it fails with the connection.
             entity = messages.decode_response(oldest.request.api_key, oldest.request.version, frame)[1]
             pause = throttle_ms_of(entity)
         node.in_flight.popleft()
@@ -280,7 +283,7 @@ cdef class ClientCore:
         return self._complete(node, oldest, frame, None, entity)
 
     def _on_decoded(self, node, InFlight entry, bytes frame, entity):
-        """As at the end of on_frame, for what `decoded` gave."""
+        """Complete a request whose response another thread has decoded, as on_frame does at its end."""
         cdef int pause = throttle_ms_of(entity)
         if pause >= 0:
             self.throttle(node.node_id, entry.request, pause)
@@ -306,10 +309,10 @@ cdef class ClientCore:
 
 
 def broken(node, error):
-    """What fails the requests on a connection whose broker does not keep to the protocol: they may go again."""
+    """The error of the requests on a connection whose broker breaks the protocol. It is retriable."""
     if isinstance(error, KafkaError) and not isinstance(error, CorruptMessageError):
         return error
-    what = error if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}"
-    failure = ProtocolError(f"{node} is not understood: {what}")
+    reason = error if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}"
+    failure = ProtocolError(f"{node} is not understood: {reason}")
     failure.__cause__ = error
     return failure

@@ -8,22 +8,22 @@ from kafkabuf.network._socket cimport Wire
 cdef class Connection:
     """A non-blocking stream socket with its output queue and input buffer. Thread: the Poller's owner.
 
-    TlsConnection (_tls.pxd) has a second Wire, for the frames in the clear, and puts itself in between.
+    TlsConnection (_tls.pxd) has a second Wire for the plaintext frames, and stands between the two.
     """
-    cdef Wire wire                  # the socket's
-    cdef Wire* frames               # where frames are queued, and cut from: the socket's too, unless it is encrypted
-    cdef Poller poller              # None once closed
-    cdef object queue               # deque of the Frames behind wire.head, plus written ones not yet dropped
-    cdef list received              # frames cut from frames.data, waiting for take_frames
+    cdef Wire wire                  # of the socket
+    cdef Wire* frames               # queues the frames to send and holds received ones: &wire, or TlsConnection.clear
+    cdef Poller poller              # None once the connection is closed
+    cdef object queue               # deque of the Frames behind frames.head, plus written ones that are not dropped yet
+    cdef list received              # frames cut from frames.data, which take_frames returns next
     cdef readonly str peer          # "host:port", for messages
-    cdef readonly object context    # whatever the owner gave register()
+    cdef readonly object context    # what the owner gave to register()
     cdef readonly object error      # KafkaError, set when the Poller closed the connection
-    cdef readonly bint connected    # and, if it is encrypted, sure of its peer
+    cdef readonly bint connected    # TCP is connected, and a TLS handshake has finished
 
     cpdef int send(self, Frame frame) except -1
     cpdef list take_back(self)
     cdef int chain(self, Wire* wire, Frame frame) except -1
-    cdef int on_news(self, int what) except -1
+    cdef int on_news(self, int news_bits) except -1
     cdef int forget_written(self) except -1
     cdef int cut_frames(self) except -1
     cdef str reason(self)
@@ -33,22 +33,23 @@ cdef class Poller:
     """One epoll set and its connections; `poll` writes, waits and reads in a single stretch without the GIL."""
     cdef int epoll_fd
     cdef int event_fd
+    # ---- thread: the owner
     cdef int pid                    # of the process that made it: a forked child must not touch the shared epoll set
-    cdef dict connections           # strong references by the Wire's address: one in the epoll set never outlives its
-    #                                 Connection, whatever that says its __eq__ and __hash__ are
-    cdef bint polling               # poll is under way: no other may begin
-    cdef Wire* listed               # connections with output not yet tried
-    cdef Wire* news                 # connections poll is about to report
+    cdef dict connections           # Wire's address -> Connection: a strong reference while its Wire is in the epoll
+    #                                 set. The key is no Connection: a subclass may define __eq__ and __hash__
+    cdef bint polling               # poll is under way: a second poll is refused
+    cdef Wire* listed               # connections with output that write_listed has not tried yet
+    cdef Wire* news                 # connections that poll is about to report
     cdef int failed                 # errno of epoll_wait
-    cdef readonly int64_t waited_ns  # of the last poll, in epoll_wait,
-    cdef readonly int64_t worked_ns  # and beside it; not what the owner then waited for the GIL
-    # Shared with waking threads; atomic accesses only.
-    cdef uint32_t sleeping          # the owner waits or is about to
-    cdef uint32_t woken             # a wake-up since the last poll returned
-    cdef uint32_t at_the_door       # poll is over and the owner waits for the GIL,
-    cdef uint32_t since             # since this kb_microseconds()
-    cdef uint32_t polls             # times the owner came back to poll
-    cdef uint32_t standing_back     # threads that wait for that, having let it in
+    cdef readonly int64_t waited_ns  # how long the last poll was in epoll_wait
+    cdef readonly int64_t worked_ns  # how long it wrote and read, without its wait for the GIL afterwards
+    # ---- shared with waking threads; atomic accesses only
+    cdef uint32_t sleeping          # the owner waits in epoll_wait, or is about to
+    cdef uint32_t woken             # wakeup() was called since the last poll returned
+    cdef uint32_t at_the_door       # the owner has ended its poll and waits for the GIL
+    cdef uint32_t since             # kb_microseconds() when that wait began
+    cdef uint32_t polls             # how often the owner has entered poll
+    cdef uint32_t standing_back     # threads that gave the GIL to the owner and wait until it polls again
 
     cdef void wake(self) noexcept nogil
     cdef int require_own_process(self) except -1

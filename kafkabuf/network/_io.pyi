@@ -14,7 +14,7 @@ class Connection:
     def connected(self) -> bool: ...
     @property
     def reached(self) -> bool:
-        """The peer's host has taken the connection; that may be all it ever does."""
+        """The peer's host has accepted the TCP connection. The peer may not have sent a byte."""
 
     @property
     def closed(self) -> bool: ...
@@ -24,28 +24,28 @@ class Connection:
 
     @property
     def queued(self) -> int:
-        """Frames not written entirely."""
+        """How many frames are not written in full."""
 
     def send(self, frame: Frame) -> int:
         """Queue a frame; the next `poll` writes it.
 
-        Raises NetworkError when the connection is closed, ValueError for a frame that is empty or was sent before,
+        Raises NetworkError if the connection is closed, ValueError for a frame that is empty or was sent before,
         TypeError for None.
         """
 
     def take_back(self) -> list[Frame]:
-        """The frames that wait to be started, oldest first. They may be sent again."""
+        """Remove the frames that are not started from the queue. Returns them, oldest first; they may be sent again."""
 
     def take_frames(self) -> list[bytes]:
-        """Whole frames received since the last call, without their 4-byte lengths, oldest first."""
+        """The whole frames received since the last call, without their 4-byte lengths, oldest first."""
 
     def close(self) -> None:
-        """Close the socket and drop its queue: after this no span of a queued frame is read. Idempotent."""
+        """Close the socket and drop the queue: no span of a queued frame is read any more. Idempotent."""
 
 class Poller:
     """An epoll set with its connections. Thread: one owner, except `wakeup`.
 
-    A child made by fork must drop its copy without calling anything: the epoll set is shared with the parent.
+    A forked child must drop its copy and call nothing on it: it shares the epoll set with its parent.
     """
 
     def __init__(self) -> None: ...
@@ -59,22 +59,22 @@ class Poller:
         max_in_flight: int = 0x7FFFFFFF,
         connection: Connection | None = None,
     ) -> Connection:
-        """Take over a connecting or connected stream socket: `sock` is detached and of no further use.
+        """Take over a connecting or connected stream socket. `sock` is detached: the caller cannot use it any more.
 
-        `connection`: a TlsConnection that never had a socket, to encrypt what goes over it; ValueError if it had one.
+        `connection`: a TlsConnection that never had a socket, to encrypt the traffic. Raises ValueError if it had one.
 
-        `peer` names it in messages; a frame that nobody asked for fails the connection when it is announced as longer
-        than `max_frame` bytes, an answer when it is longer than its request allows. Of the frames that are to be
-        answered (without `notify`) `max_in_flight` are started; the others wait, and `poll` starts one for every frame
-        received that answers the oldest of these, without returning for it.
+        `peer` names the connection in messages. A frame without a request fails the connection if its announced length
+        is more than `max_frame` bytes; a response fails it if it is longer than its request allows. `max_in_flight`
+        frames that expect a response (without `notify`) are started and the others wait. For every response to the
+        oldest request `poll` starts one more, without returning.
         """
 
     def poll(self, timeout: float | None = None) -> list[Connection]:
-        """Write what is queued, wait up to `timeout` seconds (None: for ever) for news, read what came.
+        """Write the queued frames, wait up to `timeout` seconds (None: for ever) for news, read what has arrived.
 
-        Returns the connections that became connected, have frames, finished a frame with `notify`, or failed; a failed
-        one is already closed and its `error` set. An empty list: time-out, wake-up, or part of a frame.
-        Raises ValueError while another call of it is under way.
+        Returns the connections that became connected, have frames, finished a frame with `notify`, or failed. A failed
+        connection is already closed and has its `error` set. The list is empty after a time-out, a wake-up, or a part
+        of a frame. Raises ValueError while another call of `poll` is under way.
         """
 
     @property
@@ -83,7 +83,7 @@ class Poller:
 
     @property
     def worked_ns(self) -> int:
-        """How long it wrote and read."""
+        """How long the last `poll` wrote and read."""
 
     def wakeup(self) -> None:
         """Any thread: end the current or the next `poll`. Costs a system call only while the owner waits."""

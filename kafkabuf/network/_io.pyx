@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Connections and the poll call: the part of the network that runs without the GIL.
 
-One `Poller.poll` per turn of the Sender: it writes what is queued, straight from the spans, waits, reads what came, and
-only then takes the GIL again (see Kafka's `Selector`, which does the same steps one channel at a time).
+The Sender calls `Poller.poll` once a turn. The call writes the queued frames straight from their spans, waits, reads
+what has arrived, and then takes the GIL again. Kafka's `Selector` does the same steps one channel at a time.
 """
 
 from collections import deque
@@ -45,7 +45,7 @@ cdef class Connection:
     def __dealloc__(self):
         free(self.wire.data)
         free(self.wire.answers)
-        # Still open only where nobody called close(): in a forked child, which has no say over the connection.
+        # Open here only if close() was never called: in a forked child, which must not end its parent's connection.
         if self.wire.fd >= 0:
             close(self.wire.fd)
 
@@ -65,16 +65,16 @@ cdef class Connection:
     cpdef int send(self, Frame frame) except -1:
         if frame is None:
             raise TypeError("a connection sends a Frame, found None")
-        # Before the checks, for with a frame may go who calls back: after them nothing of Python's comes in between.
+        # Before the checks: dropping a frame may run Python code, which may close the connection.
         self.forget_written()
         if self.poller is None:
             raise self.error or NetworkError(f"the connection to {self.peer} is closed")
         if frame.queued or frame.spans.count == 0:
-            raise ValueError("a frame is sent once, and not empty")
+            raise ValueError("the frame is empty, or was sent before: make a new one")
         self.queue.append(frame)
         if not expect(self.frames, &frame.spans):
             self.queue.pop()
-            raise MemoryError("the answers that a connection waits for")
+            raise MemoryError("no memory for the table of expected responses of a connection")
         return self.chain(self.frames, frame)
 
     cdef int chain(self, Wire* wire, Frame frame) except -1:
@@ -86,7 +86,7 @@ cdef class Connection:
         wire.tail = &frame.spans
         if wire.waiting == NULL:
             wire.waiting = &frame.spans
-        # An armed socket is full or not yet open: epoll says when trying makes sense.
+        # An armed socket is full or still connecting: epoll reports when it can be written to.
         if not wire.armed:
             self.poller.enlist(wire)
         return 0
@@ -118,19 +118,19 @@ cdef class Connection:
         return taken
 
     def close(self):
-        cdef Poller poller = self.poller  # maybe the last reference to it
+        cdef Poller poller = self.poller  # keeps the Poller alive: self may hold the last reference
         if poller is not None:
             poller.remove(self)
 
-    cdef int on_news(self, int what) except -1:
-        if what & NEWS_CONNECTED:
+    cdef int on_news(self, int news_bits) except -1:
+        if news_bits & NEWS_CONNECTED:
             self.connected = True
-        if what & NEWS_FRAMES:
+        if news_bits & NEWS_FRAMES:
             self.cut_frames()
         return self.forget_written()
 
     cdef int forget_written(self) except -1:
-        # frames.head never points at a frame that is done, so dropping these leaves no dangling span.
+        # frames.head never points at a frame that is written in full, so no span dangles after this.
         cdef Frame oldest
         while self.queue:
             oldest = <Frame> self.queue[0]
@@ -140,7 +140,7 @@ cdef class Connection:
         return 0
 
     cdef int cut_frames(self) except -1:
-        # count_responses has looked at all of them.
+        # count_responses has checked the length of every frame in the first `counted` bytes.
         cdef Wire* wire = self.frames
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t size
@@ -166,8 +166,8 @@ cdef class Connection:
         if wire.error == ERROR_FRAME_LENGTH:
             largest = wire.max_frame if answer == NULL else answer.largest
             return (f"the peer announced a frame of {<int> kb_big_endian(wire.data)} bytes, allowed are "
-                    f"{SMALLEST_FRAME} to {largest}{' that nobody asked for' if answer == NULL else ''}; is this a "
-                    "Kafka listener, and one for this security.protocol?")
+                    f"{SMALLEST_FRAME} to {largest}{' without a request' if answer == NULL else ''}; is this a "
+                    "Kafka listener, and does it use this security.protocol?")
         return "the peer closed it" if self.wire.error == ERROR_END_OF_STREAM else strerror(self.wire.error)
 
 
@@ -189,7 +189,7 @@ cdef class Poller:
         self.connections = {}
 
     def __dealloc__(self):
-        # Not before: a thread in wake() may still hold the event_fd.
+        # Not in close(): a thread in wake() may still use event_fd.
         if self.event_fd >= 0:
             close(self.event_fd)
         if self.epoll_fd >= 0:
@@ -209,7 +209,7 @@ cdef class Poller:
         sock.setblocking(False)
         fd = sock.detach()
         try:
-            self.require_fresh(wire)  # the socket's methods may have registered it
+            self.require_fresh(wire)  # again: methods of a socket's subclass may have registered the connection
         except ValueError:
             close(fd)
             raise
@@ -231,20 +231,20 @@ cdef class Poller:
 
     cdef int require_fresh(self, Wire* wire) except -1:
         if wire.connection != NULL:
-            raise ValueError("the connection has a socket already, or had one: make another for this socket")
+            raise ValueError("the connection has or had a socket: make another connection for this socket")
         return 0
 
     def poll(self, timeout=None):
         cdef int timeout_ms = -1
-        cdef double wanted
+        cdef double rounded_up
         cdef list news = []
         self.require_own_process()
         if self.polling:
-            raise ValueError("the Poller is in poll already: one thread calls it, and not from what it calls back")
+            raise ValueError("poll is under way already: only its owner's thread calls it, and no callback does")
         if timeout is not None:
-            # Rounded up: waking before the deadline would only spin until it.
-            wanted = ceil(timeout * 1000.0)
-            timeout_ms = <int> min(max(wanted, 0.0), <double> LONGEST_WAIT_MS)
+            # A Poller that wakes before the deadline would spin until the deadline.
+            rounded_up = ceil(timeout * 1000.0)
+            timeout_ms = <int> min(max(rounded_up, 0.0), <double> LONGEST_WAIT_MS)
         self.polling = True
         with nogil:
             kb_add(&self.polls, 1)
@@ -263,18 +263,18 @@ cdef class Poller:
         return news
 
     cdef int take_news(self, list news) except -1:
-        # on_news may call back (TLS does), and that may close any connection: remove() takes the closed one off the
-        # chain. So we look at the chain's head anew each time. Should on_news raise, the rest is news of the next poll.
+        # on_news may run Python code (TLS does), which may close any connection. remove() takes a closed connection off
+        # the chain, so this loop reads the chain's head each time. If on_news raises, the next poll reports the rest.
         cdef Connection connection
         cdef Wire* wire
-        cdef int what
+        cdef int news_bits
         while self.news != NULL:
             wire = self.news
             connection = <Connection> wire.connection
             self.news = wire.next_news
-            what = wire.news
+            news_bits = wire.news
             wire.news = 0
-            connection.on_news(what)
+            connection.on_news(news_bits)
             if connection.poller is None:
                 continue
             if connection.error is None and (connection.wire.error or connection.frames.error):
@@ -285,7 +285,7 @@ cdef class Poller:
         return 0
 
     cdef int require_own_process(self) except -1:
-        # A forked child shares the epoll set: what it registers or takes off is the parent's, pointers included.
+        # A forked child shares the epoll set: its changes would reach the parent, whose pointers are in the set.
         if self.pid != getpid():
             raise ClosedError("the connections were made before a fork and belong to the parent process")
         return 0
@@ -296,8 +296,8 @@ cdef class Poller:
             self.let_in()
 
     cdef int let_in(self) except -1:
-        # A thread that loops over send() keeps the GIL for 5 ms at a time. In that time all requests are answered and
-        # the connection falls idle: so who has just filled a batch stands back for a turn of the owner's.
+        # A thread that loops over send() keeps the GIL for 5 ms at a time. Within these the brokers respond to all
+        # requests and the connections fall idle. So a thread that has just opened a batch lets the owner have a turn.
         cdef uint32_t seen = kb_load(&self.polls)
         with nogil:
             kb_add(&self.standing_back, 1)
@@ -308,11 +308,12 @@ cdef class Poller:
     cdef void wake(self) noexcept nogil:
         cdef uint64_t one = 1
         kb_exchange(&self.woken, 1)
-        # Pairs with turn(): it stores `sleeping`, then looks at `woken`; here the other way round, so one of the two
-        # sees the other. Whoever takes `sleeping` down writes: a burst of wake-ups costs one system call.
+        # Pairs with turn(): turn() stores `sleeping` and then loads `woken`, this stores `woken` and then loads
+        # `sleeping`, so at least one of the two sees the other's store. Only the thread that clears `sleeping` writes:
+        # a burst of wake-ups costs one system call.
         if kb_load(&self.sleeping) and kb_exchange(&self.sleeping, 0):
             if write(self.event_fd, &one, sizeof(one)) < 0:
-                # The counter is full, hence readable: the owner wakes all the same.
+                # The counter of the eventfd is full, so the eventfd is readable and the owner wakes.
                 pass
 
     def close(self):
@@ -321,7 +322,7 @@ cdef class Poller:
 
     cdef int remove(self, Connection connection) except -1:
         # After this no span of the connection's frames is read again: completions and slabs rely on it.
-        # The caller holds a reference to the connection and to us.
+        # The caller holds a reference to the connection and to the Poller.
         cdef Wire* wire = &connection.wire
         cdef epoll_event event
         if connection.poller is None:
@@ -331,19 +332,19 @@ cdef class Poller:
         connection.frames.head = connection.frames.tail = connection.frames.waiting = NULL
         self.unlink(wire)
         if self.pid == getpid():
-            # A dup in a forked child would keep the entry in the epoll set and the stream open: close() is not enough.
-            # The other way round, a child that did this would break its parent's connection.
+            # close() is not enough: a forked child has a copy of the descriptor, which keeps the stream open and the
+            # entry in the epoll set. A child must not do this: it would break its parent's connection.
             epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, wire.fd, &event)
             shutdown(wire.fd, SHUT_RDWR)
         close(wire.fd)
         wire.fd = -1
-        # Last, for with the frames may go who calls back. Not cleared: TLS may be reading them further up the stack.
+        # Last: dropping frames may run Python code. A new deque: further up the stack TLS may still read these frames.
         del self.connections[<size_t> wire]
         connection.queue = deque()
         return 0
 
     cdef void unlink(self, Wire* wire) noexcept nogil:
-        """Take it off both chains: whoever closes the connection may free it next."""
+        """Take the wire off both chains: the connection may be freed after its close."""
         cdef Wire** link = &self.listed
         while link[0] != NULL and link[0] != wire:
             link = &link[0].next_listed
@@ -376,7 +377,7 @@ cdef class Poller:
         self.worked_ns = kb_nanoseconds() - began - self.waited_ns
 
     cdef bint flowing(self) noexcept nogil:
-        """Whether all the news are responses on connections that have more to send: the owner would not hurry."""
+        """Whether all news are responses on connections with more requests to start: the owner can see them later."""
         cdef Wire* wire = self.news
         if self.failed or wire == NULL:
             return False
@@ -417,14 +418,14 @@ cdef class Poller:
             wire = <Wire*> events[i].data.ptr
             if wire == NULL:
                 if read(self.event_fd, &counter, sizeof(counter)) < 0:
-                    pass  # a wake-up that was taken down between epoll_wait and here
+                    pass  # the counter is zero already
                 continue
             if wire.connecting:
                 self.finish_connect(wire)
             elif events[i].events & EPOLLOUT:
                 self.write_out(wire)
             if not wire.connecting and events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP):
-                # Also after a failed write: answers that came before it still count.
+                # Also after a failed write: responses that arrived before it still count.
                 self.read_in(wire)
 
     cdef void finish_connect(self, Wire* wire) noexcept nogil:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=True
-"""A request, its place in flight and its end."""
+"""A request, its entry in the in-flight table, and its completion."""
 
 cimport cython
 
@@ -9,10 +9,10 @@ from kafkabuf.protocol import messages
 
 @cython.final
 cdef class Request:
-    """A request still without a correlation id: `build` makes the frame for the one it gets.
+    """A request that has no correlation id yet. `build` makes the frame when the client has chosen the id.
 
-    `context` is the sender's own; `timeout` in seconds replaces `request.timeout.ms`. With `expects_response` False
-    (acks=0) the request is complete once written.
+    `context` is the caller's own. `timeout`, in seconds, replaces `request.timeout.ms`. With `expects_response` False
+    (acks=0) the request is complete once it is written.
     """
 
     def __init__(self, int api_key, int version, build, context=None, bint expects_response=True, timeout=None):
@@ -26,7 +26,7 @@ cdef class Request:
 
 @cython.final
 cdef class Completion:
-    """The end of a request. From here on no socket reads the spans of its frame."""
+    """The end of a request: its response or its error. No socket reads the spans of the request's frame any more."""
 
     def __init__(self, Request request not None, int node_id, response, error, double latency, bint never_left=False):
         self.request = request
@@ -37,7 +37,7 @@ cdef class Completion:
         self.never_left = never_left
 
     def decode(self):
-        """The response as a kio entity. Raises `error` if there is one, CorruptMessageError for malformed bytes."""
+        """The response as a kio entity. Raises `error` if it is set, CorruptMessageError for malformed bytes."""
         if self.error is not None:
             raise self.error
         if self.entity is None:
@@ -47,11 +47,11 @@ cdef class Completion:
 
 @cython.final
 cdef class InFlight:
-    """A request handed to a connection. Its Completion is delivered once, in the Sender's thread."""
+    """A request that a connection has. The Sender's thread delivers its Completion once."""
 
 
 def decoded(Request request, bytes frame):
-    """Any thread: the response as a kio entity. Raises CorruptMessageError."""
+    """Any thread: the response as a kio entity. Raises CorruptMessageError for malformed bytes."""
     entity = messages.decode_response(request.api_key, request.version, frame)[1]
     throttle_ms_of(entity)
     return entity

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The part of the network that knows no Python object: system calls, the two structs of a connection, their leaves."""
+"""The part of the network without Python objects: system calls, the struct of a connection, and what works on it."""
 
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t
@@ -91,73 +91,76 @@ cdef extern from *:
     void kb_add(uint32_t* counter, uint32_t value) noexcept nogil
     void kb_wait_for_change(uint32_t* counter, uint32_t seen, long microseconds) noexcept nogil
     void kb_wake_waiters(uint32_t* counter) noexcept nogil
-    uint32_t kb_microseconds() noexcept nogil   # of a clock that wraps around every 71 minutes: for differences only
+    uint32_t kb_microseconds() noexcept nogil   # the clock wraps around every 71 minutes: use differences only
     int64_t kb_nanoseconds() noexcept nogil
     uint32_t kb_big_endian(const unsigned char* p) noexcept nogil
 
 cdef enum:
     MOST_SPANS = 1024           # Linux's IOV_MAX
-    MOST_EVENTS = 64            # per turn; epoll is level-triggered, the rest comes with the next
-    FIRST_ROOM = 16384          # of an input buffer
-    GROWTH = 1048576            # the most an input buffer grows by before the bytes are there
+    MOST_EVENTS = 64            # in one epoll_wait; epoll is level-triggered, so the next call reports the others
+    FIRST_ROOM = 16384          # initial size of an input buffer
+    GROWTH = 1048576            # an input buffer grows by at most so many bytes, and again when these are full
     LENGTH_PREFIX = 4
     SMALLEST_FRAME = 4          # a correlation id
-    FIRST_PLACES = 16           # of the ring of answers to come; a power of two
+    FIRST_PLACES = 16           # initial size of the ring of expected responses; a power of two
     LONGEST_WAIT_MS = 2147483647
-    LONGEST_FLOW_US = 2000      # poll stays without the GIL for at most so long while requests wait to be started
-    PATIENCE_US = 100           # for so long the owner may wait for the GIL before wakeup lets it in
-    LONGEST_TURN_US = 1000      # and so long a thread that let it in stands back, if its turn takes that long
+    LONGEST_FLOW_US = 2000      # how long poll stays without the GIL while requests wait to be started
+    PATIENCE_US = 100           # how long the owner may wait for the GIL before wakeup lets it in
+    LONGEST_TURN_US = 1000      # how long wakeup then waits until the owner polls again
 
     # Bits of Wire.news
     NEWS_CONNECTED = 1
     NEWS_FRAMES = 2
     NEWS_WRITTEN = 4
     NEWS_FAILED = 8
-    NEWS_BYTES = 16             # of a raw connection
+    NEWS_BYTES = 16             # a raw connection has received bytes
 
     # Values of Wire.held
-    HELD_UNTIL_SEEN = 1         # a response told of trouble: nothing is started before the owner has seen it
-    HELD_FOR_GOOD = 2           # the peer sent what nobody asked for: the owner will close the connection
+    HELD_UNTIL_SEEN = 1         # a response reports an error: no request is started before the owner has seen it
+    HELD_FOR_GOOD = 2           # the peer broke the protocol: the owner will close the connection
 
-    # Values of Wire.error beside errno
+    # Values of Wire.error in addition to errno
     ERROR_END_OF_STREAM = -1
     ERROR_FRAME_LENGTH = -2
 
 
 cdef struct Wire:
-    # What the poll call needs of one Connection, free of Python objects. Owned by the Poller's thread.
+    # The part of one Connection that the poll call works on, without Python objects. Owned by the Poller's thread.
     int fd
     void* connection        # borrowed: the Poller holds a reference to every open Connection
-    bint raw                # what is received is not cut into frames here: the owner decrypts it first
+    bint raw                # the poll call does not cut received bytes into frames: the owner decrypts them first
     bint connecting         # connect() has not finished
-    bint armed              # epoll watches for room to write: while connecting, or output is left
+    bint armed              # epoll watches for room to write: while the socket connects, or output is left
     bint listed             # in the Poller's chain of connections with fresh output
-    Spans* head             # frames not written entirely, oldest first
-    Spans* tail
-    Spans* waiting          # the first of them that must not be started: as many as allowed are without a response
-    int credit              # how many more may be started before a response comes
+    # ---- requests to send
+    Spans* head             # the first frame that is not written in full; the others follow it, in order
+    Spans* tail             # the last frame
+    Spans* waiting          # the first frame that must not be started yet; NULL: all may be started
+    int credit              # how many more frames may be started before a response arrives
     int held                # HELD_*, or zero
-    # Answers to come, in the order of their requests, those that wait to be started among them: a ring, for frames may
-    # be gone once they are written.
-    Answer* answers
-    unsigned int places     # in the ring: a power of two
-    unsigned int oldest     # the place of the next answer, once all before are taken off,
-    unsigned int expected   # how many there are from there on,
-    unsigned int owed       # and of how many of them the request is written: no other can come yet
-    unsigned char* data     # received bytes not yet cut into frames
-    Py_ssize_t length       # of these, how many there are
-    Py_ssize_t room         # and how many fit
-    Py_ssize_t counted      # and how many of them are whole frames
-    Py_ssize_t need         # bytes until the frame behind these is complete too, or its length is
-    Py_ssize_t max_frame    # a longer frame that nobody asked for fails the connection
-    int news                # bits of NEWS_*, zero when not in the chain of news
-    int error               # errno, or a negative ERROR_*; zero while healthy
+    # ---- expected responses, in the order of their requests, also of those that are not started. They are copied into
+    # a ring, because a frame may be freed once it is written.
+    Answer* answers         # the ring
+    unsigned int places     # its size, a power of two
+    unsigned int oldest     # index of the next response
+    unsigned int expected   # how many responses are expected
+    unsigned int owed       # how many of them have their request written: only these may arrive now
+    # ---- received bytes
+    unsigned char* data     # bytes that are not cut into frames yet
+    Py_ssize_t length       # how many bytes data holds
+    Py_ssize_t room         # how many bytes fit into data
+    Py_ssize_t counted      # the first `counted` bytes are whole frames that count_responses has checked
+    Py_ssize_t need         # length at which the next frame is whole, or its length prefix is
+    Py_ssize_t max_frame    # a longer frame without a request fails the connection
+    # ---- what the poll call reports
+    int news                # bits of NEWS_*; zero: not in the chain of news
+    int error               # errno, or a negative ERROR_*; zero while the connection is healthy
     Wire* next_listed
     Wire* next_news
 
 
 cdef inline void start_waiting(Wire* wire) noexcept nogil:
-    """Let as many frames go out as there is credit for."""
+    """Start as many waiting frames as the credit allows. A frame with `notify` needs no credit."""
     while wire.waiting != NULL and wire.held != HELD_FOR_GOOD and (
         wire.waiting.notify or (wire.credit > 0 and not wire.held)
     ):
@@ -181,7 +184,7 @@ cdef inline bint make_places(Wire* wire) noexcept nogil:
 
 
 cdef inline bint expect(Wire* wire, Spans* spans) noexcept nogil:
-    """Note what will come for a frame that is queued last. False: there is no memory for it."""
+    """Add the expected response of a frame that is queued last. False: there is no memory for it."""
     if spans.notify:
         return True
     if wire.expected == wire.places and not make_places(wire):
@@ -192,15 +195,15 @@ cdef inline bint expect(Wire* wire, Spans* spans) noexcept nogil:
 
 
 cdef inline Answer* next_answer(Wire* wire) noexcept nogil:
-    """The only one that may come now; NULL: none may."""
+    """The only response that may arrive now; NULL: no response may."""
     return &wire.answers[wire.oldest] if wire.owed else NULL
 
 
 cdef inline bint count_responses(Wire* wire) noexcept nogil:
-    """Count the whole frames received; whether there is one more, or what cannot become one.
+    """Count the whole frames received. True: there is a new whole frame, or a length that no frame may have.
 
-    The answer that is due allows another request, unless it tells of trouble. A frame that answers nothing, for it
-    comes twice or was never asked for, allows none: it and all behind it are for the owner to see.
+    The next expected response gives credit for another request, unless it reports an error. A frame that is no expected
+    response (a duplicate, or one without a request) gives no credit: the owner must see it and all frames behind it.
     """
     cdef int size
     cdef unsigned char* response
@@ -234,7 +237,7 @@ cdef inline bint count_responses(Wire* wire) noexcept nogil:
 
 
 cdef inline size_t gather(Wire* wire, iovec* vector) noexcept nogil:
-    """Spans not yet written of frames that may go out, of as many as fit into one system call."""
+    """Put unwritten spans of started frames into `vector`, at most MOST_SPANS. Returns how many."""
     cdef size_t count = 0
     cdef Py_ssize_t i
     cdef Spans* spans = wire.head
@@ -249,7 +252,7 @@ cdef inline size_t gather(Wire* wire, iovec* vector) noexcept nogil:
 
 
 cdef inline bint advance(Wire* wire, size_t sent) noexcept nogil:
-    """Take `sent` bytes off the queue. True when that finished a frame whose end is news."""
+    """Take `sent` bytes off the queue. True: a frame with `notify` is now written in full."""
     cdef bint notify = False
     cdef Spans* spans
     cdef iovec* item
@@ -271,7 +274,7 @@ cdef inline bint advance(Wire* wire, size_t sent) noexcept nogil:
 
 
 cdef inline bint make_room(Wire* wire) noexcept nogil:
-    # The announced length is a claim: grow towards it only as fast as bytes arrive.
+    # The peer announces a length and may never send so many bytes: the buffer grows only as fast as bytes arrive.
     cdef Py_ssize_t more = FIRST_ROOM
     cdef unsigned char* data
     if wire.room:

@@ -5,19 +5,20 @@ from kafkabuf.network._socket cimport Wire, iovec
 
 
 cdef class TlsConnection(Connection):
-    """A Connection between whose frames and socket stands Python's ssl. Thread: the Poller's owner.
+    """A Connection with Python's ssl between its frames and its socket. Thread: the Poller's owner.
 
-    The frames, their credit and what was decrypted are in `clear`; ciphertext goes over `wire` in frames of its own.
-    A frame's spans are read while it is encrypted, never after; it is `written` when its last ciphertext byte is.
+    `clear` holds the plaintext frames, their credit and the decrypted bytes. The ciphertext goes over `wire` in frames
+    of its own. A frame's spans are read while it is encrypted, never after. A frame is `written` when its last byte of
+    ciphertext is.
     """
     cdef Wire clear
-    cdef object tls                 # ssl.SSLObject over
-    cdef object incoming            # ssl.MemoryBIO of ciphertext from the socket
-    cdef object outgoing            # and for it
-    cdef object shipped             # deque of ciphertext frames not out yet; each owns the frames that end in it
-    cdef readonly Py_ssize_t unsent  # bytes of these, at most
-    cdef bint sealing               # seal is under way: what ssl calls back must not start another
-    cdef bint heard                 # the peer has said something over the finished handshake
+    cdef object tls                 # ssl.SSLObject over `incoming` and `outgoing`
+    cdef object incoming            # ssl.MemoryBIO: ciphertext from the socket
+    cdef object outgoing            # ssl.MemoryBIO: ciphertext for the socket
+    cdef object shipped             # deque of unwritten ciphertext Frames; each owns the Frames that end in it
+    cdef readonly Py_ssize_t unsent  # bytes of all frames in `shipped`: an upper bound of what is not written
+    cdef bint sealing               # seal is under way: Python code that ssl calls must not start another seal
+    cdef bint heard                 # the peer has sent application data
 
     cdef int shake_hands(self) except -1
     cdef int send_alert(self) except -1

@@ -3,10 +3,10 @@ import ssl
 from kafkabuf.network._io import Connection
 
 class TlsConnection(Connection):
-    """A connection for `Poller.register` that speaks TLS: `connected` once its peer has proved to be `host`.
+    """A connection for `Poller.register` that speaks TLS: `connected` when the peer has proved that it is `host`.
 
-    What fails there fails it: SslAuthenticationError where trying again would not help, else NetworkError. Of a frame
-    nothing is copied but spans shorter than 4 KiB, which are encrypted together.
+    A TLS failure fails the connection: with SslAuthenticationError if a retry would not help, else with NetworkError.
+    Spans shorter than 4 KiB are copied and encrypted together; longer spans are not copied.
     """
 
     unsent: int

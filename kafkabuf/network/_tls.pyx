@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""TLS: frames become ciphertext before the poll call sees them, and what it received becomes frames afterwards.
+"""TLS: frames are encrypted before the poll call, and received ciphertext is decrypted into frames after it.
 
-All of this holds the GIL but the encryption itself, which ssl does without. (Kafka's SslTransportLayer.)
+This code holds the GIL. Python's ssl releases the GIL while it encrypts. Kafka's counterpart is SslTransportLayer.
 """
 
 from collections import deque
@@ -24,16 +24,16 @@ from kafkabuf.network._socket cimport (
 from kafkabuf.network import tls as explanations
 
 cdef enum:
-    RECORD = 16384              # the most that one TLS record holds
-    SMALL_SPAN = 4096           # shorter ones share a record, for which they are copied together
-    STRETCH = 262144            # so many bytes at most are encrypted at a time,
-    MOST_UNSENT = 262144        # and none while so many wait for the socket already
+    RECORD = 16384              # the most bytes that one TLS record holds
+    SMALL_SPAN = 4096           # shorter spans are copied together, to share a TLS record
+    STRETCH = 262144            # the most bytes that encrypt takes at once
+    MOST_UNSENT = 262144        # no further bytes are encrypted while so many wait for the socket
 
 
 cdef class TlsConnection(Connection):
     """See the .pxd."""
 
-    # Not __init__, which can be left out or called again, with frames and ciphertext pending.
+    # Not __init__: a caller could skip it, or call it again while frames and ciphertext are pending.
     def __cinit__(self, context, str host not None):
         memset(&self.clear, 0, sizeof(Wire))
         self.clear.need = LENGTH_PREFIX
@@ -62,20 +62,20 @@ cdef class TlsConnection(Connection):
         try:
             self.seal()
         except SSLError:
-            # The next poll tells the owner: here nobody expects it. Whoever has closed the connection meanwhile knows.
+            # The next poll reports this error: callers of send do not expect one. A closed connection is not reported.
             if self.poller is not None:
                 self.poller.report(&self.wire, NEWS_FAILED, EPROTO)
         return 0
 
-    cdef int on_news(self, int what) except -1:
+    cdef int on_news(self, int news_bits) except -1:
         self.forget_shipped()
         try:
-            if what & NEWS_CONNECTED:
+            if news_bits & NEWS_CONNECTED:
                 self.shake_hands()
             if self.wire.length:
                 self.take_bytes()
             self.seal()
-        except Exception as error:  # raised out of the poll call it would end the turn, and this would go on
+        except Exception as error:  # an error raised here would end the Sender's turn and leave the connection open
             self.error = explanations.explain(error, self.peer, not self.heard)
             self.send_alert()
         if self.error is None and self.wire.error and not self.connected and not self.wire.connecting:
@@ -102,7 +102,7 @@ cdef class TlsConnection(Connection):
         return self.ship(False)
 
     cdef int send_alert(self) except -1:
-        """Tell the peer why, if that can be done at once."""
+        """Send the peer the TLS alert that says why the connection fails, if the socket takes it at once."""
         cdef bytes data = self.outgoing.read()
         cdef iovec vector
         cdef msghdr message
@@ -141,20 +141,20 @@ cdef class TlsConnection(Connection):
             clear.length += got
             if count_responses(clear):
                 if clear.held == HELD_UNTIL_SEEN:
-                    clear.held = 0  # nothing is queued ahead of the Sender's turn here: see ClientCore.most_ahead
+                    clear.held = 0  # over TLS no request waits behind a full in-flight table: ClientCore.most_ahead
                 self.cut_frames()
-        return self.ship(False)  # TLS answers some messages by itself
+        return self.ship(False)  # TLS responds to some messages by itself
 
     # ---- to the peer -------------------------------------------------------------------------------------------------
 
     cdef int seal(self) except -1:
-        """Encrypt what may be started, a stretch ahead of the socket."""
+        """Encrypt the frames that may be started, until MOST_UNSENT bytes wait for the socket."""
         cdef Wire* clear = &self.clear
         cdef iovec vector[MOST_SPANS]
         if self.sealing:
-            return 0  # what ssl called back has sent a frame: the loop further up the stack gets to it
+            return 0  # Python code that ssl called has sent a frame: the loop further up the stack encrypts it
         self.sealing = True
-        _held = self.queue  # ssl may call who closes the connection: the frames stay until encrypt has seen that
+        _held = self.queue  # keeps the frames alive: Python code that ssl calls may close the connection
         try:
             while self.connected and self.poller is not None and self.unsent < MOST_UNSENT:
                 start_waiting(clear)
@@ -167,7 +167,7 @@ cdef class TlsConnection(Connection):
         return 0
 
     cdef Py_ssize_t encrypt(self, const iovec* vector, size_t count) except -1:
-        """The first bytes of the spans, at most a stretch; how many."""
+        """Encrypt the first bytes of the spans, at most STRETCH. Returns how many bytes."""
         cdef unsigned char together[RECORD]
         cdef Py_ssize_t gathered = 0
         cdef Py_ssize_t taken = 0
@@ -201,7 +201,7 @@ cdef class TlsConnection(Connection):
         return 0
 
     cdef int ship(self, bint finished) except -1:
-        """Queue the ciphertext there is; with `finished` frames end in it, those whose spans have all been read."""
+        """Queue the ciphertext from `outgoing` as a frame. With `finished` it owns the frames that end in it."""
         cdef bytes data = self.outgoing.read()
         cdef Frame cipher
         cdef Frame oldest
@@ -210,7 +210,7 @@ cdef class TlsConnection(Connection):
         cipher = Frame()
         cipher.add_bytes(data)
         cipher.notify = True
-        if self.poller is None:  # asked last: a garbage collection, which a Frame may set off, may have closed us
+        if self.poller is None:  # checked last: a new Frame may run the garbage collector, and that may close self
             return 0
         while finished and self.queue:
             oldest = <Frame> self.queue[0]
@@ -222,7 +222,7 @@ cdef class TlsConnection(Connection):
         return self.chain(&self.wire, cipher)
 
     cdef int forget_shipped(self) except -1:
-        """What the kernel has taken whole: the frames that ended in it are written."""
+        """Drop the ciphertext frames that are written: the frames that end in them are written too."""
         cdef Frame cipher
         while self.shipped:
             cipher = <Frame> self.shipped[0]

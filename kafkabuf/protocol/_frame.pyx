@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""A request on its way out: bytes of ours and, between them, records where they lie. Nothing is copied."""
+"""A request as spans: protocol bytes, and between them the records in their slabs. Records are not copied."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdlib cimport free, realloc
@@ -8,7 +8,7 @@ from posix.uio cimport iovec
 
 
 cdef class Frame:
-    """One request as a list of spans, in wire order; see the .pxd for who keeps them alive."""
+    """One request as a list of spans, in wire order. The .pxd says who keeps the bytes alive."""
 
     def __cinit__(self):
         memset(&self.spans, 0, sizeof(Spans))
@@ -23,14 +23,14 @@ cdef class Frame:
         cdef Py_ssize_t room
         cdef iovec* items
         if self.queued:
-            raise ValueError("the frame is being sent and takes no more spans")
+            raise ValueError("a connection has the frame: add spans before it is sent")
         if nbytes == 0:
             return 0
         if spans.count == spans.room:
             room = 2 * spans.room if spans.room else 8
             items = <iovec*> realloc(spans.items, room * sizeof(iovec))
             if items == NULL:
-                raise MemoryError(f"{room} spans of a request")
+                raise MemoryError(f"no memory for {room} spans of a request")
             spans.items = items
             spans.room = room
         spans.items[spans.count].iov_base = <void*> data
@@ -50,9 +50,9 @@ cdef class Frame:
         return 0
 
     cdef int require_unsent(self) except -1:
-        # The connection has counted the answer to come, and will count it again when it takes the frame back.
+        # The connection has copied the expected response, and removes it again in take_back.
         if self.queued:
-            raise ValueError("the frame is being sent: say what its answer is beforehand")
+            raise ValueError("a connection has the frame: set its attributes before it is sent")
         return 0
 
     @property
@@ -99,7 +99,7 @@ cdef class Frame:
         cdef bytes copy
         cdef char* target
         if self.queued:
-            raise ValueError("the frame is being sent: its spans have moved on")
+            raise ValueError("a connection has the frame: copy it before it is sent")
         copy = PyBytes_FromStringAndSize(NULL, self.nbytes)
         target = PyBytes_AS_STRING(copy)
         for i in range(self.spans.count):

@@ -270,7 +270,7 @@ def test_longer_answer_than_a_request_allows_ends_its_connection(poller: Poller)
         theirs.sendall(prefixed(answer_to(1, b"four")) + prefixed(answer_to(2, b"x" * 26)))
         assert len(poll_for_frames(poller, connection, 2)) == 2
         theirs.sendall(prefixed(b"not asked.."))
-        assert "frame of 11 bytes, allowed are 4 to 10 that nobody asked for" in poll_for_error(poller, connection)
+        assert "frame of 11 bytes, allowed are 4 to 10 without a request" in poll_for_error(poller, connection)
     with connected(poller) as (connection, theirs):
         frame = frame_of(b"ask.", number=1)
         frame.largest_answer = 8
