@@ -1,7 +1,7 @@
-"""A few questions to the cluster, asked and awaited in the caller's own thread: what a group has committed, what a
-leader knows of its producers, what a coordinator knows of a transaction.
+"""The few Admin requests that exactly-once delivery needs (spark/), in the caller's own thread.
 
-They are those that exactly-once delivery needs (spark/); Kafka's Admin has them under the names given below.
+They return a group's committed offsets, the producers of a partition, and the state of a transaction. The docstrings
+give the names of the methods in Kafka's Admin.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from kafkabuf.network._request import Completion
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
 
-# Version 7 is the first that can ask for stable offsets; later ones ask for several groups.
+# Version 7 is the first that can ask for stable offsets. From version 8 on a request names several groups.
 OFFSET_FETCH_VERSIONS = range(7, 10)
 
-# Who answered so, or did not, may not be whom to ask any more.
-_ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError, NetworkError)
+# After these errors another broker may be the coordinator or leader.
+_MOVED = (NotCoordinatorError, CoordinatorNotAvailableError, NetworkError)
 
 
 @dataclass(frozen=True)
 class ActiveProducer:
     """What a partition's leader knows of one producer. `transaction_start` is the first offset of its open
-    transaction, -1 where none is; `last_sequence` is -1 where it wrote nothing under `producer_epoch`."""
+    transaction, or -1. `last_sequence` is -1 if the producer wrote nothing under `producer_epoch`."""
 
     producer_id: int
     producer_epoch: int
@@ -51,7 +51,7 @@ class ActiveProducer:
 
 @dataclass(frozen=True)
 class TransactionDescription:
-    """What its coordinator knows of a transactional id. `state` is Kafka's: Empty, Ongoing, CompleteCommit..."""
+    """What the coordinator knows of a transactional id. `state` is Kafka's: Empty, Ongoing, CompleteCommit..."""
 
     state: str
     producer_id: int
@@ -60,17 +60,17 @@ class TransactionDescription:
 
 
 class Admin:
-    """A connection to the cluster of a producer's settings, for one thread. A context manager.
+    """A connection to the cluster that a producer's settings name, for one thread. A context manager.
 
-    Every question takes up to `max.block.ms`, is asked again after errors that pass, and raises the error that does
-    not, or TimeoutError.
+    Every call takes up to `max.block.ms` and retries after retriable errors. It raises the first fatal error, or
+    TimeoutError.
     """
 
     def __init__(self, config: ProducerConfig, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._timeout = config.max_block_ms / 1000
-        self._informant: int | None = None  # the broker that was asked last, of those that are as good as any
-        self._trouble: KafkaError | None = None  # what went wrong last
+        self._last_asked: int | None = None  # the broker that got the newest request that any broker can answer
+        self._last_error: KafkaError | None = None
         self._metadata = Metadata(config, self._clock)
         self._client = NetworkClient(config, self._clock, self._metadata)
         self._request_timeout = config.request_timeout_ms / 1000
@@ -89,14 +89,14 @@ class Admin:
     ) -> None:
         self.close()
 
-    # ---- questions ---------------------------------------------------------------------------------------------------
+    # ---- calls -------------------------------------------------------------------------------------------------------
 
     def committed(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Admin.listConsumerGroupOffsets: what the group has committed; None where nothing.
+        """Admin.listConsumerGroupOffsets: the offsets that the group has committed; None for a partition without any.
 
-        Stable offsets only (KIP-447): while a transaction that commits some is open, it is waited for.
+        Only stable offsets (KIP-447): while an open transaction commits offsets of the group, the call waits for it.
         """
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
         response = self._ask_coordinator(
@@ -113,17 +113,17 @@ class Admin:
             },
         )
         return {
-            (str(topic.name), int(found.partition_index)): _committed(found)
+            (str(topic.name), int(partition.partition_index)): _committed(partition)
             for topic in _group_of(response).topics
-            for found in topic.partitions
+            for partition in topic.partitions
         }
 
     def active_producers(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Admin.describeProducers: what the partitions' leaders know of those who wrote to them."""
-        found: dict[TopicPartition, list[ActiveProducer]] = {}
+        """Admin.describeProducers: what the leaders of the partitions know of the producers that wrote to them."""
+        producers: dict[TopicPartition, list[ActiveProducer]] = {}
         deadline = self._clock.monotonic() + self._timeout
-        while missing := [place for place in partitions if place not in found]:
-            leaders = {place: self._leader(*place) for place in missing}
+        while missing := [partition for partition in partitions if partition not in producers]:
+            leaders = {partition: self._leader(*partition) for partition in missing}
             node_id = next((leader for leader in leaders.values() if leader is not None), None)
             if node_id is None:
                 if self._clock.monotonic() >= deadline:
@@ -131,41 +131,42 @@ class Admin:
                 self._metadata.request_update()
                 self._pump(deadline)
                 continue
-            led = [place for place in missing if leaders[place] == node_id]
+            led = [partition for partition in missing if leaders[partition] == node_id]
             try:
-                found |= self._producers_at(node_id, led, deadline)
+                producers |= self._producers_at(node_id, led, deadline)
             except NetworkError:
-                # The leader may be gone for good: metadata is asked who leads now.
+                # The leader may be gone for good: new metadata names the current one.
                 if self._clock.monotonic() >= deadline:
                     raise
                 self._metadata.request_update()
                 self._pause(0, deadline)
-        return found
+        return producers
 
     def _producers_at(
-        self, node_id: int, places: list[TopicPartition], deadline: float
+        self, node_id: int, partitions: list[TopicPartition], deadline: float
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """What one leader knows; without the partitions that it does not lead any more. NetworkError: it is gone."""
+        """What one leader knows, without the partitions that it no longer leads. Raises NetworkError if it is gone."""
+        topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
         response = self._ask(
             lambda: node_id,
             messages.DESCRIBE_PRODUCERS,
             range(1),
             lambda answer: [code for code in _partition_codes(answer) if not error_for_code(code).invalid_metadata],
-            {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(places).items()]},
+            {"topics": topics},
             deadline,
             moved=True,
         )
         if any(_partition_codes(response)):
             self._metadata.request_update()
         return {
-            (str(topic.name), int(found.partition_index)): [_producer(one) for one in found.active_producers]
+            (str(topic.name), int(partition.partition_index)): list(map(_producer, partition.active_producers))
             for topic in response.topics
-            for found in topic.partitions
-            if not found.error_code
+            for partition in topic.partitions
+            if not partition.error_code
         }
 
     def transaction(self, transactional_id: str) -> TransactionDescription:
-        """Admin.describeTransactions: where the transactional id stands. TransactionalIdNotFoundError if unknown."""
+        """Admin.describeTransactions: the state of a transactional id. TransactionalIdNotFoundError if unknown."""
         response = self._ask_coordinator(
             Coordinator.TRANSACTION,
             transactional_id,
@@ -174,16 +175,16 @@ class Admin:
             lambda answer: [int(answer.transaction_states[0].error_code)],
             {"transactional_ids": [transactional_id]},
         )
-        found = response.transaction_states[0]
+        state = response.transaction_states[0]
         return TransactionDescription(
-            str(found.transaction_state),
-            int(found.producer_id),
-            int(found.producer_epoch),
-            frozenset((str(topic.topic), int(number)) for topic in found.topics for number in topic.partitions),
+            str(state.transaction_state),
+            int(state.producer_id),
+            int(state.producer_epoch),
+            frozenset((str(topic.topic), int(number)) for topic in state.topics for number in topic.partitions),
         )
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has. UnknownTopicOrPartitionError where there is none."""
+        """How many partitions a topic has. Raises UnknownTopicOrPartitionError if the topic does not exist."""
         deadline = self._clock.monotonic() + self._timeout
         while True:
             self._metadata.add_topic(topic)
@@ -197,14 +198,14 @@ class Admin:
             self._pump(deadline)
 
     def connect(self) -> None:
-        """Wait until a broker has told of the cluster."""
+        """Wait until a broker has sent metadata."""
         deadline = self._clock.monotonic() + self._timeout
         while not self._metadata.snapshot.brokers:
             if self._clock.monotonic() >= deadline:
-                raise self._late("a broker")
+                raise self._timed_out("a broker")
             self._pump(deadline)
 
-    # ---- whom to ask -------------------------------------------------------------------------------------------------
+    # ---- which broker to ask -----------------------------------------------------------------------------------------
 
     def _leader(self, topic: str, number: int) -> int | None:
         self._metadata.add_topic(topic)
@@ -223,8 +224,10 @@ class Admin:
         codes: Callable[[Any], Iterable[int]],
         values: dict[str, Any],
     ) -> Any:
-        """Look the coordinator up, ask it, and look it up again where it says that it is not, or is not there. A broker
-        that has not heard of that yet names it again: another is asked next."""
+        """Look the coordinator up and ask it. Look it up again if it is no longer the coordinator, or is unreachable.
+
+        A broker that does not know the change yet names the old coordinator, so the next lookup asks another broker.
+        """
         deadline = self._clock.monotonic() + self._timeout
         attempts = 0
         while True:
@@ -239,26 +242,26 @@ class Admin:
             node_id = int(_first_coordinator(response).node_id)
             try:
                 return self._ask(partial(int, node_id), api_key, versions, codes, values, deadline, moved=True)
-            except _ELSEWHERE:
+            except _MOVED:
                 if self._clock.monotonic() >= deadline:
                     raise
             self._pause(attempts, deadline)
             attempts += 1
 
     def _any_broker(self) -> int | None:
-        """Rather not the one of before."""
-        node_id = self._client.least_loaded(connect=True, rather_not=self._informant)
+        """A ready broker, if possible another than in the last call."""
+        node_id = self._client.least_loaded(connect=True, rather_not=self._last_asked)
         if node_id is None:
-            self._client.nobody()  # raises where all refuse us
+            self._client.nobody()  # raises if every broker refuses to authenticate this client
         else:
-            self._informant = node_id
+            self._last_asked = node_id
         return node_id
 
-    # ---- asking ------------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     def _ask(
         self,
-        whom: Callable[[], int | None],
+        choose_node: Callable[[], int | None],
         api_key: int,
         versions: range,
         codes: Callable[[Any], Iterable[int]],
@@ -267,52 +270,57 @@ class Admin:
         *,
         moved: bool = False,
     ) -> Any:
-        """The answer without an error. `moved`: errors that say that somebody else is to be asked are raised."""
+        """Send a request until its response has no error. With `moved` the errors in _MOVED are raised at once."""
         attempts = 0
         while True:
             try:
-                response = self._once(whom, api_key, versions, values, deadline)
+                response = self._ask_once(choose_node, api_key, versions, values, deadline)
                 code = next((code for code in codes(response) if code), 0)
                 if not code:
                     return response
                 raise error_for_code(code)
             except KafkaError as error:
-                self._trouble = error
-                elsewhere = moved and isinstance(error, _ELSEWHERE)
-                if elsewhere or not error.retriable or self._clock.monotonic() >= deadline:
+                self._last_error = error
+                has_moved = moved and isinstance(error, _MOVED)
+                if has_moved or not error.retriable or self._clock.monotonic() >= deadline:
                     raise
                 if error.invalid_metadata:
                     self._metadata.request_update()
             self._pause(attempts, deadline)
             attempts += 1
 
-    def _once(
-        self, whom: Callable[[], int | None], api_key: int, versions: range, values: dict[str, Any], deadline: float
+    def _ask_once(
+        self,
+        choose_node: Callable[[], int | None],
+        api_key: int,
+        versions: range,
+        values: dict[str, Any],
+        deadline: float,
     ) -> Any:
-        """One question, one answer. NetworkError where whoever is to be asked cannot be, or is lost on the way."""
-        while (node_id := whom()) is None or not self._client.ready(node_id):
+        """Send one request and wait for its response. Raises NetworkError if the connection fails."""
+        while (node_id := choose_node()) is None or not self._client.ready(node_id):
             if node_id is not None:
                 self._check_reachable(node_id)
             if self._clock.monotonic() >= deadline:
-                raise self._late("a broker" if node_id is None else f"broker {node_id}")
+                raise self._timed_out("a broker" if node_id is None else f"broker {node_id}")
             self._pump(deadline)
         version = self._client.api_version(node_id, api_key, versions)
-        answered: list[Completion] = []
+        completions: list[Completion] = []
         entity = messages.build_request(api_key, version, **values)
         left = max(deadline - self._clock.monotonic(), 0.001)
         self._client.send_entity(node_id, entity, timeout=min(left, self._request_timeout))
-        while not answered:  # the request's time-out ends this
-            answered = self._client.poll(None)
-        return answered[0].decode()
+        while not completions:  # the request's time-out ends this loop
+            completions = self._client.poll(None)
+        return completions[0].decode()
 
     def _check_reachable(self, node_id: int) -> None:
-        self._client.connection_delay(node_id)  # raises where the node will not have us
+        self._client.connection_delay(node_id)  # raises if the node refuses to authenticate this client
         error = self._client.unreachable(node_id)
         if error is not None:
             raise type(error)(*error.args)
 
     def _pump(self, deadline: float) -> None:
-        """Let connections and metadata get on. Raises AuthenticationError where we are refused."""
+        """Let connections and metadata make progress. Raises AuthenticationError if the brokers refuse this client."""
         self._client.poll(min(max(deadline - self._clock.monotonic(), 0.0), 0.05))
         self._metadata.check()
 
@@ -321,9 +329,9 @@ class Admin:
         while (left := until - self._clock.monotonic()) > 0:
             self._client.poll(left)
 
-    def _late(self, what: str) -> TimeoutError:
+    def _timed_out(self, broker: str) -> TimeoutError:
         waited = f"within max.block.ms ({self._timeout * 1000:.0f} ms)"
-        return TimeoutError(f"no answer of {what} {waited}{self._metadata.circumstances(self._trouble)}")
+        return TimeoutError(f"no response from {broker} {waited}{self._metadata.circumstances(self._last_error)}")
 
 
 def _first_coordinator(response: Any) -> Any:
@@ -338,24 +346,26 @@ def _offset_codes(response: Any) -> Iterable[int]:
     group = _group_of(response)
     yield int(group.error_code)
     for topic in group.topics:
-        for found in topic.partitions:
-            yield int(found.error_code)
+        for partition in topic.partitions:
+            yield int(partition.error_code)
 
 
 def _partition_codes(response: Any) -> Iterable[int]:
-    return [int(found.error_code) for topic in response.topics for found in topic.partitions]
+    return [int(partition.error_code) for topic in response.topics for partition in topic.partitions]
 
 
-def _producer(found: Any) -> ActiveProducer:
+def _producer(state: Any) -> ActiveProducer:
     return ActiveProducer(
-        int(found.producer_id),
-        int(found.producer_epoch),
-        int(found.last_sequence),
-        int(found.current_txn_start_offset),
+        int(state.producer_id),
+        int(state.producer_epoch),
+        int(state.last_sequence),
+        int(state.current_txn_start_offset),
     )
 
 
-def _committed(found: Any) -> OffsetAndMetadata | None:
-    if found.committed_offset < 0:
+def _committed(partition: Any) -> OffsetAndMetadata | None:
+    if partition.committed_offset < 0:
         return None
-    return OffsetAndMetadata(int(found.committed_offset), str(found.metadata or ""), int(found.committed_leader_epoch))
+    return OffsetAndMetadata(
+        int(partition.committed_offset), str(partition.metadata or ""), int(partition.committed_leader_epoch)
+    )

@@ -1,4 +1,4 @@
-"""Consumer groups, their offsets and whom to ask for them: as users give them, and as requests speak of them."""
+"""Consumer groups, their offsets and their coordinators: what users give to calls, and what requests contain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TopicPartition = tuple[str, int]
 
 
 class Coordinator(Enum):
-    """The broker to ask; the values are FindCoordinator's key types."""
+    """The kind of coordinator to ask. The values are FindCoordinator's key types."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -19,7 +19,7 @@ class Coordinator(Enum):
 
 @dataclass(frozen=True)
 class OffsetAndMetadata:
-    """The offset of the next record that a group is to read. `leader_epoch` is -1 where unknown."""
+    """The offset of the next record that a group reads. `leader_epoch` is -1 if it is unknown."""
 
     offset: int
     metadata: str = ""
@@ -28,7 +28,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True)
 class GroupMetadata:
-    """The consumer that read what a transaction is made from (KIP-447): its group alone fences nobody."""
+    """The consumer that read the input of a transaction (KIP-447). A group id alone fences no other consumer."""
 
     group_id: str
     generation_id: int = -1
@@ -40,16 +40,16 @@ Offsets = Mapping[Any, Any]
 _GROUP = ("group_id", "generation_id", "member_id", "group_instance_id")
 
 
-def offsets_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What send_offsets_to_transaction() takes, in one shape. Raises TypeError, ValueError."""
-    if not isinstance(given, Mapping):
-        raise TypeError(f"offsets are a mapping from (topic, partition) to offsets, found {type(given).__name__}")
-    return {_where(key): _offset(value) for key, value in given.items()}
+def offsets_of(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets given to send_offsets_to_transaction(), in one form. Raises TypeError, ValueError."""
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets are a mapping from (topic, partition) to offsets, found {type(offsets).__name__}")
+    return {_topic_partition(key): _offset(value) for key, value in offsets.items()}
 
 
-def _where(key: Any) -> TopicPartition:
-    plain = isinstance(key, tuple) and len(key) == 2
-    topic, partition = key if plain else (getattr(key, "topic", None), getattr(key, "partition", None))
+def _topic_partition(key: Any) -> TopicPartition:
+    is_pair = isinstance(key, tuple) and len(key) == 2
+    topic, partition = key if is_pair else (getattr(key, "topic", None), getattr(key, "partition", None))
     if not isinstance(topic, str) or not isinstance(partition, int) or not 0 <= partition < 1 << 31:
         raise TypeError(f"offsets are given by (topic, partition), found {key!r}")
     _check_text(topic)
@@ -61,57 +61,57 @@ def _offset(value: Any) -> OffsetAndMetadata:
         value = OffsetAndMetadata(value)
     offset = getattr(value, "offset", None)
     if not isinstance(offset, int) or not 0 <= offset < 1 << 63:
-        raise ValueError(f"an offset is a whole number from 0 on, or an object with one as `offset`; found {value!r}")
+        raise ValueError(f"an offset is an int of at least 0, or an object with such an `offset`; found {value!r}")
     metadata, leader_epoch = getattr(value, "metadata", "") or "", getattr(value, "leader_epoch", None)
     leader_epoch = -1 if leader_epoch is None else leader_epoch
     if not isinstance(metadata, str) or not isinstance(leader_epoch, int) or not -1 <= leader_epoch < 1 << 31:
-        raise TypeError(f"an offset's metadata is text, its leader_epoch a whole number; found {value!r}")
+        raise TypeError(f"an offset's metadata is a str, and its leader_epoch is an int; found {value!r}")
     _check_text(metadata)
     return OffsetAndMetadata(offset, metadata, leader_epoch)
 
 
 def _check_text(text: str) -> None:
-    """Raises ValueError where it has no bytes."""
+    """Raises ValueError if the text cannot be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{text!r} has no UTF-8 form, in which Kafka has its names: {error}") from None
+        raise ValueError(f"{text!r} cannot be encoded as UTF-8, the encoding of Kafka's names: {error}") from None
 
 
-def group_of(given: Any) -> GroupMetadata:
-    """A GroupMetadata out of what send_offsets_to_transaction() takes. Raises TypeError."""
-    found: tuple[Any, ...] = ()
-    if isinstance(given, str):
-        found = (given,)
-    elif all(hasattr(given, name) for name in _GROUP):
-        found = tuple(getattr(given, name) for name in _GROUP)
-    elif isinstance(given, tuple):
-        found = given
+def group_of(group_metadata: Any) -> GroupMetadata:
+    """The group given to send_offsets_to_transaction(), as a GroupMetadata. Raises TypeError, ValueError."""
+    fields: tuple[Any, ...] = ()
+    if isinstance(group_metadata, str):
+        fields = (group_metadata,)
+    elif all(hasattr(group_metadata, name) for name in _GROUP):
+        fields = tuple(getattr(group_metadata, name) for name in _GROUP)
+    elif isinstance(group_metadata, tuple):
+        fields = group_metadata
     defaults = (None, -1, "", None)
-    group, generation, member, instance = [*found, *defaults[len(found) :]][:4]
-    right = isinstance(generation, int) and isinstance(member, str) and isinstance(instance, str | None)
-    if len(found) > len(defaults) or not isinstance(group, str) or not group or not right:
+    group, generation, member, instance = [*fields, *defaults[len(fields) :]][:4]
+    valid = isinstance(generation, int) and isinstance(member, str) and isinstance(instance, str | None)
+    if len(fields) > len(defaults) or not isinstance(group, str) or not group or not valid:
         raise TypeError(
             "group_metadata is a group id, a tuple (group_id, generation_id, member_id, group_instance_id) of which "
-            "the last may be left out, or an object with these attributes, as GroupMetadata and what kafka-python's "
-            f"consumer.group_metadata() returns; found {_described(given)}"
+            "the last items may be left out, or an object with these attributes, such as GroupMetadata or the result "
+            f"of kafka-python's consumer.group_metadata(); found {_described(group_metadata)}"
         )
     if not -1 <= generation < 1 << 31:
-        raise ValueError(f"a generation_id is a whole number from -1 to 2^31 - 1, found {generation}")
+        raise ValueError(f"a generation_id is an int from -1 to 2^31 - 1, found {generation}")
     for text in (group, member, instance or ""):
         _check_text(text)
     return GroupMetadata(group, generation, member, instance)
 
 
-def _described(given: Any) -> str:
-    if isinstance(given, bytes):  # librdkafka's own format, which nobody else is meant to read
-        return "bytes, as of confluent-kafka's consumer_group_metadata(): pass the consumer's group id"
-    return repr(given)
+def _described(group_metadata: Any) -> str:
+    if isinstance(group_metadata, bytes):  # librdkafka's private format
+        return "bytes, as from confluent-kafka's consumer_group_metadata(): pass the consumer's group id instead"
+    return repr(group_metadata)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Partition numbers by topic."""
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
-        found.setdefault(topic, []).append(number)
-    return found
+        numbers.setdefault(topic, []).append(number)
+    return numbers

@@ -1,6 +1,6 @@
-"""A picture of the cluster: brokers, topics, partition leaders; and what is believed of what brokers say.
+"""A snapshot of the cluster: brokers, topics, partition leaders. Also decides which responses are out of date.
 
-Immutable: metadata.py replaces it whole, so that readers need no lock.
+A snapshot is immutable: metadata.py replaces it as a whole, so that readers need no lock.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ log = logging.getLogger("kafkabuf.network")
 
 NO_LEADER = -1
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-TOPIC_RULE = "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are, but for '.' and '..'"
+TOPIC_RULE = "a topic's name has 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and is neither '.' nor '..'"
 UNKNOWN_EPOCH = -1
-# So many answers in a row that seem older than what is known are believed: with their back-offs they take seconds, in
-# which a broker that lags behind catches up.
+# After so many responses in a row that seem out of date, the client believes them. With their back-offs they take
+# seconds. In this time a broker that lags behind catches up.
 BELIEVED_AFTER = 10
 MOST_PAST_IDS = 8
 
@@ -38,7 +38,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """`leader` is a broker id or NO_LEADER; `leader_epoch` is UNKNOWN_EPOCH where the broker is too old to tell."""
+    """`leader` is a broker id or NO_LEADER. `leader_epoch` is UNKNOWN_EPOCH if the broker is too old to send it."""
 
     partition: int
     leader: int
@@ -47,9 +47,9 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic. `partitions[p].partition == p` always; empty while `error` says why nothing is known.
+    """One topic. `partitions[p].partition == p` always. No partition is known while `error` says why.
 
-    `topic_id` is another one after the topic was deleted and made again; None where brokers are too old to tell.
+    `topic_id` changes when the topic is deleted and created again; None if the brokers are too old to send it.
     """
 
     name: str
@@ -57,22 +57,22 @@ class TopicInfo:
     error: KafkaError | None
     partitions: tuple[PartitionInfo, ...]
     past_ids: tuple[UUID, ...] = field(default=(), compare=False, repr=False)  # the newest first
-    doubted: int = field(default=0, compare=False, repr=False)  # answers in a row that seemed older than this
+    doubted: int = field(default=0, compare=False, repr=False)  # responses in a row that seemed older than this
 
     @property
     def leaders(self) -> list[int]:
-        """Broker ids by partition number, NO_LEADER where there is none."""
+        """The leaders' broker ids by partition number; NO_LEADER for a partition without a leader."""
         return [partition.leader for partition in self.partitions]
 
     @property
     def leader_epochs(self) -> list[int]:
-        """By partition number, UNKNOWN_EPOCH where the broker is too old to tell."""
+        """The leader epochs by partition number; UNKNOWN_EPOCH if the broker is too old to send them."""
         return [partition.leader_epoch for partition in self.partitions]
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One picture of the cluster. `version` counts the answers received; 0 is before the first."""
+    """One snapshot of the cluster. `version` counts the responses; it is 0 before the first."""
 
     brokers: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
@@ -80,9 +80,9 @@ class Cluster:
     version: int = 0
 
     def with_leaders(self, leaders: Mapping[tuple[str, int], tuple[int, int]], nodes: Iterable[Node]) -> Cluster:
-        """The picture after brokers that lead no more said who does: (leader, epoch) by topic and partition (KIP-951).
+        """The snapshot with new leaders that former leaders named: (leader, epoch) by topic and partition (KIP-951).
 
-        Believed only of partitions that are known, with a newer epoch, led by a node that is known or among `nodes`.
+        A new leader counts if its partition is known, its epoch is newer, and it is a known node or one of `nodes`.
         """
         brokers = {**self.brokers, **{node.id: node for node in nodes}}
         changed: dict[str, TopicInfo] = {}
@@ -97,7 +97,7 @@ class Cluster:
         return replace(self, brokers=brokers, topics={**self.topics, **changed}) if changed else self
 
     def without_brokers(self) -> Cluster:
-        """The picture when nothing said of the brokers counts any more: topics and partitions, without leaders."""
+        """The snapshot without brokers: it keeps topics and partitions, and no partition has a leader."""
         topics = {
             name: replace(topic, partitions=tuple(PartitionInfo(p.partition, NO_LEADER) for p in topic.partitions))
             for name, topic in self.topics.items()
@@ -106,43 +106,44 @@ class Cluster:
 
 
 def topic_info(topic: Any, known: TopicInfo | None) -> TopicInfo:
-    """The new picture of one topic: what the answer says of it, unless that seems older than what is known."""
+    """The new snapshot of one topic: as in the response, unless the response seems older than `known`."""
     known = known or TopicInfo(topic.name, None, None, ())
     if topic.error_code:
         error = error_for_code(int(topic.error_code))
         error = type(error)(f"topic {topic.name!r}: {error}")
         if type(known.error) is not type(error):
             log.log(logging.INFO if error.retriable else logging.WARNING, "metadata: %s", error)
-        # A broker that has just started knows less than we do; one that says there is no such topic is believed.
+        # A broker that has just started knows less than this client, but UNKNOWN_TOPIC_OR_PARTITION is believed.
         keep = error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
         return replace(known, error=error, partitions=known.partitions if keep else ())
     partitions = tuple(_partition_info(p) for p in sorted(topic.partitions, key=lambda p: int(p.partition_index)))
     if not partitions or any(index != p.partition for index, p in enumerate(partitions)):
         text = f"topic {topic.name!r}: the broker does not know all of its partitions yet"
         return replace(known, error=LeaderNotAvailableError(text))
-    topic_id: UUID | None = getattr(topic, "topic_id", None)
-    told = topic_id if topic_id is not None and topic_id.int else None
-    return _successor(known, TopicInfo(topic.name, told, None, partitions))
+    sent_id: UUID | None = getattr(topic, "topic_id", None)
+    topic_id = sent_id if sent_id is not None and sent_id.int else None
+    return _successor(known, TopicInfo(topic.name, topic_id, None, partitions))
 
 
-def _successor(known: TopicInfo, found: TopicInfo) -> TopicInfo:
-    """What is known after `found` was, which may come from a broker that lags behind and has yet to hear of changes.
+def _successor(known: TopicInfo, received: TopicInfo) -> TopicInfo:
+    """The topic after a response, which may come from a broker that lags behind.
 
-    A topic that is made again gets an id that none had before, and begins with the first leader epochs. So an id that
-    was replaced, or with the id of now an older epoch or fewer partitions, is old news: what is known stays, and is
-    asked for again soon. Brokers without ids say the same of a topic that was made again. Therefore, and because what
-    is known may be what is wrong, an answer that keeps coming is believed in the end; only partitions of a topic that
-    has kept its id never go.
+    A topic that is created again gets a new id, and its leader epochs start again. So a response is out of date if it
+    has an id that was replaced, or the current id with an older epoch or fewer partitions. The client then keeps what
+    it knows, and asks again soon. Brokers without topic ids send such a response for a topic that was created again
+    too, and what the client knows may be wrong. So the client believes a response that keeps coming. Only a topic that
+    has kept its id never loses partitions.
     """
-    topic_id = found.topic_id or known.topic_id
+    topic_id = received.topic_id or known.topic_id
     past_ids = tuple(past for past in (known.topic_id, *known.past_ids) if past is not None and past != topic_id)
-    made_again = known.topic_id is not None and known.topic_id != topic_id
-    newest = known.partitions if made_again else _newest(known.partitions, found.partitions)
-    old_news = topic_id in known.past_ids if made_again else newest != found.partitions
-    if old_news and known.doubted + 1 < BELIEVED_AFTER:
+    created_again = known.topic_id is not None and known.topic_id != topic_id
+    newest = known.partitions if created_again else _newest(known.partitions, received.partitions)
+    outdated = topic_id in known.past_ids if created_again else newest != received.partitions
+    if outdated and known.doubted + 1 < BELIEVED_AFTER:
         return replace(known, error=None, partitions=newest, doubted=known.doubted + 1)
-    kept = () if made_again or found.topic_id is None else newest[len(found.partitions) :]
-    return replace(found, topic_id=topic_id, partitions=found.partitions + kept, past_ids=past_ids[:MOST_PAST_IDS])
+    kept = () if created_again or received.topic_id is None else newest[len(received.partitions) :]
+    partitions = received.partitions + kept
+    return replace(received, topic_id=topic_id, partitions=partitions, past_ids=past_ids[:MOST_PAST_IDS])
 
 
 def _partition_info(partition: Any) -> PartitionInfo:
@@ -150,13 +151,13 @@ def _partition_info(partition: Any) -> PartitionInfo:
     return PartitionInfo(int(partition.partition_index), int(partition.leader_id), int(epoch))
 
 
-def _newest(known: tuple[PartitionInfo, ...], found: tuple[PartitionInfo, ...]) -> tuple[PartitionInfo, ...]:
-    # A broker that lags behind may still name a leader that was voted out; going back to it would only fail.
-    both = zip(known, found, strict=False)
+def _newest(known: tuple[PartitionInfo, ...], received: tuple[PartitionInfo, ...]) -> tuple[PartitionInfo, ...]:
+    # A broker that lags behind may still name a former leader: requests to it would only fail.
+    both = zip(known, received, strict=False)
     newer = [old if UNKNOWN_EPOCH != new.leader_epoch < old.leader_epoch else new for old, new in both]
-    return (*newer, *known[len(newer) :], *found[len(newer) :])
+    return (*newer, *known[len(newer) :], *received[len(newer) :])
 
 
 def is_legal_topic(name: object) -> bool:
-    """Whether a topic can have this name (org.apache.kafka.common.internals.Topic); `TOPIC_RULE` says it in words."""
+    """Whether a topic can have this name (org.apache.kafka.common.internals.Topic). `TOPIC_RULE` is the rule."""
     return isinstance(name, str) and _LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")

@@ -1,1 +1,1 @@
-"""Connections to brokers: framing, requests in flight, time-outs, reconnects. All of it is the Sender thread's."""
+"""Connections to brokers: frames, requests in flight, time-outs, reconnects. The Sender's thread owns all of it."""

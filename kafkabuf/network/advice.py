@@ -1,4 +1,4 @@
-"""What a user is to look at when a connection ends before it was of any use."""
+"""What a user should check when a connection fails before the client could use it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kafkabuf.network.connection_state import NodeConnection, State
 
 
 def advised(error: KafkaError, node: NodeConnection, security_protocol: str, *, seen_brokers: bool) -> KafkaError:
-    """The error with advice, where its text has none and where the connection got to tells what may be wrong."""
+    """The error with advice added, if it has none yet and the state of the connection shows what may be wrong."""
     if not isinstance(error, NetworkError) or isinstance(error, ProtocolError) or "security.protocol" in str(error):
         return error
     advice = _advice(node, security_protocol, seen_brokers)
@@ -19,14 +19,14 @@ def _advice(node: NodeConnection, security_protocol: str, seen_brokers: bool) ->
     if node.connection is None or not node.connection.reached:
         if node.node_id < 0:
             return "is a broker listening there? check bootstrap.servers"
-        return "can this address be reached from here? the cluster names it: check the broker's advertised.listeners"
+        return "can this host reach the address? the cluster names it: check the broker's advertised.listeners"
     match node.state:
         case State.CONNECTING:
-            return f"it does not answer the TLS handshake: {right_protocol}"
+            return f"the peer does not respond to the TLS handshake: {right_protocol}"
         case State.HANDSHAKING:
-            return f"it never answered as a broker: {right_protocol}"
+            return f"the peer did not respond as a broker does: {right_protocol}"
         case State.AUTHENTICATING if not node.established:
-            return "it may have refused us so: check sasl.mechanism, the credentials, and the broker's log"
+            return "the broker may have refused the credentials: check them, sasl.mechanism, and the broker's log"
         case State.READY if not seen_brokers and "SASL" not in security_protocol:
             return f"does this port want SASL? security.protocol is {security_protocol}"
         case _:

@@ -1,8 +1,8 @@
-"""SASL on a connection: SaslHandshake, then SaslAuthenticate until both sides are content (KIP-43, KIP-152).
+"""SASL on a connection: SaslHandshake, then SaslAuthenticate until both sides have finished (KIP-43, KIP-152).
 
-And again before the session ends (KIP-368), on the same connection: the node is not READY meanwhile, so nothing else is
-sent; what was sent before is answered before. Kafka's SaslClientAuthenticator. Thread: the Sender's, except the steps
-that an Exchange calls slow.
+The client authenticates again on the same connection before the session ends (KIP-368). The node is not READY
+meanwhile, so nothing else is sent; the broker responds to earlier requests first. Kafka's SaslClientAuthenticator.
+Thread: the Sender's, except the steps that an Exchange calls slow.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from kafkabuf.protocol import messages
 
 log = logging.getLogger("kafkabuf.network")
 
-HANDSHAKE_VERSION = 1  # since this one the tokens travel in SaslAuthenticate, not bare
+HANDSHAKE_VERSION = 1  # the first version after which tokens travel in SaslAuthenticate requests, and not bare
 AUTHENTICATE_VERSIONS = range(3)
-# Between two authentications on a connection: a session may be shorter by mistake, or to keep us busy.
+# The least seconds between two authentications on a connection. A broker may ask for less, by mistake or as an attack.
 SHORTEST_SESSION = 1.0
-# As Java: of a session's length 85 to 95 % are used, so that not all clients come at once, nor too late.
+# The client renews a session after 85 to 95 % of its length, as Java does: not all clients at once, and none too late.
 WINDOW, JITTER = 0.85, 0.10
 
 
@@ -55,9 +55,9 @@ class Dialogue:
     connection: Connection | None
     exchange: Exchange
     version: int  # of SaslAuthenticate
-    last_used: float  # when the connection carried something else
-    step: Step | None = None  # the slow one under way
-    session: float = 0.0  # seconds that the broker will accept this authentication for; 0: without end
+    last_used: float  # when the connection last carried another request
+    step: Step | None = None  # the slow step under way
+    session: float = 0.0  # seconds for which the broker accepts this authentication; 0: without end
 
 
 class Authenticator:
@@ -68,10 +68,10 @@ class Authenticator:
         self._network = network
         self._clock = clock
         self._random = random
-        self.waiting: list[Dialogue] = []  # those with a step under way
+        self.waiting: list[Dialogue] = []  # dialogues with a slow step under way
 
     def begin(self, node: NodeConnection, deadline: float) -> None:
-        """First or again. The deadline is for all of it; each request has one of its own besides."""
+        """Authenticate for the first time, or again. `deadline` is for the whole dialogue, not for each request."""
         node.api_version(messages.SASL_HANDSHAKE, range(HANDSHAKE_VERSION, HANDSHAKE_VERSION + 1))
         version = node.api_version(messages.SASL_AUTHENTICATE, AUTHENTICATE_VERSIONS)
         dialogue = Dialogue(node, node.connection, self._mechanism.begin(), version, node.last_used)
@@ -82,17 +82,17 @@ class Authenticator:
         self._network.submit(node, entity, partial(self._accepted, dialogue))
 
     def waits_for(self, node: NodeConnection) -> str:
-        """Why an authentication with the node takes so long, if that is for something on this side."""
-        waits = any(one.node is node and one.connection is node.connection for one in self.waiting)
+        """Which slow step of this client an authentication with the node waits for. Empty: no step is under way."""
+        waits = any(dialogue.node is node and dialogue.connection is node.connection for dialogue in self.waiting)
         return self._mechanism.slow_step if waits else ""
 
     def take_steps(self) -> Iterator[tuple[NodeConnection, KafkaError]]:
-        """Go on where a slow step has ended; the nodes with which that was not possible, and why."""
+        """Continue the dialogues whose slow step has ended. Yields each node whose step failed, with the error."""
         waiting, self.waiting = self.waiting, []
         for dialogue in waiting:
             assert dialogue.step is not None
             if dialogue.node.connection is not dialogue.connection:
-                continue  # it was closed meanwhile
+                continue  # the connection was closed meanwhile
             if not dialogue.step.done:
                 self.waiting.append(dialogue)
                 continue
@@ -103,7 +103,7 @@ class Authenticator:
 
     def _accepted(self, dialogue: Dialogue, completion: Completion) -> None:
         if completion.error is not None:
-            return  # the connection is gone already
+            return  # the connection is closed already
         response = completion.decode()
         if int(response.error_code) == UnsupportedSaslMechanismError.code:
             offered = printable(", ".join(response.mechanisms)) or "none"
@@ -139,8 +139,8 @@ class Authenticator:
     def _check(self, dialogue: Dialogue, response: Any, message: str | None) -> None:
         code = int(response.error_code)
         if code == SaslAuthenticationError.code:
-            why = printable(message or "it gives no reason")
-            raise SaslAuthenticationError(f"{dialogue.node} refused the {self._mechanism.name} credentials: {why}")
+            reason = printable(message or "it gives no reason")
+            raise SaslAuthenticationError(f"{dialogue.node} refused the {self._mechanism.name} credentials: {reason}")
         if code == IllegalSaslStateError.code:
             text = f"{dialogue.node} expects no SASL here: check the port, and security.protocol"
             raise IllegalSaslStateError(text)
@@ -156,5 +156,5 @@ class Authenticator:
             self._network.check_by(node.reauthenticate_at)
         log.debug("%s has authenticated us with %s", node, self._mechanism.name)
         if node.established:
-            node.last_used = dialogue.last_used  # this was no use that should keep it from being closed as idle
+            node.last_used = dialogue.last_used  # an authentication does not keep an idle connection open
         self._network.established(node)

@@ -1,4 +1,4 @@
-"""How much a broker is believed to have to say: it may be broken, or none."""
+"""The largest response that the client accepts to each request. A peer may be faulty, or may not be a broker."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from kafkabuf.protocol import messages
 
 KIB, MIB = 1024, 1024 * 1024
 
-# Before a broker has let us in.
+# Before the broker has authenticated this client.
 LARGEST_EARLY_ANSWER = 512 * KIB
-# Brokers have some 100 bytes in a Metadata answer, partitions with three replicas some 45: this is room for 10,000
-# brokers, and 90,000 partitions of each topic that was asked for.
+# In a Metadata response a broker takes about 100 bytes, and a partition with three replicas about 45. These limits have
+# room for 10,000 brokers, and for 90,000 partitions of each topic in the request.
 METADATA_OF_BROKERS, METADATA_OF_A_TOPIC, LARGEST_METADATA = 1 * MIB, 4 * MIB, 32 * MIB
-# Nearly all else names what the request named, with an error code and perhaps words for each.
+# Nearly all other responses repeat what the request names, each with an error code and perhaps a message.
 SMALL_ANSWER, ANSWER_TO_A_BYTE = 64 * KIB, 16
-# These do not: how many offsets, producers or partitions there are is the cluster's to say.
+# Responses that name more than their request: the cluster determines how many offsets, producers or partitions.
 LARGE_ANSWERS = {messages.OFFSET_FETCH, messages.DESCRIBE_PRODUCERS, messages.DESCRIBE_TRANSACTIONS}
 LARGEST_ANSWER = 32 * MIB
-# What nobody asked for is let in so that it can be named.
+# A frame without a request is read up to this size, so that the error can name its correlation id.
 LARGEST_STRAY = 64 * KIB
-# Longer answers are decoded beside the thread of the network, which has others to serve meanwhile, and may be told to
-# end: Python objects of a megabyte take a fifth of a second.
+# Another thread decodes longer responses: it takes 0.2 s to make Python objects of a megabyte. The Sender's thread
+# serves other connections meanwhile, and can be closed.
 LARGEST_DECODED_AT_ONCE = 256 * KIB
 
 
 def largest_answer(entity: Any, size: int) -> int:
-    """Bytes that the answer to a request may have, which itself has `size`; Produce has a bound of its own."""
+    """How many bytes the response to a request of `size` bytes may have. Produce has a bound of its own."""
     match entity.__api_key__:
         case messages.API_VERSIONS | messages.SASL_HANDSHAKE | messages.SASL_AUTHENTICATE:
             return LARGEST_EARLY_ANSWER

@@ -1,6 +1,6 @@
-"""The network client: connections to brokers, their handshake, time-outs. Kafka's NetworkClient.
+"""The network client: connections to brokers, their handshakes and time-outs. Kafka's NetworkClient.
 
-What it does for every request is in _client.pyx.
+_client.pyx holds what it does for every request.
 """
 
 from __future__ import annotations
@@ -86,21 +86,21 @@ class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
 
 @dataclass(eq=False)
 class Decoding:
-    """A long answer that another thread decodes."""
+    """A long response that another thread decodes."""
 
     node: NodeConnection
-    connection: Connection | None  # that it came by
+    connection: Connection | None  # that received the response
     entry: InFlight
     frame: bytes
     step: Aside[Any]
 
 
 class NetworkClient(ClientCore):
-    """Requests to brokers by node id. Thread: the Sender's, except `wakeup`.
+    """Sends requests to brokers by node id. Thread: the Sender's, except `wakeup`.
 
     Bootstrap servers are nodes -1, -2, ... Raises ConfigError if no bootstrap server resolves, or keys, certificates or
-    credentials are missing or unreadable. `connector` and
-    `resolver` replace TCP and DNS in tests. A forked child drops its copy without calling anything.
+    credentials are missing or unreadable. `connector` and `resolver` replace TCP and DNS in tests. A forked child drops
+    its copy and calls nothing on it.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class NetworkClient(ClientCore):
         hosts = resolve.bootstrap_hosts(config.bootstrap_servers, config.client_dns_lookup, resolver)
         super().__init__(config, clock, metadata, poller or Poller())
         if over_tls:
-            self.most_ahead = 0  # what is started without the GIL, while answers come, cannot be encrypted
+            self.most_ahead = 0  # the poll call starts waiting requests without the GIL, and encryption needs the GIL
         self._config = config
         self._resolver = resolver
         self._connector: Connector = connector or partial(
@@ -145,9 +145,9 @@ class NetworkClient(ClientCore):
     # ---- nodes -----------------------------------------------------------------------------------------------------
 
     def connection_delay(self, node_id: int) -> float:
-        """Seconds until `ready` may say otherwise: back-off, throttle; infinite where only news from `poll` may.
+        """Seconds until the back-off or throttling of the node ends; infinite if `ready` waits for news from `poll`.
 
-        Raises AuthenticationError where that was the end of the newest attempt: more of them will hardly help.
+        Raises AuthenticationError if the newest attempt ended with it: further attempts will hardly help.
         """
         node = self._node(node_id)
         now = self._clock.monotonic()
@@ -160,10 +160,10 @@ class NetworkClient(ClientCore):
         return float("inf")
 
     def unreachable(self, node_id: int) -> KafkaError | None:
-        """Why a node that was not `ready` just now cannot be asked: its connection failed, and the next is not due yet;
-        or nobody has heard of it. None: it is connected, or being connected to, or nothing is known of any yet.
+        """Why a node that is not `ready` takes no request: its connection failed and backs off, or metadata does not
+        name it. None: it is connected or connecting, or no broker is known and no attempt has failed yet.
 
-        Who may ask another node instead does so then: this one may be gone for good.
+        A caller that may ask another node instead does so if there is an error: this node may be gone for good.
         """
         node = self._node(node_id)
         if node is None:
@@ -172,9 +172,9 @@ class NetworkClient(ClientCore):
         return node.last_error if node.state is State.DISCONNECTED else None
 
     def nobody(self) -> KafkaError | None:
-        """Why `least_loaded` finds nobody: what a connection failed with last. None: no attempt has failed yet.
+        """Why `least_loaded` finds no node: the error of the latest failed connection. None: no attempt has failed yet.
 
-        Raises AuthenticationError where every broker known refuses us.
+        Raises AuthenticationError if every known broker refuses to authenticate this client.
         """
         nodes = sorted(self.known_nodes() or self._bootstrap, key=lambda node: -node.not_before)
         failed = [node.last_error for node in nodes if node.last_error is not None]
@@ -184,17 +184,17 @@ class NetworkClient(ClientCore):
         return next(iter(passing or failed), None)
 
     def in_flight(self, node_id: int) -> int:
-        """Requests sent to the node and not complete."""
+        """How many requests to the node are sent or queued, and not complete."""
         node = self._nodes.get(node_id)
         return 0 if node is None else len(node.in_flight)
 
     def last_error(self, node_id: int) -> KafkaError | None:
-        """What the node's newest attempt or connection ended with; None once it is ready, or was never tried."""
+        """The error of the node's newest attempt or connection. None: the node is ready, or was never tried."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
 
     def waits_for(self, node_id: int) -> str | None:
-        """Any thread: what keeps the node from taking requests now, in words; None: nothing that we know of."""
+        """Any thread: what keeps the node from taking requests now, in words. None: no reason is known."""
         node = self._nodes.get(node_id)
         if node is None:
             brokers = self._metadata.snapshot.brokers
@@ -206,11 +206,11 @@ class NetworkClient(ClientCore):
         return None if pause <= 0 else f"{node}, which leads it, asked for a pause (throttling), {pause:.1f} s more"
 
     def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None:
-        """The ready node with the fewest requests under way, for a request that any broker can answer.
+        """The ready node with the fewest requests in flight, for a request that any broker can answer.
 
-        None where no node is ready; with `connect` one is being connected to then, if that is due. `rather_not`: a node
-        that has been asked in vain, and may be cut off from the others. Only where no other is ready it is asked again,
-        and then with `connect` another is being connected to, for the next time.
+        None: no node is ready. With `connect` the client then connects to a node, if an attempt is due. `rather_not`: a
+        node that gave no good answer and may be cut off from the other brokers. It is returned only if no other node is
+        ready; with `connect` the client then connects to another node for the next call.
         """
         now = self._clock.monotonic()
         node = self._updater.choose(now, rather_not) if connect else self._updater.least_loaded(now, rather_not)
@@ -227,18 +227,18 @@ class NetworkClient(ClientCore):
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def send_entity(self, node_id: int, entity: Any, context: Any = None, *, timeout: float | None = None) -> None:
-        """As `send`, for a kio request entity, whose class says API and version."""
+        """As `send`, for a kio request entity: its class names the API and version."""
         self._send(self._connected(node_id), self._request(entity, context, timeout))
 
     def close(self) -> list[Completion]:
-        """Close every connection. Returns what was in flight, completed with ClosedError."""
+        """Close every connection. Completes every request in flight with ClosedError and returns the completions."""
         error = ClosedError("the producer was closed before the response came")
-        self._failures.tell_rest()
+        self._failures.log_left_out()
         for decoding in self._decoding:
             self._complete(decoding.node, decoding.entry, None, error)
         self._decoding.clear()
         for node in self._nodes.values():
-            self._leave(node, self._clock.monotonic(), None)
+            self._close_connection(node, self._clock.monotonic(), None)
             self._fail_in_flight(node, error)
         self._poller.close()
         return self._take_completions()
@@ -252,7 +252,7 @@ class NetworkClient(ClientCore):
         return self._bootstrap
 
     def connect(self, node: NodeConnection, now: float) -> None:
-        """Start a connection to the node's next address; it may have failed by the time this returns."""
+        """Start a connection to the node's next address. The attempt may fail before this method returns."""
         node.setup_deadline = now + self._setup.delay(node.slow_setups)
         self.check_by(node.setup_deadline)
         address = node.next_address()
@@ -268,42 +268,42 @@ class NetworkClient(ClientCore):
         self._take_resolved(now)
 
     def submit(self, node: NodeConnection, entity: Any, deliver: Callable[[Completion], None]) -> None:
-        """Send one of the client's own requests. They do not count against max.in.flight: they must not starve."""
+        """Send one of the client's own requests. It may exceed max.in.flight, so that it does not starve."""
         self._send(node, self._request(entity), deliver)
 
     def check_by(self, when: float) -> None:
-        """Some time-out is due then."""
+        """Check the time-outs at `when` at the latest."""
         self._next_check = min(self._next_check, when)
 
     def established(self, node: NodeConnection) -> None:
-        """The node is who it should be, and takes requests."""
+        """The node has passed the handshake and authentication: it takes requests now."""
         assert node.connection is not None
         node.ready()
         log.debug("%s is ready", node)
 
     def rebootstrap(self, now: float, why: str) -> None:
-        """Leave every broker, and begin again with the bootstrap servers (KIP-899, KIP-1102)."""
-        self._failures.warn(f"{why}: beginning again with bootstrap.servers", now)
+        """Close every connection, forget every broker, and use the bootstrap servers again (KIP-899, KIP-1102)."""
+        self._failures.warn(f"{why}: the client starts again with bootstrap.servers", now)
         self.check_by(self._failures.due)
         self._updater.rebootstrap_due = float("inf")
         for node in list(self._nodes.values()):
             if node.state is not State.DISCONNECTED:
-                self._disconnect(node, NetworkError(f"{node} was left: {why}"), now)
+                self._disconnect(node, NetworkError(f"the client gave up {node}: {why}"), now)
             if node.node_id >= 0:
                 del self._nodes[node.node_id]
         self._metadata.forget_brokers()
 
-    # ---- inside ----------------------------------------------------------------------------------------------------
+    # ---- internals -------------------------------------------------------------------------------------------------
 
     def _take_resolved(self, now: float) -> None:
-        """Go on with the nodes whose addresses are known now, or cannot be."""
+        """Connect to the nodes whose host name is resolved now. Fail those whose host name cannot be resolved."""
         for node in list(self._resolving):
             lookup = node.lookup
             if lookup is not None and not lookup.done:
                 continue
             self._resolving.discard(node)
             if lookup is None or node.state is not State.RESOLVING:
-                continue  # it took too long
+                continue  # the attempt timed out meanwhile
             try:
                 address = node.resolved(lookup)
             except KafkaError as error:
@@ -313,7 +313,7 @@ class NetworkClient(ClientCore):
 
     def _open(self, node: NodeConnection, address: Address, now: float) -> None:
         try:
-            # A name that metadata gave may be none: with NUL in it neither the system nor ssl takes it.
+            # Metadata may name an invalid host: neither the system nor ssl takes a name with NUL in it.
             secured = None if self._tls is None else TlsConnection(self._tls, node.host)
             node.connecting(self._register(self._connector(address), node, secured))
         except Exception as error:
@@ -328,7 +328,7 @@ class NetworkClient(ClientCore):
         )
 
     def _start(self, node_id: int) -> None:
-        """Connect to the node if that is due."""
+        """Connect to the node if an attempt is due."""
         node = self._node(node_id)
         now = self._clock.monotonic()
         if node is None:
@@ -364,8 +364,8 @@ class NetworkClient(ClientCore):
         self._decoding.append(Decoding(node, node.connection, entry, frame, step))
 
     def _take_decoded(self, now: float) -> None:
-        """Go on with long answers, decoded by now. One without sense fails its connection, if that is still there."""
-        for decoding in [one for one in self._decoding if one.step.done]:
+        """Complete requests whose long response is decoded now. A malformed response fails its connection if open."""
+        for decoding in [decoding for decoding in self._decoding if decoding.step.done]:
             self._decoding.remove(decoding)
             node, entry = decoding.node, decoding.entry
             try:
@@ -395,7 +395,7 @@ class NetworkClient(ClientCore):
 
     def _greeted(self, node: NodeConnection, completion: Completion) -> None:
         if completion.error is not None:
-            return  # the connection is gone already
+            return  # the connection is closed already
         response = completion.decode()
         if response.error_code == UNSUPPORTED_VERSION and completion.request.version > 0:
             self._greet(node, 0)
@@ -413,41 +413,41 @@ class NetworkClient(ClientCore):
         authenticator.begin(node, now + self._config.request_timeout_ms / 1000)
 
     def _take_steps(self, now: float) -> None:
-        """Go on with authentications of which a part was done in another thread."""
+        """Continue the authentications whose slow step another thread has finished."""
         assert self._authenticator is not None
         for node, error in self._authenticator.take_steps():
             self._disconnect(node, error, now)
 
     def _learn_features(self, response: Any) -> None:
-        """What the cluster as a whole has agreed on (KIP-584); older brokers and answers tell nothing of it."""
+        """Keep the feature levels that the cluster has finalized (KIP-584). Old versions of the response have none."""
         epoch = getattr(response, "finalized_features_epoch", -1)
         if epoch >= self._features_epoch:
             self._features_epoch = epoch
             features = getattr(response, "finalized_features", ())
-            self.finalized_features = {str(found.name): int(found.max_version_level) for found in features}
+            self.finalized_features = {str(feature.name): int(feature.max_version_level) for feature in features}
 
     def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
-        """The connection failed: close it, then tell everyone who waits for it, oldest request first."""
+        """Close a failed connection, then complete its requests with the error, the oldest first."""
         lost = sum(not entry.frame.untouched for entry in node.in_flight)
         seen_brokers = bool(self._metadata.snapshot.brokers)
         error = advised(error, node, self._config.security_protocol, seen_brokers=seen_brokers)
         if isinstance(error, AuthenticationError):
             if node.established:
-                # It was good enough once. The next connection tells whether that is over.
+                # The broker accepted these credentials before. The next connection shows whether it still does.
                 error = NetworkError(f"the session with {node} could not be renewed: {error}")
             else:
                 node.refused(error)
         node.last_error = error
-        self._tell(node, error, lost, now)
-        self._leave(node, now, self._reconnect)
+        self._log_failure(node, error, lost, now)
+        self._close_connection(node, now, self._reconnect)
         self._fail_in_flight(node, error)
         self._updater.connection_failed(error)
         if node.node_id >= 0:
             self._metadata.request_update()
 
-    def _tell(self, node: NodeConnection, error: KafkaError, lost: int, now: float) -> None:
+    def _log_failure(self, node: NodeConnection, error: KafkaError, lost: int, now: float) -> None:
         text = f"{error} ({lost} requests in flight)" if lost else str(error)
-        if node.failures & (node.failures + 1):  # of failures in a row the 1st, 2nd, 4th, 8th ... are told
+        if node.failures & (node.failures + 1):  # only the 1st, 2nd, 4th, 8th ... failure in a row is a warning
             log.debug("%s", text)
         elif not lost and node.state is State.READY and not isinstance(error, ProtocolError):
             log.info("%s", text)
@@ -455,23 +455,23 @@ class NetworkClient(ClientCore):
             self._failures.warn(text, now)
             self.check_by(self._failures.due)
 
-    def _leave(self, node: NodeConnection, now: float, backoff: ExponentialBackoff | None) -> None:
+    def _close_connection(self, node: NodeConnection, now: float, backoff: ExponentialBackoff | None) -> None:
         if self.stats is not None and node.connection is not None and node.connection.connected:
             self.stats.closed.add(1, now)
         node.disconnected(now, backoff)
 
     def _fail_in_flight(self, node: NodeConnection, error: KafkaError) -> None:
-        # The connection is closed and its frames dropped: only now may the requests complete. Those of which no byte
-        # was written come last and backwards, so that their batches give their numbers back in the reverse of the order
-        # in which they got them.
+        # The requests may complete only now, because the connection is closed and its frames are dropped. Requests of
+        # which no byte was written complete last and in reverse, so that their batches give back their sequence numbers
+        # in the reverse of the order in which they got them.
         entries = list(node.take_in_flight())
         for entry in entries:
             if not entry.frame.untouched:
                 self._complete(node, entry, None, error)
         for entry in reversed(entries):
             if entry.frame.untouched:
-                kept = error if isinstance(error, ClosedError) else NetworkError(f"the request never left: {error}")
-                self._complete(node, entry, None, kept, None, True)
+                unsent = error if isinstance(error, ClosedError) else NetworkError(f"the request never left: {error}")
+                self._complete(node, entry, None, unsent, None, True)
 
     def _check_time_outs(self, now: float) -> None:
         self._next_check = float("inf")
@@ -479,8 +479,8 @@ class NetworkClient(ClientCore):
         for node in self._nodes.values():
             if node.state in BEING_OPENED and now >= node.setup_deadline:
                 node.slow_setups += 1
-                waits = "" if self._authenticator is None else self._authenticator.waits_for(node)
-                text = f"connection to {node} was not established in time" + (waits and f": {waits}")
+                reason = "" if self._authenticator is None else self._authenticator.waits_for(node)
+                text = f"connection to {node} was not established in time" + (reason and f": {reason}")
                 self._disconnect(node, NetworkError(text), now)
             late = next((entry for entry in node.in_flight if now >= entry.deadline), None)
             if late is not None:
@@ -492,17 +492,17 @@ class NetworkClient(ClientCore):
                 self._authenticate(self._authenticator, node, now)
             if node.state is State.READY and not node.in_flight and 0 <= idle <= now - node.last_used:
                 log.debug("closing the connection to %s, unused for %d s", node, idle)
-                self._leave(node, now, None)
+                self._close_connection(node, now, None)
             self.check_by(self._deadline(node))
         if now >= self._updater.rebootstrap_due:
             self.rebootstrap(now, self._updater.rebootstrap_why)
         self.check_by(self._updater.rebootstrap_due)
         if now >= self._failures.due:
-            self._failures.tell_rest()
+            self._failures.log_left_out()
         self.check_by(self._failures.due)
 
     def _deadline(self, node: NodeConnection) -> float:
-        """When the node needs a look at the latest."""
+        """When the next time-out of the node is due."""
         due = node.setup_deadline if node.state in BEING_OPENED else node.reauthenticate_at
         if node.in_flight:
             return min(due, *(entry.deadline for entry in node.in_flight))

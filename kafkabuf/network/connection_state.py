@@ -1,6 +1,6 @@
-"""One broker as the client sees it: which state the connection is in, when it may be tried again, what is under way.
+"""One broker as the client sees it: the state of its connection, the time of the next attempt, requests in flight.
 
-Kafka's ClusterConnectionStates and InFlightRequests, per node. All of it belongs to the Sender thread.
+Kafka's ClusterConnectionStates and InFlightRequests, per node. The Sender's thread owns all of it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kafkabuf.network.resolve import Address, Lookup, Resolver
 
 NEVER = float("inf")
 PRODUCE, FETCH = 0, 1
-# KIP-896: Kafka 4 took away Produce before 3 and Fetch before 4, and with them the record formats before magic 2.
+# Kafka 4 removed Produce before 3 and Fetch before 4, and with them the record formats before magic 2 (KIP-896).
 FIRST_PRODUCE_OF_KAFKA_4, FIRST_FETCH_OF_KAFKA_4 = 3, 4
 
 
 class State(Enum):
     DISCONNECTED = "disconnected"
     RESOLVING = "resolving"  # the host's name
-    CONNECTING = "connecting"  # TCP, and TLS if there is any
+    CONNECTING = "connecting"  # TCP, and TLS if security.protocol asks for it
     HANDSHAKING = "handshaking"  # ApiVersions
-    AUTHENTICATING = "authenticating"  # SASL, and that again before a session ends
+    AUTHENTICATING = "authenticating"  # SASL, and again before a session ends
     READY = "ready"
 
 
@@ -40,19 +40,19 @@ class NodeConnection:
         self.state = State.DISCONNECTED
         self.connection: Connection | None = None
         self.in_flight: deque[InFlight] = deque()  # in the order sent, which is the order of the responses
-        self.versions: dict[int, tuple[int, int]] = {}  # API key: lowest and highest version the broker speaks
-        self.agreed: dict[tuple[int, object], int] = {}  # API key, and what we speak of it: the version to use
+        self.versions: dict[int, tuple[int, int]] = {}  # API key: lowest and highest version that the broker supports
+        self.agreed: dict[tuple[int, object], int] = {}  # API key and the versions of the caller: the version to use
         self.failures = 0  # attempts in a row that did not reach READY, over all addresses
-        self.slow_setups = 0  # how many of them ran out of time
-        self.not_before = 0.0  # no attempt earlier than this
+        self.slow_setups = 0  # how many of these attempts timed out
+        self.not_before = 0.0  # the back-off ends: no attempt starts earlier
         self.setup_deadline = 0.0
         self.established = False  # this connection has been READY
-        self.authentication_error: AuthenticationError | None = None  # what the newest attempt failed with
-        self.last_error: KafkaError | None = None  # what the newest attempt or connection ended with; None: it is READY
+        self.authentication_error: AuthenticationError | None = None  # of the newest attempt
+        self.last_error: KafkaError | None = None  # of the newest attempt or connection; None: the node is READY
         self.reauthenticate_at = NEVER
         self.last_used = 0.0
-        self.throttled_until = 0.0  # it asked to be left alone until then (KIP-219)
-        self.lookup: Lookup | None = None  # the newest; it may outlast the attempt that it was started for
+        self.throttled_until = 0.0  # the broker asked for a pause until then (KIP-219)
+        self.lookup: Lookup | None = None  # the newest; it may outlast the attempt that started it
         self._untried: deque[Address] = deque()
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class NodeConnection:
         return f"{kind} {printable(self.host)}:{self.port}"
 
     def moved_to(self, host: str, port: int) -> None:
-        """Metadata names another address; it counts from the next connection on."""
+        """Take over the address that metadata names. An open connection keeps its address."""
         if self.state is State.DISCONNECTED and (host, port) != (self.host, self.port):
             self.host, self.port = host, port
             self.failures, self.not_before = 0, 0.0
@@ -71,20 +71,20 @@ class NodeConnection:
         return self.state is State.DISCONNECTED and now >= self.not_before
 
     def resolving(self, resolver: Resolver, on_done: Callable[[], None]) -> None:
-        """Look for the host's addresses; a look that is still under way from an attempt before goes on."""
+        """Start to resolve the host name, unless the lookup of an earlier attempt is still under way."""
         self.state = State.RESOLVING
         if self.lookup is None or self.lookup.done:
             self.lookup = Lookup(self.host, self.port, resolver, on_done)
 
     def resolved(self, lookup: Lookup) -> Address:
-        """Take over the addresses found; the first of them. Raises NetworkError where there are none."""
+        """Take over the addresses of the lookup and return the first. Raises NetworkError if it found no address."""
         if lookup.error is not None or not lookup.addresses:
             raise lookup.error or NetworkError(f"host name {self.host!r} has no address")
         self._untried.extend(lookup.addresses)
         return self._untried.popleft()
 
     def next_address(self) -> Address | None:
-        """The address to try now, None where the name must be resolved anew first: each is tried once before that."""
+        """The address to try next. None: every address was tried once, and the name must be resolved again."""
         return self._untried.popleft() if self._untried else None
 
     def connecting(self, connection: Connection) -> None:
@@ -104,9 +104,9 @@ class NodeConnection:
         self._untried.clear()
 
     def disconnected(self, now: float, backoff: ExponentialBackoff | None) -> None:
-        """Close the connection. No `backoff`: it was closed on purpose and may be opened again at once.
+        """Close the connection. Without `backoff` it was closed on purpose and may be opened again at once.
 
-        While a host has untried addresses there is no wait either: only when all have failed did the host fail.
+        There is no back-off while the host has untried addresses: the host fails only when all its addresses have.
         """
         if self.connection is not None:
             self.connection.close()
@@ -120,37 +120,38 @@ class NodeConnection:
         self.failures += 1
 
     def refused(self, error: AuthenticationError) -> None:
-        """The broker, or its certificate, will not do: nor will it at another address of the same name."""
+        """Authentication failed. It would also fail at another address of the host, so these are not tried."""
         self.authentication_error = error
         self._untried.clear()
 
     def take_in_flight(self) -> Iterator[InFlight]:
-        """Every request under way, oldest first; none is afterwards."""
+        """Empty the in-flight table and return its requests, oldest first."""
         taken, self.in_flight = self.in_flight, deque()
         return iter(taken)
 
     def take_written(self) -> list[InFlight]:
-        """The requests that end with their last byte written, because no response will come."""
+        """Remove the requests that are written and get no response (acks=0) from the table, and return them."""
         done = [entry for entry in self.in_flight if not entry.request.expects_response and entry.frame.written]
         if done:
             self.in_flight = deque(entry for entry in self.in_flight if entry not in done)
         return done
 
     def api_version(self, api_key: int, supported: range | tuple[int, int]) -> int:
-        """The highest version both sides speak. `supported`: a range, or lowest and highest."""
+        """The highest version that both sides support. `supported`: a range, or lowest and highest."""
         low, high = (supported.start, supported.stop - 1) if isinstance(supported, range) else supported
         if api_key not in self.versions:
             raise UnsupportedVersionError(f"{self} does not offer API {api_key}")
         lowest, highest = self.versions[api_key]
         if max(low, lowest) > min(high, highest):
             raise UnsupportedVersionError(
-                f"{self} speaks versions {lowest} to {highest} of API {api_key}, kafkabuf {low} to {high}"
+                f"{self} supports versions {lowest} to {highest} of API {api_key}, kafkabuf {low} to {high}"
             )
         return min(high, highest)
 
 
 def _believable(versions: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Kafka 4 claims Produce from 0 on, only so that librdkafka compresses (KAFKA-18659), and hangs up on 0 to 2."""
+    """Correct the Produce versions of Kafka 4: it claims 0 to 2 only to make librdkafka compress (KAFKA-18659), and
+    closes the connection if a client uses them."""
     lowest, highest = versions.get(PRODUCE, (FIRST_PRODUCE_OF_KAFKA_4, 0))
     if lowest > 0 or versions.get(FETCH, (0, 0))[0] < FIRST_FETCH_OF_KAFKA_4:
         return versions

@@ -1,4 +1,4 @@
-"""Connections that fail in numbers are told of in a few lines."""
+"""Limits how many warnings about failed connections are logged."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ import logging
 
 log = logging.getLogger("kafkabuf.network")
 
-MOST = 10  # warnings in a
-PERIOD = 60.0  # of seconds
+MOST_WARNINGS = 10  # in one period
+PERIOD = 60.0  # seconds
 NEVER = float("inf")
 
 
 class FailureLog:
-    """Warnings about connections, MOST in each PERIOD; of the rest how many they were, once the period is over.
+    """Logs at most MOST_WARNINGS warnings in each PERIOD, and after the period how many it left out.
 
-    `due`: when `tell_rest` has something to say.
+    `due`: when to call `log_left_out`.
     """
 
     def __init__(self) -> None:
-        self._told = 0
+        self._logged = 0
         self._left_out = 0
-        self._last = ""
-        self._ends = 0.0
+        self._last_text = ""
+        self._period_ends = 0.0
         self.due = NEVER
 
     def warn(self, text: str, now: float) -> None:
-        if now >= self._ends:
-            self.tell_rest()
-            self._told, self._ends = 0, now + PERIOD
-        if self._told < MOST:
-            self._told += 1
+        if now >= self._period_ends:
+            self.log_left_out()
+            self._logged, self._period_ends = 0, now + PERIOD
+        if self._logged < MOST_WARNINGS:
+            self._logged += 1
             log.warning("%s", text)
             return
         self._left_out += 1
-        self._last = text
-        self.due = self._ends
+        self._last_text = text
+        self.due = self._period_ends
         log.debug("%s", text)
 
-    def tell_rest(self) -> None:
+    def log_left_out(self) -> None:
         if self._left_out:
-            text = "%d more connections failed in the last minute, the last one so: %s"
-            log.warning(text, self._left_out, self._last)
+            text = "%d more connections failed in the last minute, the last of them with: %s"
+            log.warning(text, self._left_out, self._last_text)
         self._left_out = 0
         self.due = NEVER

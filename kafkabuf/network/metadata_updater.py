@@ -1,4 +1,4 @@
-"""Asking for metadata: which broker, which version, and what to do when none can be asked (Kafka's MetadataUpdater)."""
+"""Metadata requests: which broker to ask, and what to do if no broker can be asked. Kafka's MetadataUpdater."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkabuf.network._request import Completion
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.protocol import messages
 
-# 1 is the oldest that can ask for no topic at all; a broker without it is older than Kafka 0.10.
+# Version 1 is the first in which a request can name no topic at all. Brokers before Kafka 0.10 lack it.
 METADATA_VERSIONS = range(1, 14)
 NEVER = float("inf")
 
@@ -56,10 +56,10 @@ class Network(Protocol):
 
 
 class MetadataUpdater:
-    """Keeps `metadata` up to date over `network`. Sender thread.
+    """Keeps `metadata` up to date over `network`. Thread: the Sender's.
 
-    `trigger`: seconds without an answer after which the brokers known so far are given up for the bootstrap servers
-    (KIP-1102); None: never, not even when none of them can be reached (metadata.recovery.strategy=none, KIP-899).
+    `trigger`: after so many seconds without metadata the client forgets the brokers and uses the bootstrap servers
+    (KIP-1102). None: never, even if no broker can be reached (metadata.recovery.strategy=none, KIP-899).
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class MetadataUpdater:
         self.rebootstrap_why = ""
 
     def run(self, now: float) -> float:
-        """Do what can be done now; returns the seconds until there may be more to do (infinite: after some news)."""
+        """Ask for metadata or connect, if due. Returns the seconds until the next call; infinite: wait for news."""
         wait = self._metadata.time_to_update(now)
         if wait > 0:
             return wait
@@ -86,29 +86,29 @@ class MetadataUpdater:
             self.rebootstrap_by(now + self._trigger, f"no broker gave metadata within {self._trigger:g} s")
         node = self.choose(now)
         if node is None:
-            asked = self._network.known_nodes() or self._network.bootstrap_nodes()
-            return max(min(max(node.not_before, node.throttled_until) for node in asked) - now, 0.0)
+            nodes = self._network.known_nodes() or self._network.bootstrap_nodes()
+            return max(min(max(node.not_before, node.throttled_until) for node in nodes) - now, 0.0)
         if node.state is State.READY:
             self._ask(node, now)
         elif node.state is State.DISCONNECTED:
             self._network.connect(node, now)
             if node.state is State.DISCONNECTED:
-                return 0.0  # failed on the spot: come back for the next node
+                return 0.0  # the attempt failed at once: the next call tries the next node
         return NEVER
 
     def rebootstrap_by(self, when: float, why: str) -> None:
-        """Without an answer until then, all begins again at the bootstrap servers."""
+        """Use the bootstrap servers again at `when`, unless metadata arrives before."""
         self.rebootstrap_due = when
         self.rebootstrap_why = why
         self._network.check_by(when)
 
     def connection_failed(self, error: KafkaError) -> None:
-        """No request is lost with this connection, but it may be why none can be sent: worth telling who waits."""
+        """Report a failed connection to threads that wait for metadata: it may be why no request can be sent."""
         if not self._under_way:
             self._metadata.on_failure(error)
 
     def choose(self, now: float, rather_not: int | None = None) -> NodeConnection | None:
-        """The least loaded node that is ready, else one being connected, else one that may be; None: all back off."""
+        """The least loaded ready node, else a connecting node, else a node to connect to. None: all nodes back off."""
         ready = self.least_loaded(now, rather_not)
         if ready is not None:
             return ready
@@ -120,18 +120,18 @@ class MetadataUpdater:
         return openable if known else self._openable(bootstrap, now)
 
     def least_loaded(self, now: float, rather_not: int | None = None) -> NodeConnection | None:
-        """Of the nodes that are ready the one with the fewest requests under way; `rather_not` only if it is alone."""
+        """The ready node with the fewest requests in flight; `rather_not` only if no other node is ready."""
         nodes = self._network.known_nodes() + self._network.bootstrap_nodes()
         ready = [node for node in nodes if node.state is State.READY and now >= node.throttled_until]
         ready = [node for node in ready if node.node_id != rather_not] or ready
         return min(ready, key=lambda node: (len(node.in_flight), self._random())) if ready else None
 
     def openable(self, now: float) -> NodeConnection | None:
-        """Of the known nodes the one to be connected to next."""
+        """The known node to connect to next."""
         return self._closed(self._network.known_nodes(), now)
 
     def _waits(self, nodes: list[NodeConnection], now: float) -> bool:
-        """Whether one of them can be reached, and only asked for patience."""
+        """Whether a node is connected and has only asked for a pause."""
         return any(node.state is State.READY and now < node.throttled_until for node in nodes)
 
     def _openable(self, nodes: Iterable[NodeConnection], now: float) -> NodeConnection | None:
@@ -169,13 +169,13 @@ class MetadataUpdater:
         if code := int(getattr(response, "error_code", 0)):
             self._failed(error_for_code(code))
             if code == RebootstrapRequiredError.code and self._trigger is not None:
-                self.rebootstrap_by(0.0, "a broker asked to begin again")
+                self.rebootstrap_by(0.0, "a broker asked the client to rebootstrap")
             return
         for broker in response.brokers:
             if broker.node_id < 0 or not broker.host or not 0 < broker.port <= 0xFFFF:
                 error = CorruptMessageError(f"metadata names broker {broker.node_id} at {broker.host!r}:{broker.port}")
                 self._failed(error)
-                raise error  # and the connection that it came by fails
+                raise error  # ClientCore.on_news then fails the connection
         self._under_way = False
         if response.brokers:
             self.rebootstrap_due = NEVER

@@ -1,4 +1,4 @@
-"""OAUTHBEARER (RFC 7628, KIP-255): tokens from a callable of the user's, or from an endpoint by client credentials."""
+"""OAUTHBEARER (RFC 7628, KIP-255): tokens come from the user's callable, or from an endpoint by client credentials."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError, pr
 from kafkabuf.network.aside import Aside
 from kafkabuf.network.token_endpoint import TokenEndpoint
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: nothing that could end the header it is put in
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: no character that could end the header with the token
 _LONGEST_STATUS = 200
 
 
 class Token(NamedTuple):
-    """A bearer token. `expires_at`: seconds since the epoch; None: what the token itself says, if it is a JWT."""
+    """A bearer token. `expires_at`: seconds since the epoch; None: the expiry that the token itself has, as a JWT."""
 
     value: str
     expires_at: float | None = None
@@ -63,7 +63,10 @@ class OAuthConfig(Protocol):
 def mechanism(
     config: OAuthConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
 ) -> OAuthBearer:
-    """From the settings, or the JAAS options clientId, clientSecret, scope, ssl.truststore.location. ConfigError."""
+    """OAUTHBEARER from the settings, or from JAAS options: clientId, clientSecret, scope, ssl.truststore.location.
+
+    Raises ConfigError.
+    """
     provider = config.sasl_oauthbearer_token_provider
     url = config.sasl_oauthbearer_token_endpoint_url
     if (provider is None) == (url is None):
@@ -90,7 +93,7 @@ def mechanism(
 
 
 class OAuthBearer:
-    """Keeps a token until it is due for renewal, by the rules of sasl.login.refresh.*, and then gets the next one."""
+    """Keeps a token until sasl.login.refresh.* says that it is due for renewal, and then gets the next token."""
 
     name = "OAUTHBEARER"
     slow_step = "the token provider, or token endpoint, has not given a token yet"
@@ -100,10 +103,10 @@ class OAuthBearer:
         self._config = config
         self._clock = clock
         self._random = random
-        # A token and when it is stale, replaced whole: who needs one does not wait for who gets the next.
+        # A token and when to renew it. Threads replace the pair as a whole, so that no thread waits for a renewal.
         self._kept: tuple[str, float] | None = None
-        # Thread: Sender. The newest call of the provider. One that hangs is shared by all connections that come to need
-        # a token meanwhile, each of which gives up by its own time-out; a thread each would be without end.
+        # Thread: Sender. The newest call of the provider. All connections that need a token share it, and each gives up
+        # after its own time-out. If each started a thread, a provider that hangs would cause ever more threads.
         self._attempt: Aside[str] | None = None
 
     def begin(self) -> OAuthExchange:
@@ -115,13 +118,13 @@ class OAuthBearer:
         return kept is not None and self._clock.time_ms() / 1000 < kept[1]
 
     def attempt(self, on_done: Callable[[], None]) -> Aside[str]:
-        """Thread: Sender. The token that is being fetched."""
+        """Thread: Sender. The fetch of a token that is under way, or a new fetch."""
         if self._attempt is None or self._attempt.done:
             self._attempt = Aside(self.token, on_done, "kafkabuf-sasl-oauth")
         return self._attempt
 
     def token(self) -> str:
-        """Any thread; may take as long as the provider does. Raises SaslAuthenticationError, KafkaError."""
+        """The token to use. Any thread; takes as long as the provider. Raises SaslAuthenticationError, KafkaError."""
         kept = self._kept
         if kept is None or self._clock.time_ms() / 1000 >= kept[1]:
             token = _checked(self._provided())
@@ -138,7 +141,7 @@ class OAuthBearer:
             raise SaslAuthenticationError(text) from error
 
     def drop(self, token: str) -> None:
-        """The broker refused it: the next connection gets another."""
+        """Forget a token that the broker refused: the next connection gets another token."""
         kept = self._kept
         if kept is not None and kept[0] == token:
             self._kept = None
@@ -148,13 +151,13 @@ class OAuthBearer:
         config, now = self._config, self._clock.time_ms() / 1000
         expires_at = _expiry_in(token.value) if token.expires_at is None else token.expires_at
         if expires_at is None:
-            return now  # it says nothing of its life: each connection gets a new one
+            return now  # the token has no expiry: each connection gets a new token
         if expires_at <= now:
             raise SaslAuthenticationError("OAUTHBEARER: the token has expired already; check its source and the clocks")
         window = config.sasl_login_refresh_window_factor + config.sasl_login_refresh_window_jitter * self._random()
         due = min(now + (expires_at - now) * window, expires_at - config.sasl_login_refresh_buffer_seconds)
         due = max(due, now + config.sasl_login_refresh_min_period_seconds)
-        # A life too short for both: as Java, the window alone counts.
+        # The token lives too short for buffer and minimum period: only the window counts then, as in Java.
         return due if due < expires_at else now + (expires_at - now) * window
 
 
@@ -180,7 +183,7 @@ class OAuthExchange:
             return self.begin(self._bearer.token())
         if not challenge:
             return None
-        # A refusal comes as a challenge; the broker says so in its error code only after this answer (RFC 7628, 3.2.3).
+        # The broker refuses a token by a challenge. It sends its error code after this response (RFC 7628, 3.2.3).
         self._bearer.drop(self._token)
         if self._status:
             raise SaslAuthenticationError(f"OAUTHBEARER: the broker refused the token: {self._status}")
@@ -189,7 +192,7 @@ class OAuthExchange:
 
 
 class FirstMessage:
-    """What an exchange sends first, once the token for it has come."""
+    """The first message of an exchange, which needs a token."""
 
     def __init__(self, exchange: OAuthExchange, attempt: Aside[str]) -> None:
         self._exchange = exchange
@@ -203,19 +206,19 @@ class FirstMessage:
         return self._exchange.begin(self._attempt.result())
 
 
-def _checked(found: Any) -> Token:
-    value, expires_at = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
-    known = isinstance(value, str) and _TOKEN.fullmatch(value) and isinstance(expires_at, int | float | None)
-    if not known:
+def _checked(provided: Any) -> Token:
+    value, expires_at = provided if isinstance(provided, tuple) and len(provided) == 2 else (provided, None)
+    valid = isinstance(value, str) and _TOKEN.fullmatch(value) and isinstance(expires_at, int | float | None)
+    if not valid:
         raise SaslAuthenticationError(
-            "OAUTHBEARER: the token provider must return a str of the letters of a bearer token, or a tuple of it and "
-            f"the second since the epoch at which it expires; it returned a {type(found).__name__} that is not that"
+            "OAUTHBEARER: the token provider must return a bearer token as a str, or a tuple of the token and its "
+            f"expiry in seconds since the epoch; it returned a {type(provided).__name__} that is neither"
         )
     return Token(value, expires_at)
 
 
 def _expiry_in(token: str) -> float | None:
-    """The claim `exp` of a JWT, unverified: that is the broker's part. None where there is none."""
+    """The claim `exp` of a JWT; None if the token has none. The client does not verify the JWT: the broker does."""
     try:
         payload = token.split(".")[1]
         expires_at = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"]

@@ -30,18 +30,18 @@ Connector = Callable[[Address], socket.socket]
 
 
 def resolve(host: str, port: int) -> list[Address]:
-    """Every TCP address of `host`, in the resolver's order. Raises NetworkError. Blocks while DNS answers."""
+    """Every TCP address of `host`, in the resolver's order. Raises NetworkError. Blocks until DNS has responded."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, ValueError) as error:  # UnicodeError is one; NUL makes another
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError) as error:  # UnicodeError is a ValueError; a NUL in the name raises ValueError too
         raise NetworkError(f"host name {host!r} cannot be resolved: {error}") from error
-    return [Address(family, sockaddr) for family, _, _, _, sockaddr in found]
+    return [Address(family, sockaddr) for family, _, _, _, sockaddr in infos]
 
 
 class Lookup:
-    """A host on its way to its addresses, in a thread of its own: a name server may take half a minute to answer.
+    """Resolves a host name in a thread of its own: a name server may take half a minute to respond.
 
-    There `done` is set last, then `on_done` called. A host that is an address already is done at once.
+    The thread sets `done` last and then calls `on_done`. If the host is an IP address, the lookup is done at once.
     """
 
     def __init__(self, host: str, port: int, resolver: Resolver, on_done: Callable[[], None]) -> None:
@@ -55,7 +55,7 @@ class Lookup:
         if _is_address(host):
             self._resolve()
         else:
-            # A daemon: nothing can end getaddrinfo early, and the interpreter must not wait for it.
+            # A daemon thread: nothing can end getaddrinfo early, and the interpreter must not wait for it at exit.
             threading.Thread(target=self._run, name=f"kafkabuf-resolve-{printable(host)}", daemon=True).start()
 
     def _run(self) -> None:
@@ -83,10 +83,10 @@ def _is_address(host: str) -> bool:
 def bootstrap_hosts(
     servers: Sequence[tuple[str, int]], dns_lookup: str = "use_all_dns_ips", resolver: Resolver = resolve
 ) -> list[tuple[str, int]]:
-    """The hosts to ask first: those entries of `bootstrap.servers` that resolve.
+    """The entries of `bootstrap.servers` that resolve.
 
     With `resolve_canonical_bootstrap_servers_only` each address of an entry becomes a host of its own, under its
-    canonical name. Raises ConfigError naming every entry when none of them resolves.
+    canonical name. Raises ConfigError with every entry if no entry resolves.
     """
     if not servers:
         raise ConfigError("bootstrap.servers is empty: give at least one host:port of the cluster")
@@ -109,11 +109,11 @@ def bootstrap_hosts(
 
 
 def connect(address: Address, send_buffer: int = -1, receive_buffer: int = -1) -> socket.socket:
-    """A non-blocking TCP socket whose connection is under way. Buffers in bytes, -1: the system's. Raises OSError."""
+    """A non-blocking TCP socket that is connecting. Buffer sizes in bytes; -1: the system's. Raises OSError."""
     sock = socket.socket(address.family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        # A request is written whole: waiting for more bytes to fill a packet only delays it.
+        # A request is written as a whole: a wait for more bytes to fill a packet would only delay it.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):

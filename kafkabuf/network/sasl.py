@@ -17,12 +17,12 @@ MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER")
 
 
 class Step(Protocol):
-    """An answer on its way."""
+    """A message to the broker that another thread computes."""
 
     @property
     def done(self) -> bool: ...
     def result(self) -> bytes | None:
-        """What to send. Raises KafkaError."""
+        """The message to send. Raises KafkaError."""
 
 
 class Exchange(Protocol):
@@ -30,29 +30,32 @@ class Exchange(Protocol):
 
     @property
     def slow(self) -> bool:
-        """Whether the next `respond` may take long, and must not be called by the thread of the network."""
+        """Whether the next `respond` may take long. The Sender's thread must not call it then."""
 
     def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> Step:
-        """The next `respond`, where that is slow: in another thread, which calls `on_done` in the end."""
+        """Run the next, slow `respond` in another thread, which calls `on_done` at the end."""
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """What to send after what the broker sent (first: nothing), None when done. Raises SaslAuthenticationError."""
+        """The message to send after the broker's challenge (at first empty). None: the exchange is over.
+
+        Raises SaslAuthenticationError.
+        """
 
 
 class Mechanism(Protocol):
-    """A mechanism with the credentials for it; they are in no `repr`."""
+    """A mechanism with its credentials. No `repr` shows them."""
 
     @property
     def name(self) -> str: ...
     @property
     def slow_step(self) -> str:
-        """What is said of a connection that runs out of time during a slow step."""
+        """The reason that an error gives if a connection times out during a slow step."""
 
     def begin(self) -> Exchange: ...
 
 
 class SaslConfig(oauth.OAuthConfig, Protocol):
-    """The settings that SASL needs, under Kafka's names; user name and password may be in the JAAS text instead."""
+    """The settings that SASL needs, under Kafka's names. The JAAS text may hold user name and password instead."""
 
     @property
     def sasl_mechanism(self) -> str: ...
@@ -65,7 +68,7 @@ class SaslConfig(oauth.OAuthConfig, Protocol):
 
 
 def mechanism(config: SaslConfig, clock: Clock, random: Callable[[], float]) -> Mechanism:
-    """The one that `sasl.mechanism` names. Never another, whatever the broker offers. Raises ConfigError."""
+    """The mechanism that `sasl.mechanism` names, whatever other mechanisms the broker offers. Raises ConfigError."""
     name = config.sasl_mechanism
     if name == "GSSAPI":
         raise ConfigError("sasl.mechanism: GSSAPI (Kerberos) is not supported; use one of " + ", ".join(MECHANISMS))
@@ -92,7 +95,7 @@ def _credentials(config: SaslConfig, options: Mapping[str, str]) -> tuple[str, s
 
 
 class Plain:
-    """User name and password as they are (RFC 4616): over TLS only, unless the network is trusted."""
+    """User name and password in the clear (RFC 4616): use it over TLS only, unless the network is trusted."""
 
     name = "PLAIN"
     slow_step = ""
@@ -109,7 +112,7 @@ class _PlainExchange:
     slow = False
 
     def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> Step:
-        raise NotImplementedError("it is never slow")
+        raise NotImplementedError("PLAIN has no slow step")
 
     def __init__(self, message: bytes) -> None:
         self._message: bytes | None = message
@@ -117,7 +120,7 @@ class _PlainExchange:
     def respond(self, challenge: bytes) -> bytes | None:
         message, self._message = self._message, None
         if message is None and challenge:
-            raise SaslAuthenticationError("PLAIN: the broker answered with a challenge, which this mechanism has not")
+            raise SaslAuthenticationError("PLAIN: the broker sent a challenge, but this mechanism has no challenges")
         return message
 
 
@@ -134,7 +137,7 @@ _ENTRY = re.compile(rf"\s*([\w.$]+)\s+(?i:required|requisite|sufficient|optional
 
 
 def jaas_options(text: str, name: str) -> dict[str, Any]:
-    """The options of `LoginModule required key="value" ... ;`. Raises ConfigError, in which no value appears."""
+    """The options of `LoginModule required key="value" ... ;`. Raises ConfigError without any value in its text."""
     match = _ENTRY.fullmatch(text)
     if match is None:
         raise ConfigError(
@@ -142,5 +145,5 @@ def jaas_options(text: str, name: str) -> dict[str, Any]:
         )
     if match[1] != _LOGIN_MODULES[name]:
         raise ConfigError(f"sasl.jaas.config names {match[1]}; sasl.mechanism={name} needs {_LOGIN_MODULES[name]}")
-    found = _OPTION.finditer(match[2])
-    return {option[1]: re.sub(r"\\(.)", r"\1", option[2]) if option[3] is None else option[3] for option in found}
+    options = _OPTION.finditer(match[2])
+    return {option[1]: re.sub(r"\\(.)", r"\1", option[2]) if option[3] is None else option[3] for option in options}

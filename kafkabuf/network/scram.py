@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802, 7677) from the client's side, as far as Kafka goes: no channel binding, no SASLprep."""
+"""The client's side of SCRAM (RFC 5802, 7677), as far as Kafka implements it: no channel binding, no SASLprep."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kafkabuf.errors import SaslAuthenticationError, printable
 from kafkabuf.network.aside import Aside
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-# Fewer make a password easy to guess from what was overheard; more are an attack on this client's time.
+# With fewer iterations an eavesdropper can guess the password easily. More iterations are an attack on this client.
 FEWEST_ITERATIONS, MOST_ITERATIONS = 4096, 1_000_000
 LONGEST_MESSAGE = 4096
 
-_GS2_HEADER = "n,,"  # no channel binding, nobody else's name
+_GS2_HEADER = "n,,"  # no channel binding, no authorization identity
 _SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9/+=]+),i=(-?[0-9]{1,20})(,.*)?")
 _SERVER_FINAL = re.compile(r"(?:v=([A-Za-z0-9/+=]+)|e=([^,]*))(,.*)?")
 
 
 class Scram:
-    """A user's credentials for one of the SCRAM mechanisms. The salted password is kept for the next connection."""
+    """A user's credentials for a SCRAM mechanism. They keep the salted password for the next connection."""
 
     slow_step = "deriving the salted password takes long: the broker asks for many iterations"
 
@@ -40,7 +40,7 @@ class Scram:
         return ScramExchange(self, nonce or secrets.token_urlsafe(24))
 
     def salted_password(self, salt: bytes, iterations: int) -> bytes:
-        """Any thread. Takes up to a second for many iterations, and lets go of the GIL meanwhile."""
+        """Any thread. Takes up to a second for many iterations, and releases the GIL meanwhile."""
         known = self._salted
         if known is None or known[:2] != (salt, iterations):
             salted = hashlib.pbkdf2_hmac(self.hash, self._password.encode(), salt, iterations)
@@ -49,7 +49,7 @@ class Scram:
 
 
 class ScramExchange:
-    """One authentication: client-first, server-first, client-final, server-final, in this order and no other."""
+    """One authentication: client-first, server-first, client-final, server-final, in no other order."""
 
     def __init__(self, credentials: Scram, nonce: str) -> None:
         self._credentials = credentials
@@ -66,7 +66,7 @@ class ScramExchange:
         return Aside(partial(self.respond, challenge), on_done, "kafkabuf-sasl-scram")
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """What to send next, None once the server has proved that it knows the password. SaslAuthenticationError."""
+        """The next message. None: the server has proved that it knows the password. Raises SaslAuthenticationError."""
         self._step += 1
         if self._step == 1:
             return (_GS2_HEADER + self._first).encode()
@@ -87,11 +87,11 @@ class ScramExchange:
             raise self._refused("a first message that is not SCRAM's")
         nonce, salt, iterations = match[1], self._decode(match[2]), int(match[3])
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise self._refused("a nonce that does not continue ours: it may be a replay")
+            raise self._refused("a nonce that does not begin with the client's: it may be a replay")
         if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise self._refused(
                 f"{iterations} iterations, allowed are {FEWEST_ITERATIONS} to {MOST_ITERATIONS}: create the user's "
-                "credentials anew with a number in this range"
+                "credentials again with a number in this range"
             )
         without_proof = f"c={base64.b64encode(_GS2_HEADER.encode()).decode()},r={nonce}"
         message = f"{self._first},{server_first},{without_proof}".encode()
@@ -111,7 +111,7 @@ class ScramExchange:
                 f"{self._credentials.name}: the broker refused the credentials: {printable(match[2])}"
             )
         if not hmac.compare_digest(self._decode(match[1]), self._signature):
-            raise self._refused("a wrong signature: it does not know the password, so it is not the broker it claims")
+            raise self._refused("a wrong signature: it does not know the password, so it may be an impostor")
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._credentials.hash)
@@ -127,5 +127,5 @@ class ScramExchange:
 
 
 def escaped(username: str) -> str:
-    """RFC 5802's saslname: the two letters that mean something else are written as their code."""
+    """RFC 5802's saslname: `=` and `,` are written as their codes."""
     return username.replace("=", "=3D").replace(",", "=2C")

@@ -1,4 +1,4 @@
-"""From the ssl.* settings to an SSLContext, and from what OpenSSL says to what the user should do."""
+"""Makes an SSLContext from the ssl.* settings, and advice for the user from errors of OpenSSL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUITES_OF_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA
 
 
 class TlsConfig(Protocol):
-    """The settings that TLS needs, under Kafka's names. Stores are PEM, as files or as text."""
+    """The settings that TLS needs, under Kafka's names. Stores are PEM files or PEM text."""
 
     @property
     def ssl_truststore_location(self) -> str | None: ...
@@ -56,28 +56,28 @@ def client_context(config: TlsConfig) -> ssl.SSLContext:
 
 
 def trust(context: ssl.SSLContext, location: str | None, certificates: str | None) -> None:
-    """Trust the CAs of a PEM file or text; of neither given, the system's. Raises ConfigError."""
+    """Trust the CAs of a PEM file or PEM text, or the system's CAs if both are None. Raises ConfigError."""
     if location is None and certificates is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         return
     if location is not None and certificates is not None:
-        raise ConfigError("ssl.truststore.location: certificates are given as text too; leave one of them out")
+        raise ConfigError("ssl.truststore.location and ssl.truststore.certificates are both set: set only one of them")
     name = "ssl.truststore.certificates" if location is None else f"ssl.truststore.location ({location})"
     try:
         context.load_verify_locations(cafile=location, cadata=certificates)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {_not_pem(error, location)}") from None
-    # As in Java: whatever is in the store is trusted, be it the certificate of a CA that another one signed.
+    # Every certificate in the store is trusted, as in Java: also that of a CA that another CA signed.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def wrap(context: ssl.SSLContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, host: str) -> ssl.SSLObject:
-    # DNS ends names with a dot where it likes; certificates and SNI have none.
+    # A DNS name may end with a dot. Names in certificates and in SNI do not.
     return context.wrap_bio(incoming, outgoing, server_hostname=host.removesuffix("."))
 
 
 def explain(error: Exception, peer: str, beginning: bool) -> KafkaError:
-    """What a failure means for whoever waits. `beginning`: the peer has sent no application data yet."""
+    """The error to fail the connection with. `beginning`: the peer has sent no application data yet."""
     text = f"TLS with {peer} failed: "
     if isinstance(error, ssl.SSLCertVerificationError):  # its text quotes the name that metadata gave
         return SslAuthenticationError(f"{text}{printable(error.verify_message)}; {_advice_on_certificate(error)}")
@@ -92,7 +92,7 @@ def explain(error: Exception, peer: str, beginning: bool) -> KafkaError:
 
 
 def hung_up(peer: str, reason: str) -> NetworkError:
-    """It may be restarting, so this may pass."""
+    """The error of a peer that closes during the handshake. It is retriable: the broker may be restarting."""
     return NetworkError(
         f"{peer} ended the connection during the TLS handshake ({reason}); does this listener speak TLS (see "
         "security.protocol), and does it want a client certificate (ssl.keystore.location)?"
@@ -103,8 +103,8 @@ def _advice_on_certificate(error: ssl.SSLCertVerificationError) -> str:
     match error.verify_code:
         case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
             return (
-                "give the broker a certificate with this name among its subjectAltNames, connect under a name that it "
-                "has, or set ssl.endpoint.identification.algorithm to an empty string to check no name"
+                "give the broker a certificate with this name among its subjectAltNames, connect under a name in the "
+                "certificate, or set ssl.endpoint.identification.algorithm to an empty string to check no name"
             )
         case 9 | 10:  # X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED
             return "renew the certificate of the broker or of its CA, and check this machine's clock"
@@ -114,25 +114,25 @@ def _advice_on_certificate(error: ssl.SSLCertVerificationError) -> str:
 
 def _advice_on_handshake(reason: str) -> str:
     if "WRONG_VERSION_NUMBER" in reason or "UNEXPECTED_MESSAGE" in reason or "PACKET_LENGTH" in reason:
-        return "this listener seems not to speak TLS: check the port, and security.protocol"
+        return "this listener does not seem to speak TLS: check the port, and security.protocol"
     if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "ACCESS_DENIED" in reason):
         return "the broker wants a client certificate that it trusts: see ssl.keystore.location"
     if "VERSION" in reason or "PROTOCOL" in reason:
-        return "they share no version of TLS: see ssl.enabled.protocols"
+        return "client and broker share no version of TLS: see ssl.enabled.protocols"
     if "HANDSHAKE_FAILURE" in reason or "CIPHER" in reason:
-        return "they agree on no cipher suite (ssl.cipher.suites), or it wants a certificate (ssl.keystore.location)"
+        return "no common cipher suite (ssl.cipher.suites), or the broker wants a certificate (ssl.keystore.location)"
     return "check security.protocol, the port, and the ssl settings on both sides"
 
 
 def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
     location, key, chain = config.ssl_keystore_location, config.ssl_keystore_key, config.ssl_keystore_certificate_chain
     if location is not None and (key is not None or chain is not None):
-        raise ConfigError("ssl.keystore.location: the key is given as text too; leave one of them out")
+        raise ConfigError("ssl.keystore.location and the key as text are both set: set only one of them")
     if location is not None:
         name = f"ssl.keystore.location ({location})"
         _load_chain(context, name, location, _password(config, name))
     elif key is not None and chain is not None:
-        # OpenSSL reads keys from files only. This one is in memory: a secret must not touch the disk.
+        # OpenSSL reads keys from files only. This file is in memory: a secret must not touch the disk.
         handle = os.memfd_create("kafkabuf-keystore")
         try:
             os.write(handle, f"{key.get_secret_value()}\n{chain.get_secret_value()}\n".encode())
@@ -149,14 +149,14 @@ def _load_chain(context: ssl.SSLContext, name: str, path: str, password: Callabl
         context.load_cert_chain(path, password=password)
     except (OSError, ValueError) as error:
         text = f"{name}: {_not_pem(error, path)}; it must hold a private key and its certificates"
-        raise ConfigError(f"{text}, and ssl.key.password be right if the key is encrypted") from None
+        raise ConfigError(f"{text}, and ssl.key.password must match if the key is encrypted") from None
 
 
 def _password(config: TlsConfig, name: str) -> Callable[[], str]:
-    """Asked for encrypted keys only. Without one OpenSSL would ask at the terminal."""
+    """The callback that OpenSSL calls for an encrypted key. Without a callback OpenSSL would ask at the terminal."""
 
     def missing() -> NoReturn:
-        raise ConfigError(f"{name}: the private key is encrypted; give its password as ssl.key.password")
+        raise ConfigError(f"{name}: the private key is encrypted; set ssl.key.password to its password")
 
     secret = config.ssl_key_password
     return missing if secret is None else secret.get_secret_value
@@ -177,8 +177,8 @@ def _choose_suites(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
     of_1_3 = SUITES_OF_1_3.intersection(suites)
     older = [_openssl_name(suite) for suite in suites if suite not in SUITES_OF_1_3]
     if of_1_3 and of_1_3 != SUITES_OF_1_3:
-        wanted = ", ".join(sorted(SUITES_OF_1_3))
-        raise ConfigError(f"ssl.cipher.suites: Python's ssl knows the suites of TLS 1.3 only together: {wanted}")
+        all_of_1_3 = ", ".join(sorted(SUITES_OF_1_3))
+        raise ConfigError(f"ssl.cipher.suites: Python's ssl takes the suites of TLS 1.3 only together: {all_of_1_3}")
     if not of_1_3:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
     if not older:
@@ -195,7 +195,7 @@ def _choose_suites(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
 
 
 def _openssl_name(suite: str) -> str:
-    """TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, as Java says, is ECDHE-RSA-AES128-GCM-SHA256."""
+    """OpenSSL's name of a suite: Java's TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256."""
     if not suite.startswith("TLS_"):
         return suite
     name = suite.removeprefix("TLS_").removesuffix("_POLY1305_SHA256")

@@ -1,6 +1,7 @@
-"""The client-credentials grant (RFC 6749, 4.4) over https, with nothing that an attacker could turn elsewhere.
+"""The client-credentials grant (RFC 6749, 4.4) over https, in a form that an attacker cannot redirect.
 
-No other scheme, no redirect, no proxy from the environment, a bounded body, and neither secret nor token in any error.
+It uses no other scheme, no redirect and no proxy of the environment. It bounds the response's body. No error shows the
+secret or the token.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kafkabuf.network import tls
 
 LARGEST_BODY = 1024 * 1024
 DEFAULT_TIMEOUT = 10.0
-_PASSING = {408, 425, 429}  # of the 4xx: these may pass, as may every 5xx
+_RETRIABLE_STATUSES = {408, 425, 429}  # a retry may help after these, and after every 5xx
 
 
 class EndpointConfig(Protocol):
@@ -36,27 +37,27 @@ class EndpointConfig(Protocol):
     def sasl_login_retry_backoff_max_ms(self) -> int: ...
 
 
-class _Hurried(ssl.SSLSocket):
-    """Reads until `deadline`, which goes for all that is read: an answer that drips must not outlive it."""
+class _DeadlineSocket(ssl.SSLSocket):
+    """All reads together end at `deadline`: a response that arrives in small pieces must not take longer."""
 
     deadline: float | None = None  # of time.monotonic(); None: each read has the socket's own time-out
 
-    def recv_into(self, *args: Any, **more: Any) -> int:
+    def recv_into(self, *args: Any, **kwargs: Any) -> int:
         try:
             if self.deadline is not None:
                 left = self.deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError
                 self.settimeout(left)
-            return super().recv_into(*args, **more)
+            return super().recv_into(*args, **kwargs)
         except TimeoutError:
-            raise TimeoutError("the answer was not whole within sasl.login.read.timeout.ms") from None
+            raise TimeoutError("the response was not complete within sasl.login.read.timeout.ms") from None
 
 
 class TokenEndpoint:
-    """Where tokens come from. Raises ConfigError for a URL that is not https, or credentials that are missing.
+    """The endpoint that issues tokens. Raises ConfigError for a URL that is not https, or for missing credentials.
 
-    `trusted`: a PEM file of CAs instead of the system's.
+    `trusted`: a PEM file of CAs that replaces the system's.
     """
 
     def __init__(
@@ -74,8 +75,8 @@ class TokenEndpoint:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "https" or not parts.hostname or parts.username is not None:
             raise ConfigError(
-                "sasl.oauthbearer.token.endpoint.url must be https://host[:port]/path without a user name: what goes "
-                "there is a secret"
+                "sasl.oauthbearer.token.endpoint.url must be https://host[:port]/path without a user name: the client "
+                "sends a secret there"
             )
         if not client_id or not client_secret:
             raise ConfigError(
@@ -92,24 +93,24 @@ class TokenEndpoint:
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         if trusted is not None:
             tls.trust(self._context, trusted, None)
-        self._context.sslsocket_class = _Hurried
+        self._context.sslsocket_class = _DeadlineSocket
         self._connect_timeout = _seconds(config.sasl_login_connect_timeout_ms)
         self._read_timeout = _seconds(config.sasl_login_read_timeout_ms)
         longest = config.sasl_login_retry_backoff_max_ms
         self._backoff = ExponentialBackoff(config.sasl_login_retry_backoff_ms, longest, random)
-        self._patience = longest / 1000  # as in Java: all attempts together, not one wait
+        self._patience = longest / 1000  # bounds all waits together, as in Java
         self._sleep = sleep
 
     def fetch(self) -> tuple[str, float | None]:
-        """A token, and when it expires in seconds since the epoch. Tried again, with back-off, where that may help.
+        """A token, and when it expires in seconds since the epoch. Retries with a back-off after a NetworkError.
 
-        Raises SaslAuthenticationError for a refusal, NetworkError where the endpoint cannot be reached. Blocks.
+        Raises SaslAuthenticationError for a refusal, NetworkError if the endpoint cannot be reached. Blocks.
         """
         waited = 0.0
         failures = 0
         while True:
             try:
-                return self._ask()
+                return self._request_token()
             except NetworkError:
                 pause = self._backoff.delay(failures)
                 failures += 1
@@ -118,14 +119,14 @@ class TokenEndpoint:
                     raise
                 self._sleep(pause)
 
-    def _ask(self) -> tuple[str, float | None]:
+    def _request_token(self) -> tuple[str, float | None]:
         connection = http.client.HTTPSConnection(
             self._host, self._port, timeout=self._connect_timeout, context=self._context
         )
         try:
             connection.connect()
             sock = connection.sock
-            assert isinstance(sock, _Hurried)
+            assert isinstance(sock, _DeadlineSocket)
             sock.settimeout(self._read_timeout)
             sock.deadline = time.monotonic() + self._read_timeout
             headers = {
@@ -146,7 +147,7 @@ class TokenEndpoint:
         return self._token_in(response.status, body)
 
     def _token_in(self, status: int, body: bytes) -> tuple[str, float | None]:
-        if status >= 500 or status in _PASSING:
+        if status >= 500 or status in _RETRIABLE_STATUSES:
             raise NetworkError(f"token endpoint {self._host} answered with status {status}")
         if status != 200:
             raise self._refused(f"answered with status {status} (redirects are not followed); check the credentials")

@@ -1,4 +1,4 @@
-"""Kafka's wire protocol: the few hot messages written out by hand, every other through the `kio` schemas.
+"""Kafka's wire protocol: hand-written codecs for the few hot messages, the schemas of `kio` for all others.
 
-Shared by client and broker; knows nothing of either.
+Client and broker share it. It depends on neither.
 """

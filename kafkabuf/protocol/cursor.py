@@ -1,4 +1,4 @@
-"""A reading position in a frame, for the messages decoded by hand. It never copies: records come out as memoryviews."""
+"""A reading position in a frame, for the hand-written codecs. It never copies: records are memoryviews of the frame."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _INT16 = struct.Struct(">h").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
 _INT64 = struct.Struct(">q").unpack_from
 
-# What reading bytes that do not fit raises; codecs turn these into errors of the protocol.
+# What a Cursor raises for malformed bytes. The codecs turn these into errors of the protocol.
 MALFORMED = (ValueError, IndexError, OverflowError, struct.error)
 
 
 class Cursor:
-    """`flexible` picks compact lengths and tagged fields (KIP-482)."""
+    """A position in a frame. `flexible` chooses compact lengths and tagged fields (KIP-482)."""
 
     __slots__ = ("flexible", "items", "position", "view")
 
@@ -51,11 +51,11 @@ class Cursor:
         return UUID(bytes=bytes(self._take(16)))
 
     def count(self) -> int:
-        """The length of an array. A null array counts as empty; one longer than the frame is a ValueError, and so are
-        too many items of all arrays."""
+        """The length of an array; 0 for a null array. Raises ValueError for an array that is longer than the frame, and
+        if all arrays together have more than MOST_ITEMS items."""
         count = self._compact_length() if self.flexible else self.int32()
         if not -1 <= count <= len(self.view) - self.position:
-            raise ValueError(f"an array of {count} items where {len(self.view) - self.position} bytes are left")
+            raise ValueError(f"an array of {count} items, but only {len(self.view) - self.position} bytes are left")
         self.items += max(count, 0)
         if self.items > MOST_ITEMS:
             raise ValueError(f"arrays of {self.items} items, {MOST_ITEMS} are allowed")
@@ -72,12 +72,12 @@ class Cursor:
         return None if length == -1 else str(self._take(length), "utf-8")
 
     def nullable_bytes(self) -> memoryview | None:
-        """A view of the frame: valid as long as the frame is."""
+        """A view of the frame. It is valid as long as the frame is."""
         length = self._compact_length() if self.flexible else self.int32()
         return None if length == -1 else self._take(length)
 
     def tags(self) -> None:
-        """Passes over the tagged fields, if this version has any: none that matters here is tagged."""
+        """Skip the tagged fields, if this version has them. The codecs need none of them."""
         if self.flexible:
             self.position = skip_tags(self.view, self.position)
 
@@ -92,7 +92,7 @@ class Cursor:
     def _take(self, size: int) -> memoryview:
         end = self.position + size
         if size < 0 or end > len(self.view):
-            raise ValueError(f"a length of {size} bytes where {len(self.view) - self.position} are left")
+            raise ValueError(f"a length of {size} bytes, but only {len(self.view) - self.position} are left")
         taken = self.view[self.position : end]
         self.position = end
         return taken

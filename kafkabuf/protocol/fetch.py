@@ -1,11 +1,11 @@
-"""Fetch, the broker's half: versions 4 to 18. Records go out as the buffers they are stored in.
+"""Fetch, the broker's half: versions 4 to 18. Records are sent from the buffers in which the log stores them.
 
 Request:  [replica_id before v15] max_wait min_bytes max_bytes isolation [session_id session_epoch v7+]
           [topic (its id from v13) [partition [leader_epoch v9+] offset [last_epoch v12+] [log_start v5+] max_bytes]]
           [forgotten v7+] [rack v11+]
 Response: throttle [error session_id v7+] [topic [partition error high_watermark last_stable [log_start v5+] aborted
           [preferred_replica v11+] records]]
-Flexible from version 12. Versions 17 and 18 add tagged fields to the request, which are for followers and passed over.
+Flexible from version 12. Versions 17 and 18 add tagged fields to the request. They are for followers and are skipped.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _INT32 = struct.Struct(">i").pack
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """`leader_epoch` is what the client believes, -1 if it does not say. `high_watermark` and `log_start_offset`
-    are never a frame's: a follower says what it knows."""
+    """One partition of a request. `leader_epoch` is the epoch that the client knows, -1 if the request has none.
+    Only followers, which fetch without a frame, set `high_watermark` and `log_start_offset`."""
 
     partition: int
     leader_epoch: int
@@ -50,8 +50,8 @@ class FetchPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """`topics` are named by name before version 13, by topic id from then on. `replica_id` is never a frame's:
-    followers ask without one."""
+    """`topics` have names before version 13, and topic ids from then on. Only followers, which fetch without a frame,
+    set `replica_id`."""
 
     max_wait_ms: int
     min_bytes: int
@@ -65,7 +65,7 @@ class FetchRequest:
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition's answer; `records` are whole stored batches, in order. `aborted`: producer ids and first offsets
+    """One partition's response. `records` are whole stored batches, in order. `aborted`: producer ids and first offsets
     of aborted transactions, for readers with read_committed."""
 
     partition: int
@@ -79,7 +79,7 @@ class FetchedPartition:
 
 
 def decode_request(frame: Buffer, header: RequestHeader) -> FetchRequest:
-    """InvalidRequestError if the frame is not a Fetch request of `header.version`."""
+    """Raises InvalidRequestError if the frame is not a Fetch request of `header.version`."""
     version = header.version
     cursor = Cursor(frame, header.size, version >= FIRST_FLEXIBLE)
     try:
@@ -90,7 +90,7 @@ def decode_request(frame: Buffer, header: RequestHeader) -> FetchRequest:
         session_id, session_epoch = (cursor.int32(), cursor.int32()) if version >= 7 else (0, -1)
         topics = [_decode_topic(cursor, version) for _ in range(cursor.count())]
         if version >= 7:
-            _pass_forgotten(cursor, version)
+            _skip_forgotten_topics(cursor, version)
         if version >= 11:
             cursor.string()
         cursor.tags()
@@ -118,7 +118,7 @@ def _decode_topic(cursor: Cursor, version: int) -> tuple[str | UUID, list[FetchP
     return topic, partitions
 
 
-def _pass_forgotten(cursor: Cursor, version: int) -> None:
+def _skip_forgotten_topics(cursor: Cursor, version: int) -> None:
     for _ in range(cursor.count()):
         if version >= FIRST_TOPIC_ID:
             cursor.uuid()
@@ -135,7 +135,7 @@ def encode_response(
     error_code: int = 0,
     throttle_ms: int = 0,
 ) -> list[Buffer]:
-    """The frame as a list of buffers, so that records are not copied here. The session id is always 0: no session."""
+    """The frame as a list of buffers, so that records are not copied. The session id is always 0: no session."""
     version, flexible = header.version, header.version >= FIRST_FLEXIBLE
     parts: list[Buffer] = []
     out = bytearray(encode_response_header(FETCH, version, header.correlation_id))

@@ -1,12 +1,11 @@
 """Requests and responses as frames: header and body, without the four bytes of length that precede them on the wire.
 
-Everything that is not on the hot path goes through here; Produce and Fetch payloads have modules of their own. Bytes
-that are not what they claim to be raise InvalidRequestError (requests) or CorruptMessageError (responses), never a
-bare IndexError or struct.error.
+All messages that are not on the hot path go through this module. Produce and Fetch have modules of their own. Malformed
+bytes raise InvalidRequestError (requests) or CorruptMessageError (responses), never a bare IndexError or struct.error.
 
 Header versions (KIP-482): a flexible request has header 2, a flexible response header 1, all others 1 and 0.
-ApiVersions responses always have header 0, so that a client can read an answer to a version the broker does not know
-(KIP-511).
+ApiVersions responses always have header 0, so that a client can read the response to a version that the broker does not
+know (KIP-511).
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ LIST_CONFIG_RESOURCES = 74
 DESCRIBE_TOPIC_PARTITIONS = 75
 
 _UNSUPPORTED_VERSION = 35
-# What the readers raise on bytes that do not fit the schema.
+# What the readers raise for malformed bytes.
 _MALFORMED = (ValueError, IndexError, OverflowError, struct.error)
 _HEADER = struct.Struct(">hhih")
 _RESPONSE_HEADER = struct.Struct(">i")
@@ -85,14 +84,14 @@ class RequestHeader:
 
 
 def known_versions(api_key: int) -> range:
-    """The versions of an API for which there is a schema; empty when the API is unknown."""
+    """The versions of an API that have a schema. Empty if the API is unknown."""
     versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else {}
     return range(min(versions), max(versions) + 1) if versions else range(0)
 
 
 @cache
 def request_class(api_key: int, version: int) -> type[Any]:
-    """kio's dataclass for a request. UnsupportedVersionError if there is none."""
+    """kio's dataclass for a request. Raises UnsupportedVersionError for an unknown API or version."""
     try:
         return load_request_schema(api_key, version)
     except (UnknownAPIKey, UnknownEntity):
@@ -101,7 +100,7 @@ def request_class(api_key: int, version: int) -> type[Any]:
 
 @cache
 def response_class(api_key: int, version: int) -> type[Any]:
-    """kio's dataclass for a response. UnsupportedVersionError if there is none."""
+    """kio's dataclass for a response. Raises UnsupportedVersionError for an unknown API or version."""
     try:
         return load_response_schema(api_key, version)
     except (UnknownAPIKey, UnknownEntity):
@@ -118,7 +117,7 @@ def _unknown(api_key: int, version: int) -> UnsupportedVersionError:
 
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether a version uses compact encodings and tagged fields (KIP-482). Versions too old for a schema never do."""
+    """Whether a version uses compact encodings and tagged fields (KIP-482). Versions older than the schemas do not."""
     known = known_versions(api_key)
     if known and 0 <= version < known.start:
         return False
@@ -128,7 +127,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 def build_request(api_key: int, version: int, **values: Any) -> Any:
     """A request entity from plain values: ints (durations in ms), strings, bytes, mappings for nested entities.
 
-    Fields that this version lacks are left out, missing ones get the schema's default.
+    Fields that this version lacks are ignored. Missing fields get the schema's default.
     """
     return build(request_class(api_key, version), values)
 
@@ -164,13 +163,13 @@ def encode_response(api_key: int, version: int, correlation_id: int, entity: Any
 
 
 def decode_request_header(frame: Buffer) -> RequestHeader:
-    """UnsupportedVersionError if neither a schema nor a hand-written codec can know this version."""
+    """Raises InvalidRequestError for malformed bytes, UnsupportedVersionError if no codec can know this version."""
     try:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
         flexible = is_flexible(api_key, version)
         position = _HEADER.size + max(length, 0)
         if length < -1 or position > len(frame):
-            raise ValueError(f"the client id is said to have {length} bytes")
+            raise ValueError(f"the client id claims a length of {length} bytes")
         client_id = None if length < 0 else bytes(frame[_HEADER.size : position]).decode()
         if flexible:
             position = skip_tags(frame, position)
@@ -180,7 +179,7 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
 
 
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Any]:
-    """Header and entity of a request. InvalidRequestError if malformed, UnsupportedVersionError if unknown."""
+    """Header and entity of a request. Raises InvalidRequestError if malformed, UnsupportedVersionError if unknown."""
     header = decode_request_header(frame)
     return header, decode_request_body(frame, header)
 
@@ -188,7 +187,7 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Any]:
 def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
     cls = request_class(header.api_key, header.version)
     try:
-        # Bytes behind a request's last field are left alone, as by Kafka: librdkafka sends some with Metadata v13.
+        # Bytes after a request's last field are ignored, as in Kafka: librdkafka sends some with Metadata v13.
         entity, _ = reader(cls)(BoundedFrame(frame), header.size)
     except _MALFORMED as error:
         name = f"{api_key_map[header.api_key]} v{header.version}"
@@ -199,7 +198,7 @@ def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
 def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
     """Correlation id and entity of the response to a request of this API and version.
 
-    An ApiVersions response that says UNSUPPORTED_VERSION is read, and returned, as version 0: so it is sent.
+    An ApiVersions response with UNSUPPORTED_VERSION is decoded as version 0, because brokers send it in version 0.
     """
     try:
         (correlation_id,) = _RESPONSE_HEADER.unpack_from(frame)

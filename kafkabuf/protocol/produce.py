@@ -1,9 +1,10 @@
-"""Produce, the broker's half: versions 2 to 13. Records are passed as bytes, never looked into.
+"""Produce, the broker's half: versions 2 to 13. It passes records on as bytes and does not decode them.
 
 Request:  [transactional_id v3+] acks timeout_ms [topic (its id from v13) [partition records]]
 Response: [topic [partition error base_offset log_append_time [log_start_offset v5+] [record_errors message v8+]]]
           throttle
-Flexible from version 9. Tagged, from version 10: a partition's current leader and where such leaders are (KIP-951).
+Flexible from version 9. Tagged fields from version 10: a partition's current leader, and the leaders' addresses
+(KIP-951).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _LEADER = struct.Struct(">bbb ii b").pack
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """`topics`: (name, or topic id from version 13, [(partition, records)]). The records are views of the frame, None
-    where the client sent null."""
+    """`topics`: (name, or topic id from version 13, [(partition, records)]). The records are views of the frame, or
+    None if the client sent null."""
 
     transactional_id: str | None
     acks: int
@@ -45,8 +46,8 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What became of one partition's records. Offsets are -1 where nothing was appended. `leader` (node id, leader
-    epoch) tells a client that asked the wrong node whom to ask."""
+    """The result for one partition's records. Offsets are -1 if no record was appended. `leader` (node id, leader
+    epoch) names the leader to a client that asked another node."""
 
     partition: int
     error_code: int = 0
@@ -59,14 +60,14 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResponse:
-    """`endpoints`: (node id, host, port) of the leaders that `topics` names."""
+    """`endpoints`: (node id, host, port) of the leaders that `topics` name."""
 
     topics: list[tuple[str | UUID, list[PartitionResult]]]
     endpoints: Sequence[tuple[int, str, int]] = ()
 
 
 def decode_request(frame: Buffer, header: RequestHeader) -> ProduceRequest:
-    """InvalidRequestError if the frame is not a Produce request of `header.version`."""
+    """Raises InvalidRequestError if the frame is not a Produce request of `header.version`."""
     cursor = Cursor(frame, header.size, header.version >= FIRST_FLEXIBLE)
     try:
         transactional_id = cursor.nullable_string() if header.version >= 3 else None

@@ -1,10 +1,10 @@
-"""Reads and builds the message dataclasses of `kio`, for every API, version and nested type alike.
+"""Reads and builds the message dataclasses of `kio`: every API, version and nested type.
 
-kio supplies the schemas and the writer. Its native reader trusts array counts (a count of 2^31 - 1 in a ten-byte
-frame aborts the whole process for want of memory), so the reader here is our own: a count or length is believed only
-as far as there are bytes left to back it.
+kio supplies the schemas and the writer. Its native reader trusts array counts: a count of 2^31 - 1 in a ten-byte frame
+aborts the whole process for lack of memory. So this module has its own reader, which refuses a count or a length that
+is larger than the number of bytes left.
 
-Durations (`timedelta_*`) and times (`datetime_i64`) become Python's types on reading; `build` takes them in
+The reader turns durations (`timedelta_*`) and times (`datetime_i64`) into Python's types. `build` takes them in
 milliseconds.
 """
 
@@ -27,13 +27,13 @@ Convert = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# What one request may have in all its arrays, topics and partitions for the most part: each becomes objects of many
-# times its bytes, and work.
+# The most items that all arrays of one request may have together. Most items are topics and partitions. An item becomes
+# Python objects of many times its bytes, and causes work.
 MOST_ITEMS = 20_000
 
 
 class BoundedFrame(bytes):
-    """A frame whose arrays may have MOST_ITEMS all together: a ValueError if there are more."""
+    """A frame whose arrays may have MOST_ITEMS items together. The reader raises ValueError if they have more."""
 
     items = 0
 
@@ -44,7 +44,7 @@ class BoundedFrame(bytes):
 
 
 def _once_per_class(function: F) -> F:
-    """`functools.cache` that keeps the signature; mypy does not take `type[Any]` for hashable."""
+    """`functools.cache`, with the signature kept: mypy does not accept that `type[Any]` is hashable."""
     return cast(F, cache(function))
 
 
@@ -71,7 +71,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _milliseconds(value: int) -> timedelta:
-    # A broker that means "for ever" may say it by the largest number, which is beyond what Python calls a duration.
+    # A broker may send the largest number for "for ever". A timedelta cannot hold it.
     return timedelta(milliseconds=min(max(value, -_LONGEST_MS), _LONGEST_MS))
 
 
@@ -79,7 +79,7 @@ def _time(value: int) -> datetime | None:
     return None if value == -1 else _EPOCH + timedelta(milliseconds=value)
 
 
-# From the plain value on the wire (or given to `build`) to the type of kio's field.
+# Converts a plain value (from the wire, or given to `build`) to the type of kio's field.
 _CONVERT: dict[str, Convert] = {
     "error_code": ErrorCode,
     "timedelta_i32": _milliseconds,
@@ -94,7 +94,7 @@ def _uuid(raw: bytes) -> UUID | None:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a field holds: one value or an array of them, primitive (`kafka_type`) or a nested `entity`."""
+    """What a field holds: a value or an array of values, which are primitive (`kafka_type`) or nested (`entity`)."""
 
     kafka_type: str
     entity: type[Any] | None
@@ -119,7 +119,7 @@ def _strip_none(kind: Any) -> tuple[Any, bool]:
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes: (value, position after it). ValueError or IndexError if it is none."""
+    """An unsigned varint of at most five bytes: (value, position after it). ValueError or IndexError if malformed."""
     value = shift = 0
     while shift < 35:
         byte = buffer[position]
@@ -132,7 +132,7 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int) -> int:
-    """The position after a tagged-field section none of whose tags is wanted."""
+    """The position after a section of tagged fields, which are ignored."""
     count, position = read_uvarint(buffer, position)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
@@ -144,7 +144,7 @@ def skip_tags(buffer: Buffer, position: int) -> int:
 def _end(buffer: Buffer, position: int, size: int) -> int:
     end = position + size
     if size < 0 or end > len(buffer):
-        raise ValueError(f"a length of {size} bytes where {len(buffer) - position} are left")
+        raise ValueError(f"a length of {size} bytes, but only {len(buffer) - position} are left")
     return end
 
 
@@ -161,7 +161,7 @@ def _fixed_reader(kafka_type: str) -> Reader:
 
 
 def _length_reader(flexible: bool, code: str) -> Reader:
-    """Lengths and counts: a varint of n + 1 in flexible versions, else a signed integer; -1 stands for null."""
+    """Reads lengths and counts: a varint of n + 1 in flexible versions, else a signed integer. -1 is null."""
     if flexible:
 
         def read_compact(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -194,7 +194,7 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
         count, position = read_count(buffer, position)
         if count == -1 and nullable:
             return None, position
-        # Every item takes a byte at least: a count beyond the frame is refused before anything is built.
+        # Every item takes at least a byte: a count larger than the frame is refused before any item is read.
         _end(buffer, position, count)
         if isinstance(buffer, BoundedFrame):
             buffer.spend(count)
@@ -233,8 +233,8 @@ def _field_reader(field: Field[Any], flexible: bool) -> Reader:
 def reader(cls: type[Any]) -> Reader:
     """The reader of one message or nested type: (buffer, position) -> (entity, position after it).
 
-    Raises ValueError, IndexError, OverflowError or struct.error on bytes that are not such an entity; `messages` turns
-    these into the errors of the protocol.
+    The reader raises ValueError, IndexError, OverflowError or struct.error for malformed bytes. `messages` turns these
+    into errors of the protocol.
     """
     flexible = cls.__flexible__
     plain = [(f.name, _field_reader(f, flexible)) for f in fields(cls) if "tag" not in f.metadata]
@@ -262,13 +262,13 @@ def _read_tags(buffer: Buffer, position: int, known: dict[int, tuple[str, Reader
             name, read_field = known[tag]
             values[name], position = read_field(buffer, position)
             if position != end:
-                raise ValueError(f"tagged field {name} ends {position - end:+d} bytes from where its size says")
+                raise ValueError(f"tagged field {name} ends {position - end:+d} bytes from the end that its size gives")
         position = end
     return position
 
 
 def default_of(field: Field[Any]) -> Any:
-    """The value of a field that was not given: the schema's, else the type's zero, as Kafka's generator has it."""
+    """The default of a field: the schema's, else the zero of its type, as in Kafka's generated classes."""
     if field.default is not MISSING:
         return field.default
     shape = Shape.of(field)
@@ -286,8 +286,8 @@ def default_of(field: Field[Any]) -> Any:
 def build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     """An entity from plain values: ints, strings, bytes, and mappings or sequences of them for nested entities.
 
-    Names that this version of the message does not have are left out, missing ones get their default: a handler fills
-    in all it knows and the version picks.
+    Names that this version of the message lacks are ignored, and missing fields get their default. So a handler can
+    give all fields that it knows, whatever the version.
     """
     names, converters = _builder(cls)
     return cls(
@@ -304,7 +304,7 @@ def _builder(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Convert]]:
 
 
 def _text_of_error(text: str | None) -> str | None:
-    """Texts quote what was asked for, and might not fit into a string of the old versions, which is 32 KiB."""
+    """Cut an error's text: it quotes the request, and in old versions a string holds 32 KiB at most."""
     return text and text[:_LONGEST_TEXT]
 
 
@@ -312,15 +312,15 @@ def _converter(shape: Shape) -> Convert:
     entity = shape.entity
     if entity is not None:
 
-        def one(value: Any) -> Any:
+        def convert_item(value: Any) -> Any:
             return build(entity, value) if isinstance(value, Mapping) else value
 
     else:
-        change = _CONVERT.get(shape.kafka_type)
+        convert = _CONVERT.get(shape.kafka_type)
 
-        def one(value: Any) -> Any:
-            return change(value) if change is not None and isinstance(value, int) else value
+        def convert_item(value: Any) -> Any:
+            return convert(value) if convert is not None and isinstance(value, int) else value
 
     if shape.array:
-        return lambda values: None if values is None else tuple(one(value) for value in values)
-    return one
+        return lambda values: None if values is None else tuple(convert_item(value) for value in values)
+    return convert_item

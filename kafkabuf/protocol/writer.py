@@ -1,4 +1,4 @@
-"""The few variable-length encodings that messages written by hand need. `flexible` picks the compact form (KIP-482)."""
+"""The variable-length encodings that the hand-written codecs need. `flexible` chooses the compact form (KIP-482)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def put_uvarint(out: bytearray, value: int) -> None:
 
 
 def put_count(out: bytearray, count: int, flexible: bool) -> None:
-    """The length of an array or of bytes; -1 for null."""
+    """Write the length of an array or of bytes; -1 for null."""
     if flexible:
         put_uvarint(out, count + 1)
     else:

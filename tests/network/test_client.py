@@ -74,7 +74,7 @@ def test_no_common_version_is_found_only_by_the_broker() -> None:
         assert rigged.client.api_version(0, messages.PRODUCE, range(3, 10)) == 9
         assert rigged.client.api_version(0, messages.PRODUCE, (3, 99)) == 13
         with pytest.raises(
-            UnsupportedVersionError, match=r"broker 0 at .*:\d+ speaks versions 0 to 13 .*kafkabuf 20 to 21"
+            UnsupportedVersionError, match=r"broker 0 at .*:\d+ supports versions 0 to 13 .*kafkabuf 20 to 21"
         ):
             rigged.client.api_version(0, messages.PRODUCE, range(20, 22))
         with pytest.raises(UnsupportedVersionError, match="does not offer API 22"):

@@ -261,23 +261,23 @@ def test_many_connections_that_fail_are_told_of_in_few_lines(caplog: pytest.LogC
         for node_id in range(1, 301):
             rigged.client.ready(node_id)
         rigged.poll_until(lambda: all(rigged.client.last_error(node_id) for node_id in range(1, 301)))
-        assert len(warnings_in(caplog)) == failure_log.MOST
+        assert len(warnings_in(caplog)) == failure_log.MOST_WARNINGS
         caplog.clear()
         rigged.clock.advance(failure_log.PERIOD)
         rigged.settle()
         (rest,) = [text for text in warnings_in(caplog) if "more connections failed" in text]
-        assert rest.startswith("290 more connections failed in the last minute, the last one so: connection to broker")
+        assert rest.startswith("290 more connections failed in the last minute, the last of them with: connection to")
 
 
 def test_failures_that_were_left_out_are_told_of_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     failures = FailureLog()
-    for number in range(failure_log.MOST + 2):
+    for number in range(failure_log.MOST_WARNINGS + 2):
         failures.warn(f"failure {number}", 0.0)
     assert failures.due == failure_log.PERIOD
-    failures.tell_rest()
-    failures.tell_rest()
+    failures.log_left_out()
+    failures.log_left_out()
     assert warnings_in(caplog)[-1].startswith("2 more connections failed")
-    assert len(warnings_in(caplog)) == failure_log.MOST + 1
+    assert len(warnings_in(caplog)) == failure_log.MOST_WARNINGS + 1
     failures.warn("the next minute", failure_log.PERIOD)
     assert warnings_in(caplog)[-1] == "the next minute"
 
@@ -342,7 +342,7 @@ def test_tls_spoken_to_a_plaintext_port_names_the_security_protocol(abrupt: bool
 def test_plaintext_spoken_to_a_port_that_wants_something_else_names_the_security_protocol(abrupt: bool) -> None:
     with hangs_up(abrupt=abrupt) as address, rig(address) as rigged:
         error = error_of(rigged)
-        assert "it never answered as a broker: is security.protocol=PLAINTEXT right for this port?" in error
+        assert "the peer did not respond as a broker does: is security.protocol=PLAINTEXT right for this port?" in error
         assert "security.protocol" in rigged.metadata.circumstances()
 
 
@@ -366,7 +366,7 @@ def test_silent_port_names_the_security_protocol() -> None:
             rigged.poll_until(lambda: rigged.client._nodes[-1].connection is not None)
             rigged.settle()
             clock.advance(100)
-            assert "does not answer the TLS handshake: is security.protocol=SSL right" in error_of(rigged)
+            assert "does not respond to the TLS handshake: is security.protocol=SSL right" in error_of(rigged)
         with rig(listener.getsockname(), clock=clock, request_timeout_ms=1000) as rigged:
             rigged.poll_until(lambda: rigged.client.in_flight(-1))
             clock.advance(100)
