@@ -205,7 +205,7 @@ def _forget(cluster: EmbeddedCluster) -> None:
 def test_second_cluster_works_in_the_same_folder(tmp_path: Path) -> None:
     with running(tmp_path) as (cluster, _):
         cluster.create_topic("t")
-        with pytest.raises(KafkaStorageError, match="another cluster works in"):
+        with pytest.raises(KafkaStorageError, match="another cluster uses"):
             EmbeddedCluster(data_dir=tmp_path).start()
         assert cluster.topics() == {"t": 1}
 
@@ -252,7 +252,7 @@ def test_full_disk_is_no_error_or_ends_the_cluster(tmp_path: Path) -> None:
     with mock.patch("os.pwrite", no_room):
         refused = client.produce("t", batch([b"x"]), partition=1)
         assert refused.error_code == 56
-        assert "No space left on device; see to the disk" in refused.error_message
+        assert "No space left on device; check the disk" in refused.error_message
         assert world.end(producer, True)[0] == 0
         world.advance(0.5)
         assert world.stable() == 0
@@ -346,7 +346,7 @@ def test_journal_loses_a_change_with_a_torn_line_or_keeps_it_for_ever(tmp_path: 
         assert list(again.find("three")) == [((), cut)]
         again.close()
     path.write_bytes(whole.replace(b"last", b'la"st'))
-    with pytest.raises(KafkaStorageError, match=r"journal, line 6, is no \[key, value\]"):
+    with pytest.raises(KafkaStorageError, match=r"journal, line 6, is not \[key, value\]"):
         Journal(path).open()
 
 

@@ -325,7 +325,7 @@ def test_damage_in_an_older_segment_leaves_a_gap(tmp_path: Path, caplog: pytest.
         log = killed(log, tmp_path, SMALL)
     assert (log.end_offset, read_all(log, 0)) == (offset, before)
     assert "50 bytes" in caplog.text
-    assert "is dropped: the segment before it has lost its end" in caplog.text
+    assert "is dropped: the segment before it has lost its last batches" in caplog.text
     assert put(log, b"next") == offset
 
 
@@ -399,7 +399,7 @@ def test_full_disk_leaves_half_a_batch(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (log.size + 500, limits[1]))
     try:
         with pytest.raises(
-            KafkaStorageError, match=rf"cannot write {re.escape(str(tmp_path))}.*\.log: .*; see to the disk"
+            KafkaStorageError, match=rf"cannot write {re.escape(str(tmp_path))}.*\.log: .*; check the disk, and"
         ):
             put(log, b"x" * 5000, producer=(7, 0, 1))
     finally:
@@ -413,7 +413,7 @@ def test_full_disk_leaves_half_a_batch(tmp_path: Path) -> None:
 def test_unreadable_file_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").mkdir()
     with pytest.raises(
-        KafkaStorageError, match=r"cannot open .*\.log: Is a directory; see to the disk and the file's owner"
+        KafkaStorageError, match=r"cannot open .*\.log: Is a directory; check the disk, and the file's owner"
     ):
         opened(tmp_path)
 

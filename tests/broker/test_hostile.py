@@ -20,7 +20,7 @@ import pytest
 
 from kafkabuf.broker import ConnectionLimits, EmbeddedCluster
 from kafkabuf.broker.cluster.cluster import Cluster
-from kafkabuf.broker.log.compression import GZIP, LZ4, SNAPPY, ZSTD, decompress, most_unpacked
+from kafkabuf.broker.log.compression import GZIP, LZ4, SNAPPY, ZSTD, decompress, max_unpacked
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ConfigError, CorruptMessageError
 from kafkabuf.protocol import messages
@@ -353,9 +353,9 @@ def bombs() -> dict[str, bytes]:
 def test_bomb_goes_off(bombs: dict[str, bytes], name: str) -> None:
     data = bombs[name]
     before = forget_peak()
-    with soon(), pytest.raises(CorruptMessageError, match="or too many"):
+    with soon(), pytest.raises(CorruptMessageError, match="or too large"):
         decompress(CODECS[name][0], data)
-    assert resident(peak=True) - before < most_unpacked(len(data)) * 2 + MIB
+    assert resident(peak=True) - before < max_unpacked(len(data)) * 2 + MIB
     if len(data) < MIB // 2:
         assert resident(peak=True) - before < 8 * MIB + MIB
 
@@ -386,7 +386,7 @@ def test_cut_or_damaged_data_is_unpacked(name: str) -> None:
 @pytest.mark.parametrize("size", [-4, -1, 2**31 - 1, 1000])
 def test_block_size_that_leads_back_never_ends(size: int) -> None:
     data = b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, size) + bytes(cramjam.snappy.compress_raw(b"x"))
-    with soon(), pytest.raises(CorruptMessageError, match=f"a block of {size} bytes where"):
+    with soon(), pytest.raises(CorruptMessageError, match=f"a block says {size} bytes"):
         decompress(SNAPPY, data)
 
 

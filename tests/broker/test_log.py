@@ -217,7 +217,7 @@ def test_verification_passes_a_malformed_record(body: bytes) -> None:
 def test_verification_passes_a_wrong_newest_timestamp() -> None:
     good = batch([b"a", b"b"], timestamps=[10, 20])
     records.verify(good)
-    with pytest.raises(InvalidRecordError, match="newest timestamp is 21, the records say 20"):
+    with pytest.raises(InvalidRecordError, match="newest timestamp is 21, that of the records is 20"):
         records.verify(with_crc(good[:35] + struct.pack(">q", 21) + good[43:]))
 
 
@@ -287,12 +287,12 @@ def test_value_size_beyond_the_message_is_read() -> None:
 
     tail = struct.pack(">bbqi", 1, 0, NOW, -1) + struct.pack(">i", 50) + b"x"
     data = struct.pack(">qiI", 0, len(tail) + 4, zlib.crc32(tail)) + tail
-    with pytest.raises(CorruptMessageError, match="key of -1 and value of 50 bytes do not fill"):
+    with pytest.raises(CorruptMessageError, match="key of -1 bytes and a value of 50 bytes do not fill"):
         check_set(data)
 
 
 def test_gzip_bomb_unpacks() -> None:
     from kafkabuf.broker.log.compression import decompress
 
-    with pytest.raises(CorruptMessageError, match="larger than"):
+    with pytest.raises(CorruptMessageError, match="too large"):
         decompress(1, gzip.compress(bytes(101 * 1024 * 1024), compresslevel=1))

@@ -6,8 +6,8 @@ Magic 2, one batch:
     records
 The CRC-32C covers attributes to end, so base offset and leader epoch are stamped without touching it.
 
-The checks are those of Kafka's UnifiedLog and LogValidator that the header allows. What is inside the records is looked
-at only when a broker is told to (`verify_records`, see records.py): it costs a few microseconds each.
+The checks are those of Kafka's UnifiedLog and LogValidator that need only the header. The broker reads the records
+themselves only with `verify_records` (records.py): that takes a few microseconds for each record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafkabuf.errors import (
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
-# Base offset and length: what the length does not count.
+# The bytes that the length does not count: base offset and length.
 OVERHEAD = 12
 MAGIC_AT = 16
 ATTRIBUTES_AT = 21
@@ -44,7 +44,7 @@ _EPOCH = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """What the log keeps of a batch besides its bytes. Offsets are relative to the first record: 0 to `count` - 1."""
+    """The facts of a batch that the log keeps beside its bytes. Its records have the offsets base to base + `count` - 1."""
 
     count: int
     max_timestamp: int
@@ -57,34 +57,36 @@ class BatchInfo:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a topic accepts. Timestamps may lie this far ahead of the broker's clock (KIP-937)."""
+    """The limits of a topic. `timestamp_after_max_ms`: how far a timestamp may be ahead of the broker's clock (KIP-937)."""
 
     max_message_bytes: int = 1_048_588
     timestamp_after_max_ms: int = 3_600_000
 
 
 def check_batch(records: memoryview, version: int, limits: Limits, now_ms: int) -> BatchInfo:
-    """Checks the one magic 2 batch of a Produce request, version 3 or later. Raises the error to answer with.
+    """Checks the one magic 2 batch of a Produce request, version 3 or later. Raises the error of the response.
 
-    CorruptMessageError for lengths and CRC, InvalidRecordError for what contradicts itself, RecordTooLargeError,
-    UnsupportedCompressionTypeError, InvalidTimestampError.
+    CorruptMessageError for a wrong length or CRC, InvalidRecordError for a header that contradicts itself,
+    RecordTooLargeError, UnsupportedCompressionTypeError, InvalidTimestampError.
     """
     if not len(records):
         raise InvalidRecordError("there must be one record batch for the partition, found none")
     if len(records) > MAGIC_AT and records[MAGIC_AT] != 2:
         raise InvalidRecordError(f"Produce version {version} takes magic 2 only, found {records[MAGIC_AT]}")
     if len(records) < HEADER_SIZE:
-        raise CorruptMessageError(f"{len(records)} bytes are no record batch: its header alone takes {HEADER_SIZE}")
+        raise CorruptMessageError(f"{len(records)} bytes are not a record batch: a header takes {HEADER_SIZE} bytes")
     fields = HEADER.unpack_from(records)
     _, length, _, _, crc, attributes, last_delta, _, max_timestamp, pid, pid_epoch, sequence, count = fields
     _check_length(len(records), length, limits)
     actual = crc32c(records[ATTRIBUTES_AT:])
     if actual != crc:
-        raise CorruptMessageError(f"the batch says CRC {crc:#010x}, its bytes have {actual:#010x}")
+        raise CorruptMessageError(f"the batch header has CRC {crc:#010x}, its bytes have CRC {actual:#010x}")
     if count <= 0 or last_delta != count - 1:
-        raise InvalidRecordError(f"{count} records, but the last offset delta is {last_delta}")
+        raise InvalidRecordError(f"the batch has {count} records, but its last offset delta is {last_delta}")
     if pid >= 0 and (sequence < 0 or pid_epoch < 0):
-        raise InvalidRecordError(f"producer id {pid} with epoch {pid_epoch} and base sequence {sequence}")
+        raise InvalidRecordError(
+            f"producer id {pid} needs an epoch and a base sequence, found epoch {pid_epoch} and sequence {sequence}"
+        )
     if attributes & CONTROL:
         raise InvalidRecordError("clients may not write control batches")
     _check_codec(attributes & CODEC_MASK, version)
@@ -95,21 +97,21 @@ def check_batch(records: memoryview, version: int, limits: Limits, now_ms: int) 
 
 def _check_length(size: int, length: int, limits: Limits) -> None:
     if length < HEADER_SIZE - OVERHEAD or length + OVERHEAD > size:
-        raise CorruptMessageError(f"a batch length of {length} where {size - OVERHEAD} bytes follow it")
+        raise CorruptMessageError(f"the batch length is {length}, but {size - OVERHEAD} bytes follow it")
     if length + OVERHEAD < size:
-        raise InvalidRecordError(f"{size - length - OVERHEAD} bytes after the batch: exactly one is allowed")
+        raise InvalidRecordError(f"{size - length - OVERHEAD} bytes follow the batch: exactly one batch is allowed")
     if size > limits.max_message_bytes:
-        raise RecordTooLargeError(f"a batch of {size} bytes, max.message.bytes is {limits.max_message_bytes}")
+        raise RecordTooLargeError(f"the batch has {size} bytes, max.message.bytes is {limits.max_message_bytes}")
 
 
 def _check_codec(codec: int, version: int) -> None:
     if codec >= len(compression.NAMES):
         raise UnsupportedCompressionTypeError(f"compression type {codec} is unknown")
     if codec == compression.ZSTD and version < 7:
-        raise UnsupportedCompressionTypeError(f"zstd needs Produce version 7 or later, this is {version}")
+        raise UnsupportedCompressionTypeError(f"zstd needs Produce version 7 or later, this is version {version}")
 
 
 def stamp(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Writes the leader's part of a magic 2 batch; neither field is under the CRC."""
+    """Writes the two fields of a magic 2 batch that the leader sets. The CRC covers neither."""
     _BASE.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, OVERHEAD, leader_epoch)

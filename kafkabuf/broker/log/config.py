@@ -1,4 +1,4 @@
-"""What a topic's configs say of its logs, under Kafka's names."""
+"""The configs of a topic that concern its logs, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _INT64 = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """`retention_bytes` and `retention_ms`: -1 keeps everything. On disk a file of at most `segment_bytes` is begun
-    anew for what fits no more, and the log is flushed after `flush_messages` records; in memory neither matters.
+    """With -1, `retention_bytes` and `retention_ms` keep everything. On disk a file has at most `segment_bytes`, and the
+    log is flushed after `flush_messages` records; in memory neither setting has an effect.
 
-    Deviations: by default nothing expires; segments may be smaller than 1 MiB; logs are not compacted: a
+    Deviations: by default nothing expires; segments may be smaller than 1 MiB; the broker does not compact logs, so a
     cleanup.policy without `delete` keeps everything.
     """
 
@@ -29,7 +29,7 @@ class LogConfig:
 
     @classmethod
     def of(cls, configs: Mapping[str, str], retention_bytes: int | None = None) -> LogConfig:
-        """InvalidConfigError for what is no number or out of range. `retention_bytes` is the cluster's default."""
+        """Raises InvalidConfigError for a value that is not valid. `retention_bytes` is the cluster's default."""
         return cls(
             int_config(configs, "retention.bytes", UNLIMITED if retention_bytes is None else retention_bytes, -1),
             int_config(configs, "retention.ms", UNLIMITED, -1),
@@ -42,7 +42,7 @@ class LogConfig:
 def int_config(
     configs: Mapping[str, str], name: str, default: int, least: int = -(2**63), greatest: int = _INT64
 ) -> int:
-    """A number among a topic's configs. InvalidConfigError if it is none, or out of range."""
+    """A number among a topic's configs. Raises InvalidConfigError if the value is not a number, or is out of range."""
     try:
         value = int(configs.get(name, default))
     except ValueError:
@@ -53,7 +53,7 @@ def int_config(
 
 
 def _deletes(policies: str) -> bool:
-    found = {one.strip() for one in policies.split(",")}
-    if not found <= {"delete", "compact"}:
-        raise InvalidConfigError(f"cleanup.policy={policies!r}: delete and compact are known")
-    return "delete" in found
+    names = {name.strip() for name in policies.split(",")}
+    if not names <= {"delete", "compact"}:
+        raise InvalidConfigError(f"cleanup.policy={policies!r}: delete, compact or both are allowed")
+    return "delete" in names

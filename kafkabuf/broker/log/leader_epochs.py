@@ -1,4 +1,4 @@
-"""Where each leader epoch begins in a log (Kafka's LeaderEpochFileCache): how two replicas find where they part."""
+"""Where each leader epoch begins in a log (Kafka's LeaderEpochFileCache): two copies find by it where they diverge."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ NO_OFFSET = -1
 
 
 class LeaderEpochs:
-    """(epoch, first offset) in order, both rising. Belongs to the log: `end_offset` is asked for where it ends, `save`
-    is given the entries after each change."""
+    """`entries`: (epoch, first offset), both rising. The log owns it: `end_offset` returns the log's end, and `save`
+    stores the entries before each change."""
 
     def __init__(
         self,
@@ -28,32 +28,32 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """`epoch` begins at the log's end; nothing happens if it is no newer than the latest."""
+        """`epoch` begins at `start_offset`, the log's end. An epoch that is not newer than the latest changes nothing."""
         if epoch > self.latest:
-            self._set([*(one for one in self.entries if one[1] < start_offset), (epoch, start_offset)])
+            self._set([*(entry for entry in self.entries if entry[1] < start_offset), (epoch, start_offset)])
 
     def at(self, offset: int) -> int:
         """The epoch in which `offset` was written."""
-        index = bisect_right(self.entries, offset, key=lambda one: one[1])
+        index = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[index - 1][0] if index else NO_EPOCH
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the last epoch up to `epoch`, as OffsetForLeaderEpoch answers: (-1, -1) for one that
-        has not come, and `epoch` itself with the first offset known if all known ones are later."""
+        """(epoch, end offset) of the greatest known epoch up to `epoch`, as OffsetForLeaderEpoch answers. (-1, -1) for
+        an epoch that has not begun. (`epoch`, first known offset) if every known epoch is later."""
         if epoch == NO_EPOCH or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest:
             return epoch, self._end_offset()
-        index = bisect_right(self.entries, epoch, key=lambda one: one[0])
+        index = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
         return self.entries[index - 1][0] if index else epoch, self.entries[index][1]
 
     def truncate_to(self, end_offset: int) -> None:
         if self.entries and self.entries[-1][1] >= end_offset:
-            self._set([one for one in self.entries if one[1] < end_offset])
+            self._set([entry for entry in self.entries if entry[1] < end_offset])
 
     def drop_before(self, start_offset: int) -> None:
-        """The epoch that holds `start_offset` begins there now."""
-        index = bisect_right(self.entries, start_offset, key=lambda one: one[1])
+        """The epoch that contains `start_offset` begins there now."""
+        index = bisect_right(self.entries, start_offset, key=lambda entry: entry[1])
         if index and self.entries[0][1] < start_offset:
             self._set([(self.entries[index - 1][0], start_offset), *self.entries[index:]])
 

@@ -1,7 +1,7 @@
-"""The log of one replica of a partition (Kafka's UnifiedLog): offsets, producers, leader epochs, retention.
+"""The log of one copy of a partition (Kafka's UnifiedLog): offsets, producers, leader epochs, retention.
 
-Its batches lie in `Segments`, in memory or on disk. Belongs to the cluster's event loop; nothing here is locked. A
-stored batch is never changed once appended, so that responses and the logs of other replicas may refer to it.
+Its batches lie in `Segments`, in memory or on disk. Only the cluster's event loop calls it; there is no lock. A stored
+batch never changes, so responses and the logs of other copies may refer to its bytes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _DEFAULTS = LogConfig()
 
 
 class PartitionLog:
-    """`log_start_offset` <= offsets kept < `end_offset`. Retention drops whole batches in memory, whole segments on
-    disk, never above the high watermark, and by bytes never the last one; records deleted by request may leave a batch
-    of which only the end counts. `config` may be replaced at any time.
+    """`log_start_offset` <= offsets kept < `end_offset`. Retention drops whole batches in memory and whole segments on
+    disk, never above the high watermark. Retention by bytes never drops the last. DeleteRecords may leave a batch of
+    which only the end counts. `config` may be replaced at any time.
 
-    KafkaStorageError from whatever changes the log if the disk refuses; then nothing has changed.
+    Every method that changes the log raises KafkaStorageError if the disk refuses, and leaves the log as it was.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """Up to here consumers may read. A log used alone has everything replicated; one of several replicas is told
-        (never a value beyond its end)."""
+        """Consumers may read up to here. It is the log's end until it is set, for a partition with a single copy. With
+        several copies replication sets it, never beyond the log's end."""
         return self.end_offset if self._high_watermark is None else self._high_watermark
 
     @high_watermark.setter
@@ -59,7 +59,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to here consumers with read_committed may read: where the oldest transaction began that has not ended
+        """Consumers with read_committed may read up to here: the start of the oldest transaction that has no marker
         below the high watermark."""
         unstable, high_watermark = self.producers.first_unstable_offset, self.high_watermark
         return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
@@ -72,8 +72,8 @@ class PartitionLog:
     # ---- appending
 
     def append(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int, now_ms: int = 0) -> int:
-        """Takes over `data`, already stamped with `end_offset` and checked against `producers`. Returns the base
-        offset. From `now_ms`, the broker's time, the producer's silence counts."""
+        """Takes over `data`. The caller has stamped it with `end_offset` and checked it against `producers`. Returns the
+        base offset. The producer's silence is measured from `now_ms`, the broker's time."""
         base = self.end_offset
         self._keep(StoredBatch(base, base + info.count - 1, info.max_timestamp, leader_epoch, data))
         if info.producer_id >= 0:
@@ -82,8 +82,8 @@ class PartitionLog:
         return base
 
     def append_marker(self, marker: Marker, timestamp: int, leader_epoch: int) -> None:
-        """Ends the producer's transaction in this partition. InvalidProducerEpochError or
-        TransactionCoordinatorFencedError if the marker comes too late."""
+        """Ends the producer's transaction in this partition. Raises InvalidProducerEpochError or
+        TransactionCoordinatorFencedError for a marker of an older epoch."""
         self.producers.check_end(marker)
         data, offset = control_batch(marker, timestamp), self.end_offset
         stamp(data, offset, leader_epoch)
@@ -92,13 +92,13 @@ class PartitionLog:
         self._appended()
 
     def append_as_follower(self, data: Data) -> None:
-        """Whole batches as a leader's `read` gave them: offsets and epochs stay, the bytes are shared, the state of
-        producers follows. OffsetOutOfRangeError for a batch that does not begin at `end_offset`; those before it are
-        kept."""
+        """Appends whole batches from a leader's `read`. Offsets and epochs stay, the bytes are shared, and the state of
+        producers follows from the batches. Raises OffsetOutOfRangeError for a batch that does not begin at
+        `end_offset`; the log keeps the batches before it."""
         now_ms = self.clock.time_ms()
         for at, head in heads(data, self.end_offset):
             if head.base_offset != self.end_offset:
-                raise OffsetOutOfRangeError(f"a batch at offset {head.base_offset}, {self.end_offset} is next")
+                raise OffsetOutOfRangeError(f"the batch begins at offset {head.base_offset}, {self.end_offset} is next")
             kept = data if head.size == len(data) else memoryview(data)[at : at + head.size]
             self._keep(
                 StoredBatch(head.base_offset, head.last_offset, head.info.max_timestamp, head.leader_epoch, kept)
@@ -114,7 +114,7 @@ class PartitionLog:
         self.end_offset = batch.last_offset + 1
 
     def _follow(self, head: Head, data: Data, now_ms: int) -> None:
-        """What a batch that others have checked makes of its producer."""
+        """Applies a batch that was already checked to the state of its producer."""
         if head.control:
             self._end(read_marker(data), head.last_offset, head.info.max_timestamp)
         elif head.info.producer_id >= 0:
@@ -136,8 +136,8 @@ class PartitionLog:
     # ---- dropping
 
     def retain(self) -> None:
-        """Drops what retention does not ask to keep, by bytes and by the clock. As Kafka: a batch or segment goes only
-        if what stays still fills retention.bytes, or if its newest record is older than retention.ms."""
+        """Drops old batches or segments. As in Kafka, the log drops the oldest only if the rest still fills
+        retention.bytes, or if its newest record is older than retention.ms."""
         config = self.config
         if not config.delete:
             return
@@ -148,10 +148,10 @@ class PartitionLog:
             self._start_at(self.segments.start_offset)
 
     def delete_before(self, offset: int) -> None:
-        """DeleteRecords: what lies before `offset` cannot be read any more. OffsetOutOfRangeError beyond the high
+        """DeleteRecords: no reader gets a record before `offset` any more. Raises OffsetOutOfRangeError beyond the high
         watermark."""
         if not 0 <= offset <= self.high_watermark:
-            raise OffsetOutOfRangeError(f"offset {offset}: records before 0 to {self.high_watermark} can be deleted")
+            raise OffsetOutOfRangeError(f"offset {offset}: an offset from 0 to {self.high_watermark} is needed")
         if offset > self.log_start_offset:
             self.segments.drop_before(offset)
             self._start_at(offset)
@@ -162,8 +162,8 @@ class PartitionLog:
         self.producers.forget_aborted_before(offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops what a follower has and its leader has not: every batch with an offset of `offset` or more. What was
-        known of producers only from batches that retention has dropped may be forgotten."""
+        """Drops every batch with an offset of `offset` or more, which a follower has and its leader has not. The log may
+        forget what it knew of producers only from batches that retention has dropped."""
         if offset >= self.end_offset:
             return
         if offset < self.segments.start_offset:
@@ -173,7 +173,7 @@ class PartitionLog:
         self._truncated()
 
     def restart_at(self, offset: int) -> None:
-        """Drops everything; the next batch begins at `offset`, where a leader's log begins that is far ahead."""
+        """Drops everything. The next batch begins at `offset`: there the log of a leader begins that is far ahead."""
         self.segments.restart_at(offset)
         self.log_start_offset = offset
         self._truncated()
@@ -187,7 +187,7 @@ class PartitionLog:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """What is known of producers, from the batches; and of epochs, should more have come than was noted."""
+        """Derives the state of producers from the batches, and the epochs that the checkpoint does not have."""
         start, self.producers = self.segments.producers()
         now_ms = self.clock.time_ms()
         for batch in self.segments.batches(start) if start < self.end_offset else ():
@@ -202,25 +202,25 @@ class PartitionLog:
         return list(self.segments.batches())
 
     def available(self, offset: int, limit: int = NO_LIMIT) -> int:
-        """Bytes of the batches from the one that holds `offset` to `limit`, where one ends."""
+        """Bytes from the batch that holds `offset` up to `limit`, where a batch ends."""
         return self.segments.available(offset, limit)
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, limit: int = NO_LIMIT) -> list[Data]:
-        """Whole batches from the one that holds `offset` to `limit`, where one ends, at most `max_bytes` of them; in
-        buffers of one batch from memory, of many from disk.
+        """Whole batches of at most `max_bytes`, from the batch that holds `offset` up to `limit`, where a batch ends. A
+        buffer from memory holds one batch, a buffer from disk many.
 
-        With `at_least_one` the first comes even if it is larger (KIP-74), so that a consumer never gets stuck.
+        With `at_least_one` the first batch comes even if it is larger (KIP-74), so that a consumer never gets stuck.
         """
         return self.segments.read(offset, max_bytes, at_least_one, limit)
 
     def aborted(self, offset: int, limit: int) -> list[AbortedTransaction]:
-        """The transactions whose records between two offsets a reader has to pass over."""
-        found = self.producers.aborted
-        first = bisect_left(found, offset, key=lambda one: one.last_offset)
-        return [one for one in islice(found, first, None) if one.first_offset < limit]
+        """The aborted transactions with records between the two offsets: a reader must skip these records."""
+        aborted = self.producers.aborted
+        first = bisect_left(aborted, offset, key=lambda transaction: transaction.last_offset)
+        return [transaction for transaction in islice(aborted, first, None) if transaction.first_offset < limit]
 
     def offset_at(self, timestamp: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record at or after `timestamp`; None if there is none."""
+        """(offset, timestamp, leader epoch) of the first record at or after `timestamp`; None without such a record."""
         for batch in self.segments.at_or_after(timestamp):
             for record in read_records(batch.data):
                 if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
@@ -228,18 +228,18 @@ class PartitionLog:
         return None
 
     def newest(self) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the record with the highest timestamp, the first if several have it."""
+        """(offset, timestamp, leader epoch) of the first record with the highest timestamp."""
         return self.offset_at(self.segments.newest_timestamp())
 
     # ---- the end
 
     def flush(self) -> None:
-        """All that was appended is on the disk, if it goes there at all."""
+        """Brings every appended batch to the disk, if the log lies on disk."""
         self.segments.flush()
 
     def close(self) -> None:
         self.segments.close(self.producers)
 
     def delete(self) -> None:
-        """With all that it has on the disk."""
+        """Deletes the log's files too."""
         self.segments.delete()

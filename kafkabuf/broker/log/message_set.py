@@ -2,12 +2,12 @@
 
     offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | [timestamp i64, magic 1] | key size i32 | key |
     value size i32 | value
-The CRC-32 runs from magic to the end of the message, so the offset is set without touching it. A compressed message's
-value is a message set in itself; its own offset is that of its last inner message, and in magic 1 the inner ones are
-relative (KIP-31).
+The CRC-32 covers magic to the end of the message, so the broker sets the offset without touching the CRC. The value of
+a compressed message is a message set. The compressed message has the offset of its last inner message; the offsets of
+inner messages are relative in magic 1 (KIP-31).
 
-Deviations from Kafka: sets are stored as they came, not converted to magic 2; a compressed magic 0 message, whose inner
-offsets would have to be rewritten and compressed again, is refused.
+Deviations from Kafka: the broker stores a set as it came and does not convert it to magic 2. The broker refuses a
+compressed magic 0 message, because it would have to rewrite the inner offsets and compress them again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafkabuf.broker.log.batch import CODEC_MASK, NO_TIMESTAMP, BatchInfo, Limits
-from kafkabuf.broker.log.compression import NAMES, NONE, ZSTD, decompress, most_unpacked
+from kafkabuf.broker.log.compression import NAMES, NONE, ZSTD, decompress, max_unpacked
 from kafkabuf.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -37,7 +37,7 @@ CRC_END = 16
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a set: where it starts and ends in it, and its value's place (a null value is empty)."""
+    """One message of a set. `start`, `end` and `value` are places in the set; a null value is an empty slice."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Message:
 
 
 def messages(data: memoryview) -> Iterator[Message]:
-    """The messages of a set, each checked: CorruptMessageError for a wrong length or CRC."""
+    """The messages of a set, each checked. Raises CorruptMessageError for a wrong length or CRC."""
     position = 0
     while position < len(data):
         message = _message(data, position)
@@ -62,12 +62,12 @@ def _message(data: memoryview, start: int) -> Message:
         offset, size, crc, magic, attributes = _HEAD.unpack_from(data, start)
         end = start + OVERHEAD + size
         if end > len(data) or size < 14:
-            raise CorruptMessageError(f"a message size of {size} where {len(data) - start - OVERHEAD} bytes follow it")
+            raise CorruptMessageError(f"the message size is {size}, but {len(data) - start - OVERHEAD} bytes follow it")
         if magic not in (0, 1):
             raise InvalidRecordError(f"a message set holds magic 0 and 1 only, found {magic}")
         actual = zlib.crc32(data[start + CRC_END : end])
         if actual != crc:
-            raise CorruptMessageError(f"the message says CRC {crc:#010x}, its bytes have {actual:#010x}")
+            raise CorruptMessageError(f"the message has CRC field {crc:#010x}, its bytes have CRC {actual:#010x}")
         at = start + _HEAD.size
         timestamp = NO_TIMESTAMP
         if magic:
@@ -78,24 +78,26 @@ def _message(data: memoryview, start: int) -> Message:
         (value_size,) = _INT32.unpack_from(data, at)
         value = slice(at + 4, at + 4 + max(value_size, 0))
     except struct.error as error:
-        raise CorruptMessageError(f"a message is cut short: {error}") from error
+        raise CorruptMessageError(f"the message is cut short: {error}") from error
     if key_size < -1 or value_size < -1 or value.stop != end:
-        raise CorruptMessageError(f"key of {key_size} and value of {value_size} bytes do not fill a message of {size}")
+        raise CorruptMessageError(
+            f"a key of {key_size} bytes and a value of {value_size} bytes do not fill a message of {size} bytes"
+        )
     return Message(start, end, offset, magic, attributes & CODEC_MASK, timestamp, value)
 
 
 def check_message_set(records: memoryview, limits: Limits, now_ms: int) -> tuple[BatchInfo, list[tuple[int, int]]]:
-    """Checks a whole set. Returns what the log keeps of it, and each message's (position, offset within the set).
+    """Checks a whole set. Returns the facts that the log keeps, and (position, offset within the set) of each message.
 
-    Raises the error to answer with, as `check_batch` does.
+    Raises the error of the response, as `check_batch` does.
     """
     offsets: list[tuple[int, int]] = []
     count, newest, magic = 0, NO_TIMESTAMP, 0
-    room = most_unpacked(len(records))
+    room = max_unpacked(len(records))
     for message in messages(records):
         if message.end - message.start > limits.max_message_bytes:
             size = message.end - message.start
-            raise RecordTooLargeError(f"a message of {size} bytes, max.message.bytes is {limits.max_message_bytes}")
+            raise RecordTooLargeError(f"the message has {size} bytes, max.message.bytes is {limits.max_message_bytes}")
         if message.codec == NONE:
             count += 1
         else:
@@ -111,21 +113,21 @@ def check_message_set(records: memoryview, limits: Limits, now_ms: int) -> tuple
 
 
 def _inner_count(records: memoryview, wrapper: Message, room: int) -> tuple[int, int]:
-    """How many messages are in a compressed one, and how many bytes these take, of the `room` that is left for them."""
+    """The number of inner messages of `wrapper`, and their bytes. `room`: how many bytes they may take."""
     if wrapper.codec >= len(NAMES) or wrapper.codec == ZSTD:
-        raise UnsupportedCompressionTypeError(f"compression type {wrapper.codec} is not for magic {wrapper.magic}")
+        raise UnsupportedCompressionTypeError(f"magic {wrapper.magic} has no compression type {wrapper.codec}")
     if wrapper.magic == 0:
-        raise UnsupportedForMessageFormatError("compressed messages of magic 0 are not taken: use magic 1")
+        raise UnsupportedForMessageFormatError("the broker refuses compressed messages of magic 0: use magic 1")
     inner = decompress(wrapper.codec, bytes(records[wrapper.value]), room)
-    found = [message.offset for message in messages(memoryview(inner))]
-    if not found or found != list(range(len(found))):
+    offsets = [message.offset for message in messages(memoryview(inner))]
+    if not offsets or offsets != list(range(len(offsets))):
         raise InvalidRecordError(
-            f"a compressed message of {len(found)} with inner offsets {found[:5]}..., not 0, 1, 2..."
+            f"the {len(offsets)} inner messages have the offsets {offsets[:5]}..., they must have 0, 1, 2..."
         )
-    return len(found), len(inner)
+    return len(offsets), len(inner)
 
 
 def stamp(data: bytearray, offsets: list[tuple[int, int]], base_offset: int) -> None:
-    """Gives every message its offset, in place."""
+    """Writes the offset of every message, in place."""
     for position, relative in offsets:
         _INT64.pack_into(data, position, base_offset + relative)

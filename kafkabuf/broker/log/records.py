@@ -1,8 +1,8 @@
-"""Looking into stored records: for ListOffsets by timestamp, and to check batches record by record when asked to.
+"""Reads stored records one by one: for ListOffsets by timestamp, and to verify batches when `verify_records` is set.
 
 A magic 2 record is
     length varint | attributes i8 | timestamp delta varlong | offset delta varint | key | value | header count | headers
-with zig-zag varints and -1 as the length of a null.
+with zig-zag varints. A null has the length -1.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kafkabuf.errors import InvalidRecordError
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """Offset and timestamp of a record, and where the batch's unpacked body holds it."""
+    """Offset and timestamp of a record."""
 
     offset: int
     timestamp: int
 
 
 def read_records(batch: bytes | bytearray | memoryview) -> Iterator[StoredRecord]:
-    """The records of a stored batch or message set, in order. InvalidRecordError where the bytes are no record."""
+    """The records of a stored batch or message set, in order. Raises InvalidRecordError for a malformed record."""
     view = memoryview(batch)
     return _batch_records(view) if view[MAGIC_AT] == 2 else _set_records(view)
 
@@ -47,32 +47,32 @@ def _batch_records(view: memoryview) -> Iterator[StoredRecord]:
             yield StoredRecord(base_offset + offset_delta, stamped)
             position = end
     except IndexError:
-        raise InvalidRecordError(f"the batch ends within its records, {count} were announced") from None
+        raise InvalidRecordError(f"the batch ends before the last of its {count} records") from None
     if position != len(body):
         raise InvalidRecordError(f"{len(body) - position} bytes are left after {count} records")
 
 
 def _check_record(body: bytes | bytearray, start: int, end: int, index: int) -> tuple[int, int]:
-    """Timestamp delta and offset delta of a record that fills its length exactly."""
+    """Timestamp delta and offset delta. Raises InvalidRecordError unless the record fills its length exactly."""
     timestamp_delta, position = _varint(body, start + 1)
     offset_delta, position = _varint(body, position)
     for _ in ("key", "value"):
-        position = _pass_bytes(body, position, end, null=True)
+        position = _skip_bytes(body, position, end, null=True)
     headers, position = _varint(body, position)
     if not 0 <= headers <= end - position:
-        raise InvalidRecordError(f"record {index} says it has {headers} headers")
+        raise InvalidRecordError(f"record {index} says {headers} headers, {end - position} bytes are left")
     for _ in range(headers):
-        position = _pass_bytes(body, position, end, null=False)
-        position = _pass_bytes(body, position, end, null=True)
+        position = _skip_bytes(body, position, end, null=False)
+        position = _skip_bytes(body, position, end, null=True)
     if position != end:
-        raise InvalidRecordError(f"record {index} ends {position - end:+d} bytes from where its length says")
+        raise InvalidRecordError(f"record {index} ends {position - end:+d} bytes from the end that its length gives")
     return timestamp_delta, offset_delta
 
 
-def _pass_bytes(body: bytes | bytearray, position: int, end: int, null: bool) -> int:
+def _skip_bytes(body: bytes | bytearray, position: int, end: int, null: bool) -> int:
     size, position = _varint(body, position)
     if size < (-1 if null else 0) or position + size > end:
-        raise InvalidRecordError(f"a length of {size} bytes where the record has {end - position} left")
+        raise InvalidRecordError(f"a field says {size} bytes, the record has {end - position} left")
     return position + max(size, 0)
 
 
@@ -94,13 +94,14 @@ def _set_records(view: memoryview) -> Iterator[StoredRecord]:
             yield StoredRecord(message.offset, message.timestamp)
             continue
         inner = list(messages(memoryview(decompress(message.codec, bytes(view[message.value])))))
-        for relative, one in enumerate(inner):
-            yield StoredRecord(message.offset - len(inner) + 1 + relative, one.timestamp)
+        for relative, inner_message in enumerate(inner):
+            yield StoredRecord(message.offset - len(inner) + 1 + relative, inner_message.timestamp)
 
 
 def verify(batch: bytes | bytearray | memoryview) -> None:
-    """Reads every record of a magic 2 batch. InvalidRecordError if one is malformed or the header contradicts them."""
+    """Reads every record of a magic 2 batch. Raises InvalidRecordError if a record is malformed or the newest timestamp
+    of the records is not that of the header."""
     fields = HEADER.unpack_from(batch)
     newest = max(record.timestamp for record in read_records(batch))
     if newest != fields[8]:
-        raise InvalidRecordError(f"the header says the newest timestamp is {fields[8]}, the records say {newest}")
+        raise InvalidRecordError(f"the header's newest timestamp is {fields[8]}, that of the records is {newest}")

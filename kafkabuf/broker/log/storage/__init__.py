@@ -1,1 +1,1 @@
-"""Where the batches of a log lie: in memory (memory.py), or in segments on disk as Kafka's (files.py, segment.py)."""
+"""Where the batches of a log lie: in memory (memory.py), or in Kafka's segments on disk (files.py, segment.py)."""

@@ -1,4 +1,4 @@
-"""Batches as they lie in a log, one after the other: what their headers say, and where each ends."""
+"""Batches as they lie in a log, one after the other: their headers, and where each batch ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SMALLEST = 14
 
 
 class Head(NamedTuple):
-    """`size` is that of the whole batch, or of one message of magic 0 or 1, which have no leader epoch."""
+    """The header of a batch, or of one message of magic 0 or 1, which has no leader epoch. `size`: bytes in all."""
 
     base_offset: int
     size: int
@@ -45,14 +45,14 @@ class Head(NamedTuple):
         return self.base_offset + self.info.count - 1
 
     def fits(self, room: int) -> bool:
-        """Whether it may be the head of a batch within so many bytes."""
+        """Whether `size` and count are possible for a batch within `room` bytes."""
         smallest = HEADER_SIZE if self.info.magic >= 2 else OVERHEAD + _SMALLEST
         return smallest <= self.size <= room and self.info.count > 0
 
 
 def read_head(data: Data, at: int, following: int) -> Head:
-    """The head of what begins at `at`. `following` is the offset after the batch before, where magic 0 and 1 begin.
-    struct.error or IndexError where bytes are missing; nothing is checked."""
+    """The head of the batch or message at `at`. `following`: the offset after the previous batch, which is the base
+    offset for magic 0 and 1. Raises struct.error or IndexError where bytes are missing, and checks nothing else."""
     magic = data[at + MAGIC_AT]
     if magic < 2:
         last, size = _OFFSET_AND_SIZE.unpack_from(data, at)
@@ -67,22 +67,22 @@ def read_head(data: Data, at: int, following: int) -> Head:
 
 
 def heads(data: Data, following: int) -> Iterator[tuple[int, Head]]:
-    """Every batch of `data` by its place. CorruptMessageError where they do not fill it."""
+    """(place, head) of every batch in `data`. Raises CorruptMessageError unless the batches fill `data` exactly."""
     at = 0
     while at < len(data):
         try:
             head = read_head(data, at, following)
         except (struct.error, IndexError):
-            raise CorruptMessageError(f"{len(data) - at} bytes at the end are no batch") from None
+            raise CorruptMessageError(f"the last {len(data) - at} bytes are not a whole batch") from None
         if not head.fits(len(data) - at):
-            raise CorruptMessageError(f"a batch of {head.size} bytes with {len(data) - at} to come")
+            raise CorruptMessageError(f"a batch says {head.size} bytes, {len(data) - at} are left")
         yield at, head
         at += head.size
         following = head.last_offset + 1
 
 
 def whole_size(data: Data) -> int:
-    """How many bytes of `data` are whole batches."""
+    """The bytes that the whole batches at the start of `data` take."""
     at = 0
     while at + OVERHEAD <= len(data):
         end = at + OVERHEAD + _OFFSET_AND_SIZE.unpack_from(data, at)[1]
@@ -104,9 +104,8 @@ class StoredBatch:
 
 
 class Segments(Protocol):
-    """What a PartitionLog keeps its batches in. Offsets follow on each other without gaps from `start_offset`, where
-    the first batch begins, to `end_offset`. `size` is in bytes. What changes something either does it or raises
-    KafkaStorageError."""
+    """The batches of a PartitionLog. Offsets have no gaps from `start_offset`, where the first batch begins, to
+    `end_offset`. `size` is in bytes. A method that changes something raises KafkaStorageError if it cannot."""
 
     @property
     def start_offset(self) -> int: ...
@@ -116,44 +115,44 @@ class Segments(Protocol):
     def size(self) -> int: ...
     @property
     def recovery_point(self) -> int:
-        """Up to here everything is where it will survive."""
+        """Batches below this offset survive a crash of the machine, as far as the storage can keep them."""
 
     def full(self, batch: StoredBatch, segment_bytes: int) -> bool:
-        """Whether `roll` is to be called before `batch` is appended."""
+        """Whether the caller must call `roll` before it appends `batch`."""
 
     def roll(self, producers: ProducerStates) -> None: ...
     def append(self, batch: StoredBatch) -> None: ...
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, limit: int) -> list[Data]:
-        """Buffers of whole batches, from the one that holds `offset` to `limit`."""
+        """Buffers of whole batches, from the batch that holds `offset` up to `limit`."""
 
     def available(self, offset: int, limit: int) -> int:
-        """The bytes that `read` could give, were it asked again and again."""
+        """The bytes that repeated calls of `read` would return."""
 
     def batches(self, offset: int = 0) -> Iterator[StoredBatch]:
-        """From the one that holds `offset`, or the first, to the end."""
+        """The batches from the batch that holds `offset`, or from the first, to the end."""
 
     def at_or_after(self, timestamp: int) -> Iterator[StoredBatch]:
-        """In offset order, those whose greatest timestamp is no less."""
+        """The batches whose greatest timestamp is at least `timestamp`, in offset order."""
 
     def newest_timestamp(self) -> int:
-        """NO_TIMESTAMP if there is none."""
+        """The greatest timestamp, or NO_TIMESTAMP."""
 
     def drop_old(self, size: int, timestamp: int, limit: int, producers: ProducerStates) -> None:
-        """Drops from the head what is not needed to fill `size`, but never all, and what is older than `timestamp`;
-        nothing at or behind `limit`."""
+        """Drops batches from the start: those that `size` bytes do not need, but never the last, and those that are
+        older than `timestamp`. Drops nothing at or behind `limit`."""
 
     def drop_before(self, offset: int) -> None:
-        """Drops what lies before `offset` as a whole."""
+        """Drops what lies wholly before `offset`."""
 
     def truncate_to(self, offset: int) -> None:
         """Drops every batch with an offset of `offset` or more."""
 
     def restart_at(self, offset: int) -> None:
-        """Drops everything; the next batch begins at `offset`."""
+        """Drops everything. The next batch begins at `offset`."""
 
     def producers(self) -> tuple[int, ProducerStates]:
-        """The state before an offset, from which on it follows from the batches."""
+        """An offset and the state before it. The caller derives the rest from the batches from that offset on."""
 
     def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None: ...
     def epochs(self) -> list[tuple[int, int]]: ...

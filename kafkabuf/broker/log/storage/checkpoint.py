@@ -1,4 +1,4 @@
-"""Kafka's checkpoint files: a version, the number of entries, and a line for each, its fields apart by blanks."""
+"""Kafka's checkpoint files: a version, the number of entries, and a line for each entry, its fields split by spaces."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def write_checkpoint(path: Path, entries: Iterable[Entry]) -> None:
 
 
 def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
-    """Nothing for a file that is not there or makes no sense: what it says can be found out from the log."""
+    """The entries; none if the file is missing or malformed, for the log can derive them."""
     with on_disk("read", path):
         if not path.exists():
             return []
         lines = path.read_bytes().decode("ascii", "replace").splitlines()
     entries = [line.split(" ") for line in lines[2:]]
     if lines[:2] != [_VERSION, str(len(entries))] or any(len(entry) != fields for entry in entries):
-        log.warning("%s is no checkpoint of %d fields; it is passed over", path, fields)
+        log.warning("%s is not a checkpoint with %d fields: the file is ignored", path, fields)
         return []
     return entries
 
 
 def read_numbers(path: Path) -> list[tuple[int, int]]:
-    """The entries of a checkpoint with two numbers each, none if one is no number."""
+    """The entries of a checkpoint with two numbers each; none if any field is not a number."""
     try:
-        return [(int(one), int(two)) for one, two in read_checkpoint(path, 2)]
+        return [(int(first), int(second)) for first, second in read_checkpoint(path, 2)]
     except ValueError:
-        log.warning("%s has something else than numbers; it is passed over", path)
+        log.warning("%s has fields that are not numbers: the file is ignored", path)
         return []

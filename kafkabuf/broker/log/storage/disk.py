@@ -1,4 +1,4 @@
-"""Files: what the disk refuses as an error that says so, and files that are there whole or not at all."""
+"""Files: an OSError becomes a KafkaStorageError with advice, and a file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kafkabuf.errors import KafkaStorageError
 
 @contextmanager
 def on_disk(verb: str, path: Path) -> Iterator[None]:
-    """KafkaStorageError in place of an OSError."""
+    """Raises a KafkaStorageError in place of an OSError."""
     try:
         yield
     except OSError as error:
         raise KafkaStorageError(
-            f"cannot {verb} {path}: {error.strerror or error}; see to the disk and the file's owner and mode"
+            f"cannot {verb} {path}: {error.strerror or error}; check the disk, and the file's owner and mode"
         ) from error
 
 
 def write_whole(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Whatever happens, `path` has its former content or all of `data`."""
+    """Replaces the content of `path`. After a crash, `path` has its former content or all of `data`."""
     part = path.with_name(path.name + ".tmp")
     with on_disk("write", path):
         with part.open("wb") as file:
@@ -34,7 +34,7 @@ def write_whole(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """fsync of a file, or of a folder: of what is in it. What is gone needs none."""
+    """fsync of a file, or of a folder's entries. A missing path needs no fsync."""
     with on_disk("flush", path), suppress(FileNotFoundError):
         file = os.open(path, os.O_RDONLY)
         try:

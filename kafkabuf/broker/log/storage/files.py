@@ -1,11 +1,11 @@
-"""The batches of a log in a folder like Kafka's: segments, producer snapshots, the leader epochs' checkpoint.
+"""The batches of a log in a folder like Kafka's: segments, producer snapshots, the checkpoint of leader epochs.
 
     00000000000000000000.log .index .timeindex .txnindex    00000000000000000123.snapshot    leader-epoch-checkpoint
 
-Opening reads the last segment from its last index entry on, and all that was written after the recovery point, whose
-checkpoint is the log manager's: everything up to there was flushed. What is not whole is cut off, and segments that
-then do not follow any more are dropped. A snapshot is taken where a segment ends and when the log is closed; what came
-after it is read again.
+Every batch below the recovery point was flushed; the log manager keeps its checkpoint. Opening reads the last segment
+from its last index entry on, and every batch behind the recovery point. It cuts a segment off where a batch is not
+whole, and drops the segments that then leave a gap. FileSegments takes a snapshot where a segment ends and when the log
+is closed. Opening derives the later state of producers from the batches.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _LEFT_OVER = (".tmp", ".deleted", ".cleaned", ".swap")
 
 
 class FileSegments:
-    """There is always a last segment, which is appended to. `flusher` flushes each that comes to its end, in a thread
-    of its own; without one only `flush` does."""
+    """There is always a last segment, and `append` writes to it. `flusher` flushes each full segment in its own thread;
+    without a flusher only `flush` does."""
 
     def __init__(self, folder: Path, recovery_point: int, clock: Clock, flusher: Executor | None = None) -> None:
         self.folder = folder
         self._clock = clock
         self._flusher = flusher
-        # What the flusher has been given, and where the recovery point is when it is done.
+        # Each flush in progress, and the recovery point after it.
         self._flushing: deque[tuple[Future[None], int]] = deque()
         with on_disk("open", folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -63,13 +63,13 @@ class FileSegments:
         self._segments: list[Segment] = []
         self._open(bases or [0], recovery_point)
         self._recovery_point = min(recovery_point, self.end_offset)
-        self._epochs = [one for one in read_numbers(folder / EPOCHS) if one[1] <= self.end_offset]
+        self._epochs = [entry for entry in read_numbers(folder / EPOCHS) if entry[1] <= self.end_offset]
 
     def _open(self, bases: list[int], recovery_point: int) -> None:
         for base, following in zip(bases, [*bases[1:], None], strict=True):
             segment = self._new(base)
             if self._segments and base != self.end_offset:
-                log.warning("%s is dropped: the segment before it has lost its end", segment.path)
+                log.warning("%s is dropped: the segment before it has lost its last batches", segment.path)
                 segment.delete()
                 continue
             segment.open(following, recovery_point)
@@ -96,7 +96,7 @@ class FileSegments:
         while self._flushing and self._flushing[0][0].done():
             future, offset = self._flushing.popleft()
             if (error := future.exception()) is not None:
-                log.error("%s stays in the system's cache: %s", self.folder, error)
+                log.error("%s could not be flushed and stays in the system's cache: %s", self.folder, error)
                 self._flushing.clear()
             else:
                 self._recovery_point = max(self._recovery_point, offset)
@@ -123,11 +123,11 @@ class FileSegments:
     # ---- reading
 
     def _index(self, offset: int) -> int:
-        """Of the segment that holds `offset`, or would."""
+        """The index of the segment that holds `offset`, or would hold it."""
         return max(bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, limit: int) -> list[Data]:
-        """From one segment, in one buffer."""
+        """Reads one buffer from one segment."""
         if offset >= min(limit, self.end_offset):
             return []
         segment = self._segments[self._index(offset)]
@@ -164,7 +164,8 @@ class FileSegments:
         kept = self.size
         while (first := self._segments[0]).size and first.end_offset <= limit:
             superfluous = len(self._segments) > 1 and kept - first.size >= size
-            if not (superfluous or NO_TIMESTAMP < first.newest < timestamp):
+            expired = NO_TIMESTAMP < first.newest < timestamp
+            if not (superfluous or expired):
                 break
             if len(self._segments) == 1:
                 self.roll(producers)
@@ -203,9 +204,9 @@ class FileSegments:
     # ---- producers
 
     def _snapshots(self) -> list[tuple[int, Path]]:
-        """The latest first."""
-        found = [path for path in self.folder.glob("*.snapshot") if path.stem.isdigit()]
-        return sorted(((int(path.stem), path) for path in found), reverse=True)
+        """(offset, path) of each snapshot, the latest first."""
+        paths = [path for path in self.folder.glob("*.snapshot") if path.stem.isdigit()]
+        return sorted(((int(path.stem), path) for path in paths), reverse=True)
 
     def _take_snapshot(self, producers: ProducerStates) -> None:
         write_whole(self.folder / f"{file_name(self.end_offset)}.snapshot", encode_snapshot(producers))
@@ -216,10 +217,10 @@ class FileSegments:
             path = segment.path.with_suffix(".txnindex")
             with on_disk("read", path):
                 data = path.read_bytes() if path.exists() else b""
-            found = decode_aborted(data)
-            kept = bisect_left(found, start, key=lambda one: one.last_offset)
-            states.aborted += found[:kept]
-            # The others are found again.
+            aborted = decode_aborted(data)
+            kept = bisect_left(aborted, start, key=lambda transaction: transaction.last_offset)
+            states.aborted += aborted[:kept]
+            # The log derives the others from the batches again.
             if len(data) > kept * ABORTED_SIZE:
                 with on_disk("truncate", path):
                     os.truncate(path, kept * ABORTED_SIZE)
@@ -232,7 +233,7 @@ class FileSegments:
                     with on_disk("read", path):
                         return offset, decode_snapshot(path.read_bytes(), self._clock.time_ms())
                 except CorruptMessageError as error:
-                    log.warning("%s is passed over: %s", path, error)
+                    log.warning("%s is ignored: %s", path, error)
         return self.start_offset, ProducerStates()
 
     def add_aborted(self, aborted: AbortedTransaction, last_stable_offset: int) -> None:
@@ -246,7 +247,7 @@ class FileSegments:
         return self._epochs
 
     def save_epochs(self, entries: list[tuple[int, int]]) -> None:
-        """What cannot be written follows from the batches when the log is opened again."""
+        """Writes the checkpoint. If the disk refuses, the log derives the epochs from the batches when it is opened."""
         try:
             write_checkpoint(self.folder / EPOCHS, entries)
         except KafkaStorageError as error:
@@ -265,7 +266,7 @@ class FileSegments:
         self._recovery_point = self.end_offset
 
     def close(self, producers: ProducerStates) -> None:
-        """Flushes everything first."""
+        """Flushes everything, then closes the files."""
         if self.recovery_point < self.end_offset:
             self._segments[-1].seal()
             self._take_snapshot(producers)
@@ -274,13 +275,13 @@ class FileSegments:
             segment.close()
 
     def delete(self) -> None:
-        """The folder and all that is in it. A crash in between leaves a name that no log has."""
+        """Deletes the folder. It is renamed first: a crash in between leaves a name that no log has."""
         for segment in self._segments:
             segment.close()
-        gone = self.folder.with_name(f"{self.folder.name}{DELETED}")
+        renamed = self.folder.with_name(f"{self.folder.name}{DELETED}")
         with on_disk("delete", self.folder):
-            self.folder.rename(gone)
-            shutil.rmtree(gone)
+            self.folder.rename(renamed)
+            shutil.rmtree(renamed)
 
 
 def _delete(path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The sparse indexes of a segment, in Kafka's format: an entry for every 4 KiB or so of the log, big-endian.
+"""The sparse indexes of a segment, in Kafka's format: an entry for about every 4 KiB of the log, big-endian.
 
-.index       offset i32, relative to the segment's | position i32
-.timeindex   timestamp i64 | offset i32, relative to the segment's
+.index       offset i32, relative to the segment's base offset | position i32
+.timeindex   timestamp i64 | offset i32, relative to the segment's base offset
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ TIMES = struct.Struct(">qi")
 
 
 class SparseIndex:
-    """Pairs of numbers of which both rise. New ones reach the file by `save`: after a crash they are made anew."""
+    """Pairs of numbers; keys and values both rise. `save` writes new pairs to the file; after a crash the segment makes
+    the missing pairs anew."""
 
     def __init__(self, path: Path, entry: struct.Struct) -> None:
         self.path = path
@@ -32,24 +33,24 @@ class SparseIndex:
         return len(self.keys)
 
     def load(self) -> bool:
-        """False, and nothing is loaded, if the file is not there or cannot be right."""
+        """Reads the file. Returns False, and loads nothing, if the file is missing or malformed."""
         with on_disk("read", self.path):
             data = self.path.read_bytes() if self.path.exists() else b"?"
-        found = list(self._entry.iter_unpack(data)) if len(data) % self._entry.size == 0 else []
-        keys, values = array("q", [key for key, _ in found]), array("q", [value for _, value in found])
-        if len(data) != len(found) * self._entry.size or not (_rises(keys) and _rises(values)):
+        pairs = list(self._entry.iter_unpack(data)) if len(data) % self._entry.size == 0 else []
+        keys, values = array("q", [key for key, _ in pairs]), array("q", [value for _, value in pairs])
+        if len(data) != len(pairs) * self._entry.size or not (_rises(keys) and _rises(values)):
             return False
         self.keys, self.values, self._saved = keys, values, len(keys)
         return True
 
     def add(self, key: int, value: int) -> None:
-        """Unless `key` is no greater than the last."""
+        """Adds the pair if `key` is greater than the last key."""
         if not self.keys or key > self.keys[-1]:
             self.keys.append(key)
             self.values.append(value)
 
     def floor(self, key: int) -> tuple[int, int] | None:
-        """The last entry whose key is no greater."""
+        """The last pair whose key is at most `key`."""
         index = bisect_right(self.keys, key)
         return (self.keys[index - 1], self.values[index - 1]) if index else None
 
@@ -69,7 +70,7 @@ class SparseIndex:
     def save(self) -> None:
         new = range(self._saved, len(self.keys))
         with on_disk("write", self.path), self.path.open("ab") as file:
-            # A former save may have got stuck halfway.
+            # An earlier save may have written part of its pairs before it failed.
             file.truncate(self._saved * self._entry.size)
             file.write(b"".join(self._entry.pack(self.keys[index], self.values[index]) for index in new))
         self._saved = len(self.keys)

@@ -1,8 +1,8 @@
-"""What has to be remembered besides records: a dictionary in a file of JSON lines, [key, value], a list and anything.
+"""Everything that outlives a cluster besides records: a dictionary in a file of JSON lines, [key, value].
 
-Each change is a line, written at once; the last line of a key counts, and null forgets it. When most lines are
-outdated the file is written anew, as a whole or not at all. A last line without an end, of a process that was killed,
-is cut off.
+A key is a list, a value any JSON. The journal writes each change at once, as a line. The last line of a key counts, and
+null removes the key. When most lines are outdated, the journal writes the file anew, whole or not at all. Opening cuts
+off a last line without an end, which a killed process leaves.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ log = logging.getLogger("kafkabuf.broker")
 Key = tuple[str | int, ...]
 _VERSION = 1
 _HEAD = f'["kafkabuf", {_VERSION}]\n'.encode()
-# So many outdated lines are nothing to worry about.
-_OUTDATED = 1000
+# The journal never writes the file anew for fewer outdated lines.
+_MIN_OUTDATED = 1000
 
 
 class Journal:
-    """Without a path nothing is written, and everything forgotten with the object. Thread: the event loop."""
+    """Without a path the journal writes and keeps nothing. Thread: the event loop."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Journal:
         self._file: int | None = None
 
     def open(self) -> None:
-        """KafkaStorageError if the file cannot be had, or holds something else."""
+        """Reads the file. Raises KafkaStorageError if the disk refuses, or the file is not a journal of this version."""
         if self.path is None:
             return
         with on_disk("read", self.path):
@@ -44,10 +44,10 @@ class Journal:
         whole = data[: data.rfind(b"\n") + 1]
         if whole and not whole.startswith(_HEAD):
             raise KafkaStorageError(
-                f"{self.path} does not begin with {_HEAD.decode().strip()}: it is not for this version"
+                f"{self.path} does not begin with {_HEAD.decode().strip()}: another version wrote the file"
             )
         if len(whole) < len(data):
-            log.warning("%s: %d bytes at the end are no whole line and are cut off", self.path, len(data) - len(whole))
+            log.warning("%s: the last %d bytes are not a whole line and are cut off", self.path, len(data) - len(whole))
         for number, line in enumerate(whole[len(_HEAD) :].splitlines(), 2):
             self._take(number, line)
         self._rewrite()
@@ -57,7 +57,7 @@ class Journal:
             key, value = json.loads(line)
             self._set(tuple(key), value)
         except (ValueError, TypeError) as error:
-            raise KafkaStorageError(f"{self.path}, line {number}, is no [key, value] in JSON: {error}") from error
+            raise KafkaStorageError(f"{self.path}, line {number}, is not [key, value] in JSON: {error}") from error
 
     def _set(self, key: Key, value: Any) -> None:
         if value is None:
@@ -66,13 +66,14 @@ class Journal:
             self._values[key] = value
 
     def find(self, *prefix: str | int) -> Iterator[tuple[Key, Any]]:
-        """What has a key that begins so, by the rest of it."""
+        """(rest of the key, value) of every key that begins with `prefix`."""
         for key, value in list(self._values.items()):
             if key[: len(prefix)] == prefix:
                 yield key[len(prefix) :], value
 
     def put(self, key: Key, value: Any) -> None:
-        """None forgets. KafkaStorageError, and nothing has changed, if the disk refuses. `value` is not copied."""
+        """Sets `key`; the value None removes it. Raises KafkaStorageError, and changes nothing, if the disk refuses.
+        `value` is not copied."""
         if self._file is None or self._values.get(key) == value:
             return
         assert self.path is not None
@@ -81,10 +82,10 @@ class Journal:
             end = os.lseek(self._file, 0, os.SEEK_END)
             if os.write(self._file, line) < len(line):
                 os.ftruncate(self._file, end)
-                raise KafkaStorageError(f"{self.path}: the disk is full; make room on it")
+                raise KafkaStorageError(f"{self.path}: the disk is full: free some space")
         self._set(key, value)
         self._lines += 1
-        if self._lines > 2 * len(self._values) + _OUTDATED:
+        if self._lines > 2 * len(self._values) + _MIN_OUTDATED:
             self._rewrite()
 
     def _rewrite(self) -> None:

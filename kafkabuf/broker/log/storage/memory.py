@@ -1,4 +1,4 @@
-"""Batches in memory, dropped one by one. Their bytes may be shared with the logs of other replicas."""
+"""Batches in memory, dropped one by one. The logs of other copies may share their bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkabuf.broker.log.batch import NO_TIMESTAMP
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.broker.log.storage.batches import Data, StoredBatch
 
-# Dropped batches leave holes at the head of the list until there are this many: dropping stays O(1) per batch.
+# Dropped batches leave holes at the start of the list, up to this many. So dropping costs O(1) a batch.
 _COMPACT_AT = 1024
 _HOLE = StoredBatch(-1, -1, -1, -1, b"")
 
@@ -38,7 +38,7 @@ class MemorySegments:
         return False
 
     def roll(self, producers: ProducerStates) -> None:
-        """Memory knows no segments."""
+        """Memory has no segments."""
 
     def append(self, batch: StoredBatch) -> None:
         self._batches.append(batch)
@@ -49,14 +49,14 @@ class MemorySegments:
     # ---- reading
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, limit: int) -> list[Data]:
-        found: list[Data] = []
+        buffers: list[Data] = []
         room = max_bytes
         for batch in self.batches(offset):
             room -= len(batch.data)
-            if batch.base_offset >= limit or (room < 0 and (found or not at_least_one)):
+            if batch.base_offset >= limit or (room < 0 and (buffers or not at_least_one)):
                 break
-            found.append(batch.data)
-        return found
+            buffers.append(batch.data)
+        return buffers
 
     def available(self, offset: int, limit: int) -> int:
         return max(self._position(limit) - self._position(offset), 0)
@@ -71,7 +71,7 @@ class MemorySegments:
         return max((batch.max_timestamp for batch in self.batches()), default=NO_TIMESTAMP)
 
     def _index(self, offset: int) -> int:
-        """The index of the batch that holds `offset`; the number of batches if there is none."""
+        """The index of the batch that holds `offset`; the number of batches if no batch does."""
         return bisect_left(self._batches, offset, lo=self._first, key=lambda batch: batch.last_offset)
 
     def _position(self, offset: int) -> int:
@@ -94,8 +94,8 @@ class MemorySegments:
         self._drop(self._index(offset))
 
     def _drop(self, index: int) -> None:
-        for gone in range(self._first, index):
-            self._batches[gone] = _HOLE
+        for dropped in range(self._first, index):
+            self._batches[dropped] = _HOLE
         self._first = index
         self.start_offset = self._batches[index].base_offset if index < len(self._batches) else self.end_offset
         if index >= _COMPACT_AT:
@@ -112,7 +112,7 @@ class MemorySegments:
         self._batches, self._positions, self._first = [], [], 0
         self.start_offset = self.end_offset = offset
 
-    # ---- what else a log remembers: nothing that could be read again
+    # ---- what a log on disk stores besides batches: memory stores nothing
 
     def producers(self) -> tuple[int, ProducerStates]:
         return self.start_offset, ProducerStates()

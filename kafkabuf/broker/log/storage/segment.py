@@ -1,7 +1,7 @@
-"""A segment: a file of batches, whose name is its first offset, with its indexes, all in Kafka's format (LogSegment).
+"""A segment: a file of batches named for its first offset, with its indexes, all in Kafka's format (LogSegment).
 
-Batches are written at once and left to the system's cache; they survive the death of this process, and with `flush`
-that of the machine. The indexes are written when the segment is sealed, flushed or closed.
+`append` writes a batch at once, into the system's cache. The batch survives the death of this process, and after
+`flush` that of the machine. `seal` writes the indexes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("kafkabuf.broker")
 
 # Kafka's index.interval.bytes.
 INDEX_INTERVAL = 4096
-# Headers are read in pieces of this many bytes.
+# The walk over headers reads this many bytes at a time.
 _PIECE = 8192
 _CRC = struct.Struct(">I")
 _SIZE = struct.Struct(">i")
@@ -38,7 +38,7 @@ def file_name(offset: int) -> str:
 
 
 class Segment:
-    """`newest` is the greatest timestamp, `size` the bytes of whole batches. Made by `create` or `open`."""
+    """`newest` is the greatest timestamp, `size` the bytes of whole batches. `open` reads an existing file."""
 
     def __init__(self, folder: Path, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -48,7 +48,7 @@ class Segment:
         self.path = folder / f"{file_name(base_offset)}.log"
         self.offsets = SparseIndex(self.path.with_suffix(".index"), OFFSETS)
         self.times = SparseIndex(self.path.with_suffix(".timeindex"), TIMES)
-        # The offset that has `newest`, and where the batch begins that was indexed last.
+        # The offset of the record with `newest`, and the position of the batch that was indexed last.
         self._newest_offset = base_offset
         self._indexed = 0
         with on_disk("open", self.path):
@@ -57,8 +57,8 @@ class Segment:
     # ---- opening
 
     def open(self, following: int | None, recovery_point: int) -> None:
-        """`following`: where the next segment begins, if there is one. What lies behind `recovery_point`, where the log
-        was last known to be on the disk, is checked and, from the first batch on that is not whole, cut off."""
+        """Checks the batches behind `recovery_point`, up to which the log is known to be on the disk, and cuts the file
+        off at the first batch that is not whole. `following`: where the next segment begins; None for the last."""
         with on_disk("read", self.path):
             self.size = os.fstat(self._file).st_size
         loaded = self.offsets.load() and self.times.load()
@@ -78,7 +78,7 @@ class Segment:
             self.newest, self._newest_offset = self.times.keys[-1], self.base_offset + self.times.values[-1]
 
     def _recover(self) -> None:
-        """Reads everything from the last entry of the index on."""
+        """Reads every batch from the last entry of the index on."""
         last, self._indexed = self.offsets.floor(2**31) or (0, 0)
         self.times.keep_values(last if self._indexed else -1)
         self._set_newest()
@@ -87,7 +87,7 @@ class Segment:
             length = os.fstat(self._file).st_size
             head = self._check(self.size, length)
             if head is None and self._indexed:
-                # The index is wrong, or what it names is gone.
+                # The index is wrong, or the batch that it names is missing.
                 self.offsets.keep_keys(-1)
                 self._recover()
                 return
@@ -97,11 +97,13 @@ class Segment:
                 head = self._check(self.size, length)
         if self.size < length:
             lost = length - self.size
-            log.warning("%s: the %d bytes from %d on are no whole batch and are cut off", self.path, lost, self.size)
+            log.warning(
+                "%s: the %d bytes from position %d on are not a whole batch and are cut off", self.path, lost, self.size
+            )
             self._cut()
 
     def _check(self, position: int, length: int) -> Head | None:
-        """The batch at `position` if it is whole, and follows on the one before."""
+        """The head of the batch at `position`; None unless the batch is whole and follows the batch before it."""
         try:
             head = read_head(os.pread(self._file, HEADER_SIZE, position), 0, self.end_offset)
         except (struct.error, IndexError):
@@ -110,11 +112,11 @@ class Segment:
             return None
         data = memoryview(os.pread(self._file, head.size, position))
         at = ATTRIBUTES_AT - _CRC.size if head.info.magic == 2 else CRC_END - _CRC.size
-        (wanted,) = _CRC.unpack_from(data, at)
-        found = (crc32c if head.info.magic == 2 else zlib.crc32)(data[at + _CRC.size :])
-        # The batch that the index names is found by its last offset, all others by their first.
-        known = self.end_offset in (head.base_offset, head.last_offset)
-        return head if found == wanted and head.info.magic <= 2 and known else None
+        (expected,) = _CRC.unpack_from(data, at)
+        actual = (crc32c if head.info.magic == 2 else zlib.crc32)(data[at + _CRC.size :])
+        # For the batch that the index names, `end_offset` is its last offset; for every other batch, its first.
+        follows = self.end_offset in (head.base_offset, head.last_offset)
+        return head if actual == expected and head.info.magic <= 2 and follows else None
 
     # ---- appending
 
@@ -158,7 +160,7 @@ class Segment:
         return int(_SIZE.unpack_from(self.read(position, OVERHEAD), _SIZE_AT)[0]) + OVERHEAD
 
     def find(self, offset: int) -> int:
-        """Where the batch begins that holds `offset`; `size` if it comes later, 0 if it came before."""
+        """The position of the batch that holds `offset`; `size` for a later offset, 0 for an earlier one."""
         if offset >= self.end_offset:
             return self.size
         if offset <= self.base_offset:
@@ -167,7 +169,7 @@ class Segment:
         return next(at for at, head in self._walk(position, self.base_offset + relative) if head.last_offset >= offset)
 
     def _walk(self, position: int, following: int) -> Iterator[tuple[int, Head]]:
-        """The heads of all batches from `position` on."""
+        """(position, head) of every batch from `position` on."""
         piece, start = b"", position
         while position < self.size:
             if position + HEADER_SIZE > start + len(piece):
@@ -177,13 +179,13 @@ class Segment:
             except (struct.error, IndexError):
                 raise KafkaStorageError(f"{self.path} ends within the batch at position {position}") from None
             if head.size < OVERHEAD:
-                raise KafkaStorageError(f"{self.path}: a batch of {head.size} bytes at position {position}")
+                raise KafkaStorageError(f"{self.path}: the batch at position {position} says {head.size} bytes")
             yield position, head
             position += head.size
             following = head.last_offset + 1
 
     def batches(self, offset: int) -> Iterator[StoredBatch]:
-        """From the one that holds `offset`."""
+        """The batches from the batch that holds `offset`."""
         for position, head in self._walk(self.find(offset), max(offset, self.base_offset)):
             data = self.read(position, head.size)
             yield StoredBatch(head.base_offset, head.last_offset, head.info.max_timestamp, head.leader_epoch, data)
@@ -191,7 +193,7 @@ class Segment:
     def at_or_after(self, timestamp: int) -> Iterator[StoredBatch]:
         if self.newest < timestamp:
             return iter(())
-        # Up to this offset everything is older.
+        # Every record up to this offset is older.
         older = self.times.floor(timestamp - 1)
         start = self.base_offset if older is None else self.base_offset + older[1] + 1
         return (batch for batch in self.batches(start) if batch.max_timestamp >= timestamp)
@@ -210,13 +212,14 @@ class Segment:
         self._recover()
 
     def seal(self) -> None:
-        """The indexes are complete, in their files."""
+        """Completes the indexes and writes them to their files."""
         self._index_newest()
         self.offsets.save()
         self.times.save()
 
     def flush(self, indexes: bool) -> None:
-        """Without its indexes the last segment is read anew from where they end. Thread: any, of sealed segments."""
+        """Flushes the file. Opening the last segment needs no flushed indexes: it reads on where they end. Any thread
+        may call this for a sealed segment."""
         for path in (self.path, self.offsets.path, self.times.path) if indexes else (self.path,):
             sync_path(path)
 

@@ -1,4 +1,4 @@
-"""What is known of producers, on disk: Kafka's producer snapshots and transaction indexes.
+"""The state of producers on disk: Kafka's producer snapshots and transaction indexes.
 
 NNN.snapshot   version i16 = 1 | CRC-32C of what follows | count i32 | for each producer: id i64, epoch i16, last
                sequence i32, last offset i64, offsets in the last batch less one i32, timestamp i64, coordinator epoch
@@ -6,9 +6,9 @@ NNN.snapshot   version i16 = 1 | CRC-32C of what follows | count i32 | for each 
 NNN.txnindex   for each aborted transaction: version i16 = 0 | producer id i64 | first offset i64 | last offset i64 |
                last stable offset i64
 
-Kafka's snapshots tell of one batch for each producer. Behind that, where Kafka does not look, ours have all that are
-remembered, so that a repeated batch is known for one after a restart: for each producer, in the same order, the count
-i8 and of each batch, the oldest first: first sequence i32, last sequence i32, base offset i64, timestamp i64.
+Kafka's snapshots have one batch for each producer. Behind that, where Kafka does not read, ours have every remembered
+batch, so that the log recognizes a repeated batch after a restart: for each producer, in the same order, the count i8,
+and for each batch, the oldest first: first sequence i32, last sequence i32, base offset i64, timestamp i64.
 """
 
 from __future__ import annotations
@@ -55,17 +55,20 @@ def encode_snapshot(states: ProducerStates) -> bytes:
         )
     for _, entry in entries:
         body += bytes([len(entry.batches)])
-        for one in entry.batches:
-            body += _BATCH.pack(one.base_sequence, one.last_sequence, one.base_offset, one.max_timestamp)
+        for batch in entry.batches:
+            body += _BATCH.pack(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.max_timestamp)
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(data: bytes, now_ms: int) -> ProducerStates:
-    """CorruptMessageError if it is none. `now_ms`: from when on the producers' silence counts."""
+    """Raises CorruptMessageError for a malformed snapshot. The producers' silence is measured from `now_ms`."""
     try:
         version, crc = _HEAD.unpack_from(data)
         if version != _VERSION or crc != crc32c(data[_HEAD.size :]):
-            raise CorruptMessageError(f"version {version} with CRC {crc:#010x} is no snapshot of version {_VERSION}")
+            raise CorruptMessageError(
+                f"the snapshot has version {version} and CRC {crc:#010x}: "
+                f"version {_VERSION} with CRC {crc32c(data[_HEAD.size :]):#010x} is needed"
+            )
         entries, at = _decode_entries(data, now_ms)
         for entry in entries.values():
             at = _decode_batches(data, at, entry)
@@ -90,7 +93,7 @@ def _decode_entries(data: bytes, now_ms: int) -> tuple[dict[int, ProducerEntry],
 
 def _decode_batches(data: bytes, at: int, entry: ProducerEntry) -> int:
     if at == len(data):
-        return at  # one of Kafka's own
+        return at  # Kafka wrote this snapshot
     end = at + 1 + data[at] * _BATCH.size
     entry.batches.clear()
     entry.batches.extend(AppendedBatch(*fields) for fields in _BATCH.iter_unpack(data[at + 1 : end]))
