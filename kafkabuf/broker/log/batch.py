@@ -44,7 +44,8 @@ _EPOCH = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """The facts of a batch that the log keeps beside its bytes. Its records have the offsets base to base + `count` - 1."""
+    """The facts of a batch that the log keeps beside its bytes. Its records have the offsets base to base + `count` -
+    1."""
 
     count: int
     max_timestamp: int
@@ -57,7 +58,8 @@ class BatchInfo:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a topic. `timestamp_after_max_ms`: how far a timestamp may be ahead of the broker's clock (KIP-937)."""
+    """The limits of a topic. `timestamp_after_max_ms`: how far a timestamp may be ahead of the broker's clock
+    (KIP-937)."""
 
     max_message_bytes: int = 1_048_588
     timestamp_after_max_ms: int = 3_600_000

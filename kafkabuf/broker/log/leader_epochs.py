@@ -28,7 +28,8 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """`epoch` begins at `start_offset`, the log's end. An epoch that is not newer than the latest changes nothing."""
+        """`epoch` begins at `start_offset`, the log's end. An epoch that is not newer than the latest changes
+        nothing."""
         if epoch > self.latest:
             self._set([*(entry for entry in self.entries if entry[1] < start_offset), (epoch, start_offset)])
 

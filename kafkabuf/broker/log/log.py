@@ -72,8 +72,8 @@ class PartitionLog:
     # ---- appending
 
     def append(self, data: bytes | bytearray, info: BatchInfo, leader_epoch: int, now_ms: int = 0) -> int:
-        """Takes over `data`. The caller has stamped it with `end_offset` and checked it against `producers`. Returns the
-        base offset. The producer's silence is measured from `now_ms`, the broker's time."""
+        """Takes over `data`. The caller has stamped it with `end_offset` and checked it against `producers`. Returns
+        the base offset. The producer's silence is measured from `now_ms`, the broker's time."""
         base = self.end_offset
         self._keep(StoredBatch(base, base + info.count - 1, info.max_timestamp, leader_epoch, data))
         if info.producer_id >= 0:
@@ -162,8 +162,8 @@ class PartitionLog:
         self.producers.forget_aborted_before(offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops every batch with an offset of `offset` or more, which a follower has and its leader has not. The log may
-        forget what it knew of producers only from batches that retention has dropped."""
+        """Drops every batch with an offset of `offset` or more, which a follower has and its leader has not. The log
+        may forget what it knew of producers only from batches that retention has dropped."""
         if offset >= self.end_offset:
             return
         if offset < self.segments.start_offset:

@@ -116,8 +116,8 @@ class LogManager:
                     self._write(key[0], name, {}, deleted=topic)
 
     def close(self) -> None:
-        """Flushes and closes every log. A log that the disk refuses to close is reported, and recovered when it is opened
-        again."""
+        """Flushes and closes every log. A log that the disk refuses to close is reported, and recovered when it is
+        opened again."""
         self._flusher.shutdown()
         for key, partition_log in self._logs.items():
             try:

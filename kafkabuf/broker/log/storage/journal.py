@@ -36,7 +36,8 @@ class Journal:
         self._file: int | None = None
 
     def open(self) -> None:
-        """Reads the file. Raises KafkaStorageError if the disk refuses, or the file is not a journal of this version."""
+        """Reads the file. Raises KafkaStorageError if the disk refuses, or the file is not a journal of this
+        version."""
         if self.path is None:
             return
         with on_disk("read", self.path):
