@@ -3,13 +3,14 @@
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
                      -> PrepareAbort  -> CompleteAbort
 
-A transactional id has one producer id and an epoch that rises whenever a producer with this id starts anew, is fenced,
-or (version 2) ends a transaction. Markers are written as soon as a transaction is to end, before its answer goes out;
-while they are held (`hold`), or a partition has no leader, it stays in a Prepare state as it may in Kafka, and whoever
-asks gets CONCURRENT_TRANSACTIONS. The state belongs to the cluster, not to a node, and outlives the coordinating node;
-it runs in the event loop.
+A transactional id has one producer id and one epoch. The epoch rises when a producer with this id starts anew, when the
+coordinator fences the producer, and in version 2 when the producer ends a transaction. The coordinator writes the
+markers as soon as a transaction is to end, before the response goes out. While the markers are held (`hold`), or a
+partition has no leader, the transaction stays in a Prepare state, as it may in Kafka, and the coordinator answers
+requests with CONCURRENT_TRANSACTIONS. The state belongs to the cluster, not to a node, and outlives the coordinating
+node. Thread: the event loop.
 
-Deviations: a transaction is aborted when its time-out is over, not at the next of Kafka's checks, ten seconds apart;
+Deviations: the coordinator aborts a transaction when its time-out is over, Kafka at its next check, every ten seconds;
 transactional ids are kept for ever; the coordinator's epoch is always 0.
 """
 
@@ -37,7 +38,7 @@ from kafkabuf.errors import (
 MAX_TIMEOUT_MS = 900_000
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
-# The last epoch a client gets: the one after it is left for fencing.
+# The last epoch that a client gets. The epoch after it is reserved for fencing.
 LAST_EPOCH = 32767 - 1
 _COORDINATOR_EPOCH = 0
 
@@ -61,8 +62,8 @@ PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 @dataclass(slots=True)
 class Transaction:
-    """One transactional id. `last_epoch` is the one before, for as long as its owner may ask again; `next_producer_id`
-    takes over when the epochs of `producer_id` are used up."""
+    """One transactional id. `last_epoch` is the epoch before `epoch`, while the owner may repeat a request with it.
+    `next_producer_id` takes over when the epochs of `producer_id` are used up."""
 
     transactional_id: str
     producer_id: int
@@ -82,8 +83,8 @@ class Transaction:
 
 
 class Transactions:
-    """`write_marker` puts a marker into a partition, and says False if that has to wait. `remember` is told of every
-    change before it has consequences; `restore` takes what was remembered."""
+    """`write_marker` writes a marker to a partition; it returns False if the marker must wait. `remember` stores every
+    change before the change takes effect, and `restore` takes the stored transactions."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Transactions:
         next_producer_id: Callable[[], int],
         write_marker: Callable[[TopicPartition, Marker], bool],
         version: int,
-        remember: Callable[[Transaction], None] = lambda found: None,
+        remember: Callable[[Transaction], None] = lambda transaction: None,
     ) -> None:
         self._remember = remember
         self._held = False
@@ -110,75 +111,80 @@ class Transactions:
     # ---- InitProducerId
 
     def init(self, transactional_id: str, timeout_ms: int, known: Producer | None) -> Producer:
-        """The producer id and epoch to go on with. `known`: what a producer that recovers had (KIP-360)."""
+        """The producer id and epoch that the producer gets. `known`: those that a recovering producer had (KIP-360)."""
         if not transactional_id:
-            raise InvalidRequestError("a transactional id is not empty")
+            raise InvalidRequestError("a transactional id must not be empty")
         if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
-            raise InvalidTransactionTimeoutError(f"a time-out of {timeout_ms} ms: 1 to {MAX_TIMEOUT_MS} are allowed")
-        found = self._by_id.get(transactional_id)
-        if found is None:
-            found = Transaction(transactional_id, self._next_producer_id(), timeout_ms)
-            self._by_id[transactional_id] = found
-        self._check_known(found, known)
-        if found.state in PREPARED:
-            raise ConcurrentTransactionsError("the former transaction is being ended")
-        if found.state is State.ONGOING:
-            self._fence(found)
-            raise ConcurrentTransactionsError("the former producer's transaction is aborted first")
-        self._raise_epoch(found, None if known is None else known[1])
-        found.timeout_ms, found.state, found.started_ms = timeout_ms, State.EMPTY, -1
-        self._remember(found)
-        return found.producer_id, found.epoch
+            raise InvalidTransactionTimeoutError(
+                f"the time-out is {timeout_ms} ms: 1 to {MAX_TIMEOUT_MS} ms are allowed"
+            )
+        transaction = self._by_id.get(transactional_id)
+        if transaction is None:
+            transaction = Transaction(transactional_id, self._next_producer_id(), timeout_ms)
+            self._by_id[transactional_id] = transaction
+        self._check_known(transaction, known)
+        if transaction.state in PREPARED:
+            raise ConcurrentTransactionsError("the coordinator is still ending the previous transaction")
+        if transaction.state is State.ONGOING:
+            self._fence(transaction)
+            raise ConcurrentTransactionsError("the coordinator first aborts the transaction of the previous producer")
+        self._raise_epoch(transaction, None if known is None else known[1])
+        transaction.timeout_ms, transaction.state, transaction.started_ms = timeout_ms, State.EMPTY, -1
+        self._remember(transaction)
+        return transaction.producer_id, transaction.epoch
 
     @staticmethod
-    def _check_known(found: Transaction, known: Producer | None) -> None:
-        if known is None or found.epoch == NO_EPOCH or known[0] == found.producer_id:
+    def _check_known(transaction: Transaction, known: Producer | None) -> None:
+        if known is None or transaction.epoch == NO_EPOCH or known[0] == transaction.producer_id:
             return
-        # Or it asks again, having missed the answer that gave it a new producer id.
-        if known[0] != found.previous_producer_id or known[1] < LAST_EPOCH:
-            raise ProducerFencedError(f"producer id {known[0]} is not that of {found.transactional_id!r} any more")
+        # A producer with the previous producer id repeats a request: the response with the new producer id was lost.
+        if known[0] != transaction.previous_producer_id or known[1] < LAST_EPOCH:
+            raise ProducerFencedError(
+                f"producer id {known[0]} does not belong to {transaction.transactional_id!r} any more"
+            )
 
-    def _raise_epoch(self, found: Transaction, expected: int | None) -> None:
-        if expected not in (None, found.epoch) and found.epoch != NO_EPOCH:
-            # It asks again, having missed the answer: nobody else has started since, or there were no last epoch.
-            if expected == found.last_epoch:
+    def _raise_epoch(self, transaction: Transaction, expected: int | None) -> None:
+        if expected not in (None, transaction.epoch) and transaction.epoch != NO_EPOCH:
+            # The producer repeats a request whose response was lost. No other producer has started since: `last_epoch`
+            # would be NO_EPOCH.
+            if expected == transaction.last_epoch:
                 return
-            raise ProducerFencedError(f"epoch {expected} is not the present one, {found.epoch}")
-        before, found.previous_producer_id = found.epoch, found.producer_id
-        if found.exhausted:
-            found.producer_id, found.epoch = self._next_producer_id(), 0
+            raise ProducerFencedError(f"the request has epoch {expected}, the present epoch is {transaction.epoch}")
+        before, transaction.previous_producer_id = transaction.epoch, transaction.producer_id
+        if transaction.exhausted:
+            transaction.producer_id, transaction.epoch = self._next_producer_id(), 0
         else:
-            found.epoch += 1
-        found.last_epoch = NO_EPOCH if expected is None else before
+            transaction.epoch += 1
+        transaction.last_epoch = NO_EPOCH if expected is None else before
 
     # ---- partitions
 
     def add(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
-        """Makes partitions part of the transaction, which begins with the first."""
-        found = self._check_owner(transactional_id, producer)
-        if found.state is not State.ONGOING:
-            found.state, found.started_ms = State.ONGOING, self._timer.clock.time_ms()
-            found.expiry = self._timer.after(found.timeout_ms / 1000, lambda: self._expire(found))
-        found.partitions.update(partitions)
-        self._remember(found)
+        """Adds partitions to the transaction. The first of them begins it."""
+        transaction = self._check_owner(transactional_id, producer)
+        if transaction.state is not State.ONGOING:
+            transaction.state, transaction.started_ms = State.ONGOING, self._timer.clock.time_ms()
+            transaction.expiry = self._timer.after(transaction.timeout_ms / 1000, lambda: self._expire(transaction))
+        transaction.partitions.update(partitions)
+        self._remember(transaction)
 
-    def restore(self, found: Transaction) -> None:
-        """One that was remembered. It has its time-out from now on; what was to end does so with the next call of
-        `write_held_markers`."""
-        self._by_id[found.transactional_id] = found
-        if found.state is State.ONGOING:
-            found.expiry = self._timer.after(found.timeout_ms / 1000, lambda: self._expire(found))
+    def restore(self, transaction: Transaction) -> None:
+        """Takes back a transaction that `remember` stored. Its time-out begins now. A transaction in a Prepare state
+        ends with the next call of `write_held_markers`."""
+        self._by_id[transaction.transactional_id] = transaction
+        if transaction.state is State.ONGOING:
+            transaction.expiry = self._timer.after(transaction.timeout_ms / 1000, lambda: self._expire(transaction))
 
     def verify(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> None:
-        """TransactionAbortableError if the partition is not part of the transaction."""
+        """Raises TransactionAbortableError unless the partition is part of the transaction."""
         if partition not in self._check_owner(transactional_id, producer).partitions:
             raise TransactionAbortableError(f"{partition} was not added to the transaction of {transactional_id!r}")
 
     def join(
         self, transactional_id: str, producer: Producer, partition: TopicPartition, *, add: bool, knows_abortable: bool
     ) -> None:
-        """What a partition's leader asks before the first records, and a group before the first offsets: with `add`
-        the partition becomes part of the transaction (KIP-890), else it has to be."""
+        """A partition's leader calls this before the transaction's first records, a group before its first offsets.
+        With `add` the partition becomes part of the transaction (KIP-890); without `add` it must be part already."""
         try:
             if add:
                 self.add(transactional_id, producer, [partition])
@@ -190,90 +196,94 @@ class Transactions:
             raise error if knows_abortable else InvalidTxnStateError(str(error)) from error
 
     def _check_owner(self, transactional_id: str, producer: Producer) -> Transaction:
-        found = self._find(transactional_id)
-        if found.producer_id != producer[0]:
-            raise InvalidProducerIdMappingError(f"producer id {producer[0]} is not that of {transactional_id!r}")
-        if found.epoch != producer[1]:
-            raise ProducerFencedError(f"epoch {producer[1]} is not the present one, {found.epoch}")
-        if found.state in PREPARED:
-            raise ConcurrentTransactionsError("the former transaction is being ended")
-        return found
+        transaction = self._find(transactional_id)
+        if transaction.producer_id != producer[0]:
+            raise InvalidProducerIdMappingError(f"producer id {producer[0]} does not belong to {transactional_id!r}")
+        if transaction.epoch != producer[1]:
+            raise ProducerFencedError(f"the request has epoch {producer[1]}, the present epoch is {transaction.epoch}")
+        if transaction.state in PREPARED:
+            raise ConcurrentTransactionsError("the coordinator is still ending the previous transaction")
+        return transaction
 
     def _find(self, transactional_id: str) -> Transaction:
         if not transactional_id:
-            raise InvalidRequestError("a transactional id is not empty")
-        if (found := self._by_id.get(transactional_id)) is None:
+            raise InvalidRequestError("a transactional id must not be empty")
+        if (transaction := self._by_id.get(transactional_id)) is None:
             raise InvalidProducerIdMappingError(f"no producer has started with {transactional_id!r}")
-        return found
+        return transaction
 
     # ---- the end
 
     def end(self, transactional_id: str, producer: Producer, committed: bool, version_2: bool) -> Producer:
-        """Commits or aborts. The producer id and epoch to go on with: the same, unless `version_2`."""
-        found = self._find(transactional_id)
+        """Commits or aborts. Returns the producer id and epoch for the next transaction: new ones only with
+        `version_2`."""
+        transaction = self._find(transactional_id)
         if version_2:
-            return self._end_version_2(found, producer, committed)
-        if found.producer_id != producer[0]:
-            raise InvalidProducerIdMappingError(f"producer id {producer[0]} is not that of {transactional_id!r}")
-        if found.epoch != producer[1]:
-            raise ProducerFencedError(f"epoch {producer[1]} is not the present one, {found.epoch}")
-        if not self._is_ended(found, committed):
-            if found.state is not State.ONGOING:
-                raise _wrong_state(found, committed)
-            self._prepare(found, committed)
+            return self._end_version_2(transaction, producer, committed)
+        if transaction.producer_id != producer[0]:
+            raise InvalidProducerIdMappingError(f"producer id {producer[0]} does not belong to {transactional_id!r}")
+        if transaction.epoch != producer[1]:
+            raise ProducerFencedError(f"the request has epoch {producer[1]}, the present epoch is {transaction.epoch}")
+        if not self._is_ended(transaction, committed):
+            if transaction.state is not State.ONGOING:
+                raise _wrong_state(transaction, committed)
+            self._prepare(transaction, committed)
         return producer
 
-    def _end_version_2(self, found: Transaction, producer: Producer, committed: bool) -> Producer:
-        """A request with the epoch before the present one comes again: its answer was lost."""
-        overflowed = producer == (found.previous_producer_id, LAST_EPOCH) and found.epoch == 0
-        again = overflowed or found.epoch == producer[1] + 1
-        if found.producer_id != producer[0] and not overflowed:
-            raise InvalidProducerIdMappingError(f"producer id {producer[0]} is not that of {found.transactional_id!r}")
-        complete = found.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-        present = found.epoch == producer[1] and found.state not in PREPARED
-        if not (present or (again and (complete or found.state in PREPARED))):
-            raise ProducerFencedError(f"epoch {producer[1]} is not the present one, {found.epoch}")
-        if again and self._is_ended(found, committed):
-            return found.producer_id, found.epoch
-        if again or (committed and found.state is not State.ONGOING):
-            raise _wrong_state(found, committed)
-        # An abort without a transaction raises the epoch all the same.
-        self._prepare(found, committed, raise_epoch=True)
-        if found.next_producer_id != NO_PRODUCER_ID:
-            return found.next_producer_id, 0
-        return found.producer_id, found.epoch
+    def _end_version_2(self, transaction: Transaction, producer: Producer, committed: bool) -> Producer:
+        """A request with the epoch before the present epoch is a repeated request: its response was lost."""
+        overflowed = producer == (transaction.previous_producer_id, LAST_EPOCH) and transaction.epoch == 0
+        repeated = overflowed or transaction.epoch == producer[1] + 1
+        if transaction.producer_id != producer[0] and not overflowed:
+            raise InvalidProducerIdMappingError(
+                f"producer id {producer[0]} does not belong to {transaction.transactional_id!r}"
+            )
+        complete = transaction.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+        present = transaction.epoch == producer[1] and transaction.state not in PREPARED
+        if not (present or (repeated and (complete or transaction.state in PREPARED))):
+            raise ProducerFencedError(f"the request has epoch {producer[1]}, the present epoch is {transaction.epoch}")
+        if repeated and self._is_ended(transaction, committed):
+            return transaction.producer_id, transaction.epoch
+        if repeated or (committed and transaction.state is not State.ONGOING):
+            raise _wrong_state(transaction, committed)
+        # An abort raises the epoch even without a transaction.
+        self._prepare(transaction, committed, raise_epoch=True)
+        if transaction.next_producer_id != NO_PRODUCER_ID:
+            return transaction.next_producer_id, 0
+        return transaction.producer_id, transaction.epoch
 
     @staticmethod
-    def _is_ended(found: Transaction, committed: bool) -> bool:
-        """Whether it has ended so already. ConcurrentTransactionsError if that is under way."""
-        if found.state is (State.PREPARE_COMMIT if committed else State.PREPARE_ABORT):
-            raise ConcurrentTransactionsError("the transaction is being ended")
-        return found.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+    def _is_ended(transaction: Transaction, committed: bool) -> bool:
+        """Whether the transaction has already been committed, or aborted unless `committed`. Raises
+        ConcurrentTransactionsError while the coordinator is ending it so."""
+        if transaction.state is (State.PREPARE_COMMIT if committed else State.PREPARE_ABORT):
+            raise ConcurrentTransactionsError("the coordinator is still ending the transaction")
+        return transaction.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
 
-    def _expire(self, found: Transaction) -> None:
-        if found.state is State.ONGOING:
-            self._fence(found)
+    def _expire(self, transaction: Transaction) -> None:
+        if transaction.state is State.ONGOING:
+            self._fence(transaction)
 
-    def _fence(self, found: Transaction) -> None:
-        """Aborts with an epoch of which the owner does not know."""
-        last = found.epoch if self._version_2 else NO_EPOCH
-        found.epoch += 1
-        self._prepare(found, committed=False)
-        found.last_epoch = last
-        self._remember(found)
+    def _fence(self, transaction: Transaction) -> None:
+        """Aborts with an epoch that the owner does not know."""
+        last = transaction.epoch if self._version_2 else NO_EPOCH
+        transaction.epoch += 1
+        self._prepare(transaction, committed=False)
+        transaction.last_epoch = last
+        self._remember(transaction)
 
-    def _prepare(self, found: Transaction, committed: bool, raise_epoch: bool = False) -> None:
-        if found.expiry is not None:
-            found.expiry.cancel()
-        if found.state is not State.ONGOING:
-            found.started_ms = self._timer.clock.time_ms()
+    def _prepare(self, transaction: Transaction, committed: bool, raise_epoch: bool = False) -> None:
+        if transaction.expiry is not None:
+            transaction.expiry.cancel()
+        if transaction.state is not State.ONGOING:
+            transaction.started_ms = self._timer.clock.time_ms()
         if raise_epoch:
-            if found.exhausted:
-                found.next_producer_id = self._next_producer_id()
-            found.last_epoch, found.epoch = found.epoch, found.epoch + 1
-        found.state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
-        self._remember(found)
-        self._write_markers(found)
+            if transaction.exhausted:
+                transaction.next_producer_id = self._next_producer_id()
+            transaction.last_epoch, transaction.epoch = transaction.epoch, transaction.epoch + 1
+        transaction.state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+        self._remember(transaction)
+        self._write_markers(transaction)
 
     def hold(self) -> None:
         self._held = True
@@ -283,25 +293,27 @@ class Transactions:
         self.write_held_markers()
 
     def write_held_markers(self) -> None:
-        """What had to wait is tried again."""
-        for found in self._by_id.values():
-            if found.state in PREPARED:
-                self._write_markers(found)
+        """Tries to write the markers that had to wait."""
+        for transaction in self._by_id.values():
+            if transaction.state in PREPARED:
+                self._write_markers(transaction)
 
-    def _write_markers(self, found: Transaction) -> None:
+    def _write_markers(self, transaction: Transaction) -> None:
         if self._held:
             return
-        committed = found.state is State.PREPARE_COMMIT
-        marker = Marker(found.producer_id, found.epoch, _COORDINATOR_EPOCH, committed)
-        found.partitions = {one for one in found.partitions if not self._write_marker(one, marker)}
-        if found.partitions:
+        committed = transaction.state is State.PREPARE_COMMIT
+        marker = Marker(transaction.producer_id, transaction.epoch, _COORDINATOR_EPOCH, committed)
+        transaction.partitions = {
+            partition for partition in transaction.partitions if not self._write_marker(partition, marker)
+        }
+        if transaction.partitions:
             return
-        found.state = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
-        if found.next_producer_id != NO_PRODUCER_ID:
-            found.previous_producer_id = found.producer_id
-            found.producer_id, found.epoch = found.next_producer_id, 0
-            found.next_producer_id = NO_PRODUCER_ID
-        self._remember(found)
+        transaction.state = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
+        if transaction.next_producer_id != NO_PRODUCER_ID:
+            transaction.previous_producer_id = transaction.producer_id
+            transaction.producer_id, transaction.epoch = transaction.next_producer_id, 0
+            transaction.next_producer_id = NO_PRODUCER_ID
+        self._remember(transaction)
 
 
 def code_for(error: KafkaError, knows_fenced: bool) -> int:
@@ -311,6 +323,8 @@ def code_for(error: KafkaError, knows_fenced: bool) -> int:
     return error.code
 
 
-def _wrong_state(found: Transaction, committed: bool) -> InvalidTxnStateError:
-    wish = "commit" if committed else "abort"
-    return InvalidTxnStateError(f"{wish} of {found.transactional_id!r}, which is in state {found.state.value}")
+def _wrong_state(transaction: Transaction, committed: bool) -> InvalidTxnStateError:
+    verb = "commit" if committed else "abort"
+    return InvalidTxnStateError(
+        f"cannot {verb} the transaction of {transaction.transactional_id!r}, its state is {transaction.state.value}"
+    )

@@ -32,5 +32,6 @@ cdef class InFlight:
     cdef object deliver                     # callable(Completion); None: the next poll returns the Completion
 
 
-# The throttle time of a decoded response, in milliseconds; -1: the response has no such field. Raises CorruptMessageError.
+# The throttle time of a decoded response, in milliseconds; -1: the response has no such field.
+# Raises CorruptMessageError.
 cdef int throttle_ms_of(object entity) except -2

@@ -348,7 +348,7 @@ def test_waiting_for_a_request_ends_too_early_or_never(world: World) -> None:
     found = cluster.wait_for_request(where=lambda one: "t" in one.topics, topic="t")
     timer.join()
     assert found.api_key == PRODUCE
-    with pytest.raises(TimeoutError, match=r"1 such requests came within 0\.05 s, 2 were waited for"):
+    with pytest.raises(TimeoutError, match=r"1 matching requests came within 0\.05 s, 2 were expected"):
         cluster.wait_for_request(PRODUCE, count=2, timeout=0.05)
     with pytest.raises(ZeroDivisionError):
         cluster.wait_for_request(where=lambda one: 1 // 0 == 1)

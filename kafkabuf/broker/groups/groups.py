@@ -1,7 +1,7 @@
-"""All classic consumer groups of a cluster (Kafka's GroupCoordinator). They belong to the cluster, not to a node, and
-outlive the coordinating node.
+"""All classic consumer groups of a cluster (Kafka's GroupCoordinator).
 
-Deviations: groups and offsets are kept for ever; a member's host is that of the node it talks to, which is loopback.
+The groups belong to the cluster, not to a node, and outlive the coordinating node. Deviations: the cluster keeps groups
+and offsets for ever; a member's host is that of the node that it talks to, which is loopback.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def offsets_partition(group_id: str) -> int:
 
 @dataclass(slots=True)
 class Groups:
-    """`remember` gets every change of a group's offsets, under a key that begins with the group's name."""
+    """The cluster stores every change of a group's offsets by `remember`, under the group's name."""
 
     timer: Timer
     remember: Callable[[tuple[str | int, ...], Any], None] = lambda key, value: None
@@ -59,62 +59,61 @@ class Groups:
         return self._by_id.get(group_id)
 
     def get(self, group_id: str) -> Group:
-        """The group of this name. The first call creates it."""
+        """The group of this name. The first call makes it."""
         if group_id not in self._by_id:
             group = self._by_id[group_id] = Group(group_id, self.timer)
             group.offsets.remember = lambda key, value: self.remember((group_id, *key), value)
         return self._by_id[group_id]
 
     def existing(self, group_id: str) -> Group:
-        """GroupIdNotFoundError if there is no group of this name."""
-        if (found := self._by_id.get(group_id)) is None:
+        """The group of this name. Raises GroupIdNotFoundError if there is no such group."""
+        if (group := self._by_id.get(group_id)) is None:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
-        return found
+        return group
 
     def committing(self, group_id: str, generation: int, missing: type[KafkaError] = IllegalGenerationError) -> Group:
-        """The group that offsets are committed to. A commit that names no generation may create the group; any other
-        raises `missing`."""
+        """The group for a commit of offsets. A commit without generation makes the group if it does not exist; a commit
+        with a generation then raises `missing`."""
         if group_id not in self._by_id and generation >= 0:
-            raise missing(f"there is no group {group_id!r}, generation {generation} came")
+            raise missing(f"there is no group {group_id!r}, but the request has generation {generation}")
         return self.get(group_id)
 
     def delete(self, group_id: str) -> None:
-        """Deletes a group with its offsets. NonEmptyGroupError while the group has members."""
+        """Deletes the group and its offsets. Raises NonEmptyGroupError while the group has members."""
         if self.existing(group_id).state is not State.EMPTY:
             raise NonEmptyGroupError(f"group {group_id!r} has members")
         self._by_id.pop(group_id).offsets.clear()
 
     def forget_topic(self, name: str) -> None:
-        """Deletes the offsets of a topic that was deleted."""
+        """Drops every group's offsets of a deleted topic."""
         for group in self._by_id.values():
             group.offsets.forget_topic(name)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Ends a transaction for the offsets of every group that took part: a marker for the offsets topic."""
+        """Handles a marker for the offsets topic: the transaction ends in every group whose offsets took part."""
         for group in self._by_id.values():
             group.offsets.end_transaction(producer_id, committed)
 
 
 def check_coordinator(node: Node, group_id: str, *, named: bool = True) -> KafkaError | None:
-    """The error for a request about a group that another node coordinates, or whose name is empty where a request has
-    to have a name."""
+    """The error for a request about a group that another node coordinates, or that has no name although `named`."""
     if named and not group_id:
-        return InvalidGroupIdError("a group's id is not empty")
+        return InvalidGroupIdError("a group's id must not be empty")
     if not node.coordinates(group_id):
         return NotCoordinatorError(f"node {node.node_id} does not coordinate group {group_id!r}")
     return None
 
 
 def subscribed_topics(group: Group) -> set[str]:
-    """The topics that a group of consumers reads, as its members' metadata says; empty for groups of another kind.
-    Malformed metadata names no topics (Kafka's ClassicGroup.computeSubscribedTopics)."""
+    """The topics in the metadata of a consumer group's members; empty for groups of another kind. Malformed metadata
+    counts as no topics (Kafka's ClassicGroup.computeSubscribedTopics)."""
     if group.protocol_type != CONSUMER or not group.protocol:
         return set()
     return {topic for member in group.members for topic in _topics(member.metadata(group.protocol))}
 
 
 def _topics(metadata: bytes) -> list[str]:
-    """ConsumerProtocolSubscription: version i16, array of topics, whatever follows."""
+    """The topics of a ConsumerProtocolSubscription: version i16, array of topics, further fields."""
     cursor = Cursor(metadata, struct.calcsize(">h"), flexible=False)
     try:
         return [cursor.string() for _ in range(cursor.count())]

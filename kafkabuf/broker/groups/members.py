@@ -1,4 +1,4 @@
-"""The members of a classic group: who they are, which of them leads, which protocol all of them support."""
+"""The members of a classic group: their state, their leader, and the protocol that all of them support."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Protocols = list[tuple[str, bytes]]
 
 @dataclass(slots=True)
 class Joining:
-    """What a JoinGroup request says; time-outs in seconds."""
+    """The fields of a JoinGroup request; time-outs in seconds."""
 
     member_id: str
     client_id: str
@@ -32,8 +32,9 @@ class Joining:
 
 @dataclass(slots=True)
 class Member:
-    """`join` and `sync` are what its parked requests wait for; while one is parked the session does not expire, unless
-    the member `is_new`. `owes_sync`: it has been told of the generation and has not asked for its assignment yet."""
+    """`join` and `sync` are the responses of the member's parked requests. While a request is parked the session does
+    not expire, unless the member `is_new`. `owes_sync`: the member knows the generation, and has not request for its
+    assignment yet."""
 
     member_id: str
     joining: Joining
@@ -67,22 +68,22 @@ class Member:
             self.session.cancel()
 
     def fail(self, error: KafkaError) -> None:
-        """Answers its parked requests with an error."""
-        settle(self.join, failed(error, member_id=self.member_id))
-        settle(self.sync, failed(error))
+        """Answers the member's parked requests with an error."""
+        respond(self.join, failed(error, member_id=self.member_id))
+        respond(self.sync, failed(error))
 
 
 def failed(error: KafkaError, **values: Any) -> Answer:
     return {"error_code": error.code, **values}
 
 
-def settle(future: asyncio.Future[Answer] | None, answer: Answer) -> None:
+def respond(future: asyncio.Future[Answer] | None, answer: Answer) -> None:
     if future is not None and not future.done():
         future.set_result(answer)
 
 
 class Members:
-    """By member id, in the order of joining. The first leads; when it goes, the next does."""
+    """Members by id, in the order of joining. The first member leads; when it leaves, the next member leads."""
 
     def __init__(self) -> None:
         self.leader = ""
@@ -107,20 +108,20 @@ class Members:
         return None if member_id is None else self._by_id[member_id]
 
     def check(self, member_id: str, group_instance_id: str | None) -> KafkaError | None:
-        """The error for who is no member, or for a static one whose place another instance has taken."""
+        """The error for an unknown member, or for a static member that a newer instance has replaced; else None."""
         static = self.static(group_instance_id)
         if static is not None and static.member_id != member_id:
-            return FencedInstanceIdError(f"{group_instance_id!r} is another member now, not {member_id!r}")
+            return FencedInstanceIdError(f"{group_instance_id!r} has another member id than {member_id!r} now")
         if member_id not in self._by_id or (group_instance_id is not None and static is None):
-            return UnknownMemberIdError(f"{member_id!r} is no member of the group")
+            return UnknownMemberIdError(f"{member_id!r} is not a member of the group")
         return None
 
-    def add(self, asked: Joining) -> Member:
-        member = self._by_id[asked.member_id] = Member(asked.member_id, asked)
-        if asked.group_instance_id is not None:
-            self._static[asked.group_instance_id] = asked.member_id
+    def add(self, request: Joining) -> Member:
+        member = self._by_id[request.member_id] = Member(request.member_id, request)
+        if request.group_instance_id is not None:
+            self._static[request.group_instance_id] = request.member_id
         if self.leader not in self._by_id:
-            self.leader = asked.member_id
+            self.leader = request.member_id
         return member
 
     def remove(self, member: Member) -> None:
@@ -131,37 +132,37 @@ class Members:
         if self.leader == member.member_id:
             self.leader = next(iter(self._by_id), "")
 
-    def replace(self, former: Member, asked: Joining) -> Member:
-        """A static member that starts anew takes its former self's place, lead and assignment."""
+    def replace(self, former: Member, request: Joining) -> Member:
+        """A static member has started anew: the new member takes over the former member's lead and assignment."""
         led = self.leader == former.member_id
-        former.fail(FencedInstanceIdError(f"{asked.group_instance_id!r} was started again"))
+        former.fail(FencedInstanceIdError(f"{request.group_instance_id!r} was started again"))
         self.remove(former)
-        member = self.add(asked)
+        member = self.add(request)
         member.assignment, member.owes_sync = former.assignment, former.owes_sync
         if led:
             self.leader = member.member_id
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Sees to it that the leader is one who has joined. False if nobody has."""
+        """Elects a leader among the members that have joined. Returns False if no member has joined."""
         if self.leader in self._by_id and self._by_id[self.leader].awaits_join:
             return True
-        joined = next((one.member_id for one in self if one.awaits_join), None)
+        joined = next((member.member_id for member in self if member.awaits_join), None)
         self.leader = joined or self.leader
         return joined is not None
 
     def have_all_joined(self) -> bool:
-        return all(one.awaits_join for one in self)
+        return all(member.awaits_join for member in self)
 
     def rebalance_timeout(self) -> float:
-        """Seconds: the longest that any of them asks for."""
-        return max((one.joining.rebalance_timeout for one in self), default=0.0)
+        """The longest rebalance time-out of the members, in seconds."""
+        return max((member.joining.rebalance_timeout for member in self), default=0.0)
 
     def common_protocols(self, protocols: Protocols) -> list[str]:
-        """Those of `protocols` that every member supports."""
-        return [name for name, _ in protocols if all(one.supports(name) for one in self)]
+        """The names among `protocols` that every member supports."""
+        return [name for name, _ in protocols if all(member.supports(name) for member in self)]
 
     def elect_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all support; the most votes win."""
-        votes = [self.common_protocols(one.joining.protocols)[0] for one in self]
+        """Each member votes for its first protocol that all members support. The protocol with the most votes wins."""
+        votes = [self.common_protocols(member.joining.protocols)[0] for member in self]
         return max(votes, key=votes.count)

@@ -1,7 +1,6 @@
-"""The offsets of one consumer group: committed ones, and those of transactions that have not ended yet.
+"""The offsets of one consumer group: committed offsets, and offsets of open transactions (OffsetMetadataManager).
 
-What a transaction commits becomes visible with its marker, unless something newer was committed meanwhile (Kafka's
-OffsetMetadataManager).
+A transaction's offset becomes visible with the transaction's marker, unless a newer offset was committed meanwhile.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class Committed:
 
 @dataclass(slots=True)
 class GroupOffsets:
-    """Each offset beside the number of its commit: the greater number is the newer one. `remember` is told of every
-    change, None for what is gone; `restore` takes the same again."""
+    """Each offset is stored with the number of its commit; the greater number is newer. GroupOffsets gives every change
+    to `remember`, with None for a deleted offset, and `restore` takes the same keys and values."""
 
     remember: Callable[[tuple[str | int, ...], Any], None] = lambda key, value: None
     _committed: dict[TopicPartition, tuple[int, Committed]] = field(default_factory=dict)
@@ -43,8 +42,8 @@ class GroupOffsets:
         return list(self._committed)
 
     def get(self, partition: TopicPartition) -> Committed | None:
-        found = self._committed.get(partition)
-        return None if found is None else found[1]
+        numbered = self._committed.get(partition)
+        return None if numbered is None else numbered[1]
 
     def commit(self, partition: TopicPartition, offset: Committed) -> None:
         self._commit(partition, next(self._numbers), offset)
@@ -61,12 +60,12 @@ class GroupOffsets:
                 self.remember(("pending", producer_id, *partition), None)
 
     def clear(self) -> None:
-        for partition in {*self._committed, *(one for offsets in self._pending.values() for one in offsets)}:
+        for partition in {*self._committed, *(pending for offsets in self._pending.values() for pending in offsets)}:
             self.delete(partition)
 
     def forget_topic(self, name: str) -> None:
         for offsets in (self._committed, *self._pending.values()):
-            for partition in [one for one in offsets if one[0] == name]:
+            for partition in [named for named in offsets if named[0] == name]:
                 self.delete(partition)
 
     def commit_in_transaction(self, producer_id: int, partition: TopicPartition, offset: Committed) -> None:
@@ -75,7 +74,7 @@ class GroupOffsets:
         self._pending.setdefault(producer_id, {})[partition] = number, offset
 
     def unstable(self, partition: TopicPartition) -> bool:
-        """Whether a transaction that has not ended would commit an offset here."""
+        """Whether an open transaction has an offset of this partition."""
         return any(partition in offsets for offsets in self._pending.values())
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:

@@ -1,4 +1,5 @@
-"""Faults on demand: errors, delays, throttling, lost answers and cut connections. Thread: the event loop."""
+"""Faults that a test asks for: errors, delays, throttling, lost responses and cut connections. Thread: the event
+loop."""
 
 from __future__ import annotations
 
@@ -16,22 +17,22 @@ class _Fault:
 
 @dataclass(slots=True)
 class _Cut:
-    """The connection to `node_id` (None: any) over which the last of `remaining` bytes passes is closed."""
+    """The node closes the connection over which the last of `remaining` bytes passes. `node_id` None: any node."""
 
     remaining: int
     node_id: int | None
 
 
 class Faults:
-    """One queue per kind and API key. A fault counts requests, not partitions: one with a topic waits for a request
-    that names the topic, and then fails that topic's partitions only. Latencies stay until they are taken back."""
+    """One queue per kind and API key. A fault counts requests, not partitions. A fault with a topic waits for a request
+    that names the topic, and fails only that topic's partitions. A latency stays until it is set to 0."""
 
     def __init__(self) -> None:
         self._errors: dict[int, list[_Fault]] = {}
         self._delays: dict[int, list[_Fault]] = {}
         self._drops: dict[int, list[_Fault]] = {}
         self._throttles: dict[int, list[_Fault]] = {}
-        # By API key and node, None for all of them.
+        # By API key and node; None means all of them.
         self._latencies: dict[tuple[int | None, int | None], float] = {}
         self._received: list[_Cut] = []
         self._sent: list[_Cut] = []
@@ -58,12 +59,12 @@ class Faults:
 
     def clear(self) -> None:
         queues = (self._errors, self._delays, self._drops, self._throttles, self._latencies, self._received, self._sent)
-        for each in queues:
-            each.clear()
+        for queue in queues:
+            queue.clear()
 
     def take_errors(self, api_key: int, topics: Collection[str] = (), *, after: bool = False) -> dict[str | None, int]:
-        """The next error for a request that names `topics`: {topic: code}, or {None: code} for all of the request.
-        `after`: of those to be told once the request has been carried out."""
+        """The next error for a request that names `topics`: {topic: code}, or {None: code} for the whole request. With
+        `after`, the next error that the node answers after it has carried the request out."""
         for fault in self._errors.get(api_key, ()):
             if fault.after == after and (fault.topic is None or fault.topic in topics):
                 _use(self._errors, api_key, fault)
@@ -71,11 +72,11 @@ class Faults:
         return {}
 
     def take_error(self, api_key: int, *, after: bool = False) -> int:
-        """The error code for a whole request, 0 for none."""
+        """The error code for a whole request; 0 without a fault."""
         return next(iter(self.take_errors(api_key, after=after).values()), 0)
 
     def take_delay(self, api_key: int, node_id: int) -> float:
-        """Seconds by which to hold back the answer: latencies of the API and the node add up."""
+        """Seconds by which the node holds the response back. The latencies of the API and of the node add up."""
         lasting = sum(
             seconds
             for (key, node), seconds in self._latencies.items()
@@ -84,19 +85,19 @@ class Faults:
         return lasting + _next(self._delays, api_key)
 
     def take_throttle(self, api_key: int) -> int:
-        """Milliseconds for which the client is to leave the node alone."""
+        """Milliseconds for which the client must send nothing to the node."""
         return int(_next(self._throttles, api_key))
 
     def take_drop(self, api_key: int) -> bool:
-        """Whether to close the connection instead of answering."""
+        """Whether the node closes the connection instead of answering."""
         return bool(_next(self._drops, api_key))
 
     def take_received(self, node_id: int, nbytes: int) -> int:
-        """How many of so many bytes arrive before the connection is cut."""
+        """How many of `nbytes` arrive before the connection is cut."""
         return _pass(self._received, node_id, nbytes) if self._received else nbytes
 
     def take_sent(self, node_id: int, nbytes: int) -> int:
-        """How many of so many bytes still leave before the connection is cut."""
+        """How many of `nbytes` leave before the connection is cut."""
         return _pass(self._sent, node_id, nbytes) if self._sent else nbytes
 
 
@@ -116,7 +117,8 @@ def _use(queues: dict[int, list[_Fault]], api_key: int, fault: _Fault) -> None:
 
 
 def _pass(cuts: list[_Cut], node_id: int, nbytes: int) -> int:
-    """The first cut that concerns the node counts; those behind it begin when it has taken effect and is gone."""
+    """Counts `nbytes` for the first cut that concerns the node. The next cut counts only after the first took
+    effect."""
     for cut in cuts:
         if cut.node_id in (None, node_id):
             cut.remaining -= nbytes

@@ -1,4 +1,4 @@
-"""What a node puts up with from its clients, in Kafka's terms where Kafka has one."""
+"""The limits that a node sets its clients, under Kafka's names where Kafka has the limit."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from kafkabuf.errors import ConfigError
 
 # Kafka's sasl.server.max.receive.size.
 MAX_UNAUTHENTICATED = 512 * 1024
-# A request without records is small; but each of its bytes may become an object of a hundred. A deviation from Kafka.
+# The largest request without records: each of its bytes may become an object of 100 bytes. A deviation from Kafka.
 MAX_WITHOUT_RECORDS = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """`max_connections` per node; `socket_request_max_bytes` a request. A connection is closed when it was idle for
-    `connections_max_idle_ms`, when a request takes longer than `request_receive_timeout_ms` from its first byte to its
-    last, or when the client has not authenticated after `authentication_timeout_ms`."""
+    """`max_connections` is per node, `socket_request_max_bytes` per request. The node closes a connection that was idle
+    for `connections_max_idle_ms`, whose request takes longer than `request_receive_timeout_ms` from its first byte to
+    its last, or whose client has not authenticated after `authentication_timeout_ms`."""
 
     max_connections: int = 10_000
     socket_request_max_bytes: int = 100 * 1024 * 1024

@@ -1,8 +1,8 @@
-"""Quotas of clients (KIP-13): who produces faster than producer_byte_rate is told to wait, and made to (KIP-219).
+"""Quotas of clients (KIP-13): the node throttles a client that produces faster than producer_byte_rate (KIP-219).
 
-A client may be ahead of its rate by one second's worth; what it sends beyond puts it in debt, and the time that pays
-the debt at its rate is the throttle time. Deviations: Kafka averages over eleven windows of a second; quotas there also
-go by user, and limit fetching and requests.
+A client may be ahead of its rate by the bytes of one second. Further bytes are its debt; the throttle time is the time
+in which its rate pays the debt. Deviations: Kafka averages over eleven windows of a second. Kafka has quotas by user
+too, and for fetching and requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AHEAD_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _Account:
-    """Bytes that the client may still send, as of `at` (monotonic)."""
+    """`balance`: the bytes that the client may still send, as of `at` (monotonic)."""
 
     balance: float
     at: float
@@ -33,14 +33,16 @@ class Quotas:
         self._accounts: dict[str, _Account] = {}
 
     def set_producer_rate(self, client_id: str | None, bytes_per_second: float | None) -> None:
-        """For one client, or with None for each that has no quota of its own; a rate of None takes the quota back."""
+        """Sets the quota of a client. `client_id` None: of each client without its own quota. A rate of None removes
+        the quota."""
         self._accounts.clear()
         self._rates.pop(client_id, None)
         if bytes_per_second is not None:
             self._rates[client_id] = bytes_per_second
 
     def charge(self, api_key: int, frame: Buffer) -> int:
-        """Milliseconds by which the client of this request is ahead of its quota. InvalidRequestError if malformed."""
+        """Milliseconds by which the request's client is ahead of its quota. Raises InvalidRequestError for a malformed
+        header."""
         if not self._rates or api_key != PRODUCE:
             return 0
         client = decode_request_header(frame).client_id or ""

@@ -1,4 +1,4 @@
-"""The last requests of clients, for tests to assert on. Thread: the event loop."""
+"""The last requests of the clients, for tests to assert on. Thread: the event loop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import TimeoutError
 from kafkabuf.protocol.messages import RequestHeader
 
-# A request may name any number of partitions; the log shows no more than this.
-_MOST = 1000
-# Most values in an answer are of these types, which have no error code.
-_PLAIN = (int, str, bytes, type(None))
+# A request may name any number of partitions. The log shows the first of them.
+_MAX_NAMED = 1000
+# Most values in a response have these types, and no error code.
+_WITHOUT_ERROR_CODE = (int, str, bytes, type(None))
 
 
 class Catalogue(Protocol):
@@ -47,9 +47,9 @@ class Node(Protocol):
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """One request. `topics` has the topics that the request names, each with the partitions that the request names.
-    `error_code` is the first error code of the answer: 0 without an error, None while there is no answer. `time_ms` is
-    the time of the cluster's clock."""
+    """One request. `topics`: each topic that the request names, with the partitions that it names. `error_code`: the
+    first error code in the response, 0 without an error, None before the response. `time_ms` is on the cluster's
+    clock."""
 
     api_key: int
     version: int
@@ -74,12 +74,12 @@ class _Waiter:
     missing: int
     found: asyncio.Future[LoggedRequest]
 
-    def check(self, request: LoggedRequest) -> None:
+    def count(self, request: LoggedRequest) -> None:
         if self.found.done():
             return
         try:
             self.missing -= self.match(request)
-        except Exception as error:  # the match is the user's: its error is for the waiting thread, not for the client
+        except Exception as error:  # `match` is the user's: its error goes to the waiter, not to the client
             self.found.set_exception(error)
             return
         if self.missing <= 0:
@@ -87,14 +87,14 @@ class _Waiter:
 
 
 class RequestLog:
-    """An entry changes until its answer is there; callers get copies."""
+    """An entry changes until its response exists. So callers get copies."""
 
     def __init__(self, size: int) -> None:
         self._entries: deque[LoggedRequest] = deque(maxlen=size)
         self._waiters: set[_Waiter] = set()
 
     def add(self, node: Node, header: RequestHeader, body: Any) -> LoggedRequest | None:
-        """Logs a request. None if the log has no room for any."""
+        """Logs a request. Returns None if the log has the size 0."""
         if not self._entries.maxlen:
             return None
         entry = LoggedRequest(
@@ -104,66 +104,66 @@ class RequestLog:
             header.client_id,
             node.node_id,
             node.cluster.clock.time_ms(),
-            _named(node, body),
+            _named_partitions(node, body),
         )
         self._entries.append(entry)
         for waiter in self._waiters:
-            waiter.check(entry)
+            waiter.count(entry)
         return entry
 
     def find(self, match: Match) -> list[LoggedRequest]:
-        return [replace(one) for one in self._entries if match(one)]
+        return [replace(entry) for entry in self._entries if match(entry)]
 
     def clear(self) -> None:
         self._entries.clear()
 
     async def wait_for(self, match: Match, count: int, seconds: float) -> LoggedRequest:
-        """The `count`th request that matches, counted from the log's oldest. TimeoutError after `seconds` of real
-        time."""
+        """The request with which `count` requests have matched, past requests included. Raises TimeoutError after
+        `seconds` of real time."""
         waiter = _Waiter(match, count, asyncio.get_running_loop().create_future())
         for entry in self._entries:
-            waiter.check(entry)
+            waiter.count(entry)
         self._waiters.add(waiter)
         try:
             async with asyncio.timeout(seconds):
                 return replace(await waiter.found)
         except builtins.TimeoutError:
             raise TimeoutError(
-                f"{count - waiter.missing} such requests came within {seconds:g} s, {count} were waited for"
+                f"{count - waiter.missing} matching requests came within {seconds:g} s, {count} were expected"
             ) from None
         finally:
             self._waiters.discard(waiter)
 
 
-def _named(node: Node, body: Any) -> dict[str, tuple[int, ...]]:
+def _named_partitions(node: Node, body: Any) -> dict[str, tuple[int, ...]]:
     topics = getattr(body, "topics", None) or getattr(body, "topic_data", None) or ()
-    return {_name(node, topic): tuple(_partitions(topic)) for topic in islice(topics, _MOST)}
+    return {_topic_name(node, topic): tuple(_partitions(topic)) for topic in islice(topics, _MAX_NAMED)}
 
 
-def _name(node: Node, topic: Any) -> str:
-    """The name of a topic in a request: the request has a name or id, a pair that begins with it, or a message that
-    has it."""
-    found = topic[0] if isinstance(topic, tuple) else _first(topic, "name", "topic", "topic_id")
-    return node.cluster.catalogue.topic_name(found) if isinstance(found, UUID) else str(found)
+def _topic_name(node: Node, topic: Any) -> str:
+    """The name of a topic in a request: `topic` is a name or id, a pair that begins with it, or a message."""
+    name_or_id = topic[0] if isinstance(topic, tuple) else _first(topic, "name", "topic", "topic_id")
+    return node.cluster.catalogue.topic_name(name_or_id) if isinstance(name_or_id, UUID) else str(name_or_id)
 
 
 def _partitions(topic: Any) -> Iterator[int]:
     partitions = topic[1] if isinstance(topic, tuple) else _first(topic, "partitions", "partition_indexes")
-    for one in islice(partitions if isinstance(partitions, list | tuple) else (), _MOST):
-        if isinstance(one, tuple):
-            yield one[0]
+    for partition in islice(partitions if isinstance(partitions, list | tuple) else (), _MAX_NAMED):
+        if isinstance(partition, tuple):
+            yield partition[0]
         else:
-            yield one if isinstance(one, int) else _first(one, "partition_index", "partition", "index")
+            yield (
+                partition if isinstance(partition, int) else _first(partition, "partition_index", "partition", "index")
+            )
 
 
 def _first(message: Any, *attributes: str) -> Any:
-    """The value of the first of these attributes that the message has; the message itself if it has no such
-    attribute."""
-    return next((found for name in attributes if (found := getattr(message, name, None)) is not None), message)
+    """The value of the first attribute that `message` has; `message` itself if it has no such attribute."""
+    return next((value for name in attributes if (value := getattr(message, name, None)) is not None), message)
 
 
 def _first_error(answer: Any) -> int:
-    """The first error code in an answer, as handlers give it: dicts, sequences, or objects with error_code."""
+    """The first error code in a response of a handler: a dict, a sequence, or an object with error_code."""
     if isinstance(answer, dict):
         if code := answer.get("error_code"):
             return int(code)
@@ -171,7 +171,7 @@ def _first_error(answer: Any) -> int:
     elif not isinstance(answer, list | tuple):
         topics = getattr(answer, "topics", None)
         return int(getattr(answer, "error_code", 0)) if topics is None else _first_error(topics)
-    for one in answer:
-        if not isinstance(one, _PLAIN) and (code := _first_error(one)):
+    for part in answer:
+        if not isinstance(part, _WITHOUT_ERROR_CODE) and (code := _first_error(part)):
             return code
     return 0

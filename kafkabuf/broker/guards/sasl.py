@@ -1,4 +1,4 @@
-"""SASL mechanisms from the server's side: PLAIN and OAUTHBEARER. SCRAM has a file of its own."""
+"""The server's side of the SASL mechanisms PLAIN and OAUTHBEARER. For SCRAM see scram.py."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from typing import Any, Protocol
 from kafkabuf.clock import Clock
 from kafkabuf.errors import SaslAuthenticationError
 
-# From a token to who it is and, in seconds since the epoch, until when. Raises whatever it likes to refuse it.
+# Takes a token; returns its principal, or (principal, seconds since the epoch when the token expires). Refuses a token
+# by raising any exception.
 TokenValidator = Callable[[str], "str | tuple[str, float | None]"]
 
 _BEARER = re.compile(r"n,(?:a=([^,]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)+)\x01")
 
 
 class Exchange(Protocol):
-    """One authentication on one connection. Done when there is a `principal`; `expires_at`: seconds since the epoch."""
+    """One authentication on one connection. It has succeeded when `principal` is set. `expires_at`: seconds since the
+    epoch."""
 
     principal: str | None
     expires_at: float | None
 
     def respond(self, token: bytes) -> bytes:
-        """What to send after what the client sent. SaslAuthenticationError for whom not to let in."""
+        """The server's response to the client's `token`. Raises SaslAuthenticationError to refuse the client."""
 
 
 class Refusing:
-    """Lets nobody in: its reason is told in answer to the first token."""
+    """Refuses every client, with `reason` as the response to the first token."""
 
     def __init__(self, reason: str) -> None:
         self.principal: str | None = None
@@ -42,7 +44,7 @@ class Refusing:
 
 
 class Plain:
-    """User name and password as they are (RFC 4616)."""
+    """User name and password in plain text (RFC 4616)."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.principal: str | None = None
@@ -51,20 +53,20 @@ class Plain:
 
     def respond(self, token: bytes) -> bytes:
         try:
-            other, name, password = token.decode().split("\0")
+            authorization_id, name, password = token.decode().split("\0")
         except ValueError:
-            raise SaslAuthenticationError("PLAIN: the client sent something else than two NULs between texts") from None
-        # An unknown user's password is compared too, with one that nobody can have given: it holds a NUL.
+            raise SaslAuthenticationError("PLAIN: the client's token is not three texts split by two NULs") from None
+        # For an unknown user the password is compared too, with a NUL, which no client can send.
         expected = self._passwords.get(name, "\0")
         right = hmac.compare_digest(password.encode(), expected.encode())
-        if not right or not name or other not in ("", name):
-            raise SaslAuthenticationError("PLAIN: user name or password is wrong")
+        if not right or not name or authorization_id not in ("", name):
+            raise SaslAuthenticationError("PLAIN: the user name or the password is wrong")
         self.principal = name
         return b""
 
 
 class OAuthBearer:
-    """RFC 7628 and KIP-255. What is wrong with a token goes back as JSON, and the client ends the dialogue then."""
+    """RFC 7628 and KIP-255. The server refuses a token by an error in JSON; the client then ends the dialogue."""
 
     def __init__(self, validate: TokenValidator) -> None:
         self.principal: str | None = None
@@ -76,40 +78,40 @@ class OAuthBearer:
         if self._problem is not None:
             raise SaslAuthenticationError(f"OAUTHBEARER: {self._problem}")
         match = _BEARER.fullmatch(token.decode("utf-8", "replace"))
-        fields = dict(one.split("=", 1) for one in match[2].split("\x01")[:-1]) if match is not None else {}
+        fields = dict(pair.split("=", 1) for pair in match[2].split("\x01")[:-1]) if match is not None else {}
         scheme, _, value = fields.get("auth", "").partition(" ")
         if match is None or scheme.lower() != "bearer" or not value.strip():
             raise SaslAuthenticationError("OAUTHBEARER: the client sent a first message without a bearer token")
         try:
-            found = self._validate(value.strip())
-            name, self.expires_at = (found, None) if isinstance(found, str) else found
-        except Exception as error:  # the validator is the user's: whatever it raises means no
+            valid = self._validate(value.strip())
+            name, self.expires_at = (valid, None) if isinstance(valid, str) else valid
+        except Exception as error:  # the validator is the user's: any exception refuses the token
             self._problem = f"the token is refused: {error}"
             return json.dumps({"status": "invalid_token"}).encode()
         if match[1] not in (None, "", name):
-            raise SaslAuthenticationError(f"OAUTHBEARER: the token is {name}'s, not {match[1]}'s")
+            raise SaslAuthenticationError(f"OAUTHBEARER: the token belongs to {name}, not to {match[1]}")
         self.principal = name
         return b""
 
 
 def unsecured_tokens(clock: Clock) -> TokenValidator:
-    """Takes JWTs that nobody signed (`"alg": "none"`), of which anybody can make any: for tests, as Kafka's default is.
+    """Accepts unsigned JWTs (`"alg": "none"`), which anybody can make: for tests, as Kafka's default validator is.
 
-    The claim sub is the principal, exp must lie ahead, iat may not.
+    The claim sub is the principal. The time exp must be in the future, iat must not be.
     """
 
     def validate(token: str) -> tuple[str, float]:
         head, claims, signature = _parts(token)
         if head.get("alg") != "none" or signature:
-            raise ValueError('it is signed, and this broker takes unsigned ones ("alg": "none") only')
+            raise ValueError('the token is signed, but this broker takes only unsigned tokens ("alg": "none")')
         name, expires, issued = claims.get("sub"), claims.get("exp"), claims.get("iat", 0)
         if not (
             isinstance(name, str) and name and isinstance(expires, int | float) and isinstance(issued, int | float)
         ):
-            raise ValueError("the claims sub (a text) and exp (a number) are needed, iat is a number")
+            raise ValueError("the token needs the claims sub (a text) and exp (a number); iat must be a number")
         now = clock.time_ms() / 1000
         if expires <= now or issued > now:
-            raise ValueError(f"it is valid from {issued} to {expires}, now is {now:.0f}")
+            raise ValueError(f"the token is valid from {issued} to {expires}, the time is {now:.0f}")
         return name, float(expires)
 
     return validate
@@ -120,7 +122,7 @@ def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
         head, claims, signature = token.split(".")
         decoded = [json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in (head, claims)]
     except (ValueError, binascii.Error, RecursionError):
-        raise ValueError("it is no JWT: three parts of base64 with points between them") from None
-    if not all(isinstance(one, dict) for one in decoded):
-        raise ValueError("it is no JWT: its parts are no JSON objects")
+        raise ValueError("the token is not a JWT: a JWT has three parts of base64 with points between them") from None
+    if not all(isinstance(part, dict) for part in decoded):
+        raise ValueError("the token is not a JWT: its parts are not JSON objects")
     return decoded[0], decoded[1], signature

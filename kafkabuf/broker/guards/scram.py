@@ -1,7 +1,7 @@
-"""SCRAM (RFC 5802, 7677) from the server's side, as far as Kafka goes: no channel binding, no SASLprep.
+"""The server's side of SCRAM (RFC 5802, 7677), as far as Kafka supports it: no channel binding, no SASLprep.
 
-Whether a user exists is not told: who is unknown gets a salt that looks like any other, always the same, and is refused
-with the words that a wrong password gets.
+A client cannot find out whether a user exists. An unknown user gets a salt that looks like any other and is always the
+same, and is refused with the error for a wrong password.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_MESSAGE = 4096
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Credential:
-    """What a server keeps instead of a password."""
+    """A server keeps this instead of the password."""
 
     salt: bytes
     stored_key: bytes
@@ -37,7 +37,7 @@ class _Credential:
 
 
 class ScramUsers:
-    """Credentials of one mechanism, derived from the passwords when a user first comes (some milliseconds each)."""
+    """Credentials of one mechanism, each derived from the password when its user first connects (some milliseconds)."""
 
     def __init__(self, mechanism: str, passwords: Mapping[str, str]) -> None:
         self.mechanism = mechanism
@@ -51,7 +51,7 @@ class ScramUsers:
         return ScramExchange(self)
 
     def find(self, name: str) -> tuple[_Credential, bool]:
-        """The credential to go on with, and whether it is a user's."""
+        """The credential for the exchange, and whether the user exists."""
         salt = hmac.digest(self._secret, name.encode(), self.hash)[:16]
         if name not in self._passwords:
             return replace(self._nobody, salt=salt), False
@@ -67,7 +67,7 @@ class ScramUsers:
 
 
 class ScramExchange:
-    """client-first, server-first, client-final, server-final."""
+    """The messages are client-first, server-first, client-final, server-final."""
 
     def __init__(self, users: ScramUsers) -> None:
         self._users = users
@@ -89,10 +89,10 @@ class ScramExchange:
         match = _FIRST.fullmatch(text)
         if match is None:
             raise self._refused("a first message that is not SCRAM's")
-        _, other, self._first, name, nonce = match.groups()
+        _, authorization_id, self._first, name, nonce = match.groups()
         self._name = unescaped(name)
-        if other is not None and unescaped(other) != self._name:
-            raise self._refused("a user name that acts for another's")
+        if authorization_id is not None and unescaped(authorization_id) != self._name:
+            raise self._refused("an authorization id that is not the user name")
         self._gs2 = text[: len(text) - len(self._first)]
         self._nonce = nonce + self._nonce
         self._credential, self._exists = self._users.find(self._name)
@@ -106,15 +106,15 @@ class ScramExchange:
             raise self._refused("a final message that is not SCRAM's")
         without_proof, binding, nonce, proof = match.groups()
         if self._decoded(binding) != self._gs2.encode() or not hmac.compare_digest(nonce, self._nonce):
-            raise self._refused("a final message that does not go with its first")
+            raise self._refused("a final message that does not match its first message")
         message = f"{self._first},{self._server_first},{without_proof}".encode()
         hashed, credential = self._users.hash, self._credential
         signature = hmac.digest(credential.stored_key, message, hashed)
-        given = self._decoded(proof)
-        client_key = bytes(a ^ b for a, b in zip(given, signature, strict=False))
+        client_proof = self._decoded(proof)
+        client_key = bytes(a ^ b for a, b in zip(client_proof, signature, strict=False))
         right = hmac.compare_digest(hashlib.new(hashed, client_key).digest(), credential.stored_key)
-        if not (right and len(given) == len(signature) and self._exists):
-            raise SaslAuthenticationError(f"{self._users.mechanism}: user name or password is wrong")
+        if not (right and len(client_proof) == len(signature) and self._exists):
+            raise SaslAuthenticationError(f"{self._users.mechanism}: the user name or the password is wrong")
         self.principal = self._name
         return "v=" + base64.b64encode(hmac.digest(credential.server_key, message, hashed)).decode()
 
@@ -129,5 +129,5 @@ class ScramExchange:
 
 
 def unescaped(name: str) -> str:
-    """RFC 5802's saslname, as it was meant."""
+    """The user name that an RFC 5802 saslname stands for."""
     return name.replace("=2C", ",").replace("=3D", "=")

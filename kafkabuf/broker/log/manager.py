@@ -166,10 +166,8 @@ class LogManager:
             return
         for node in {key[0] for key in self._logs}:
             logs = {key[1:]: partition_log for key, partition_log in self._logs.items() if key[0] == node}
-            starts = {where: partition_log.log_start_offset for where, partition_log in logs.items()}
-            flushed = {where: partition_log.segments.recovery_point for where, partition_log in logs.items()}
-            self._write(node, LOG_STARTS, starts)
-            self._write(node, RECOVERY_POINTS, flushed)
+            self._write(node, LOG_STARTS, {where: kept.log_start_offset for where, kept in logs.items()})
+            self._write(node, RECOVERY_POINTS, {where: kept.segments.recovery_point for where, kept in logs.items()})
 
     def _write(self, node: int, name: str, offsets: Offsets, deleted: str | None = None) -> None:
         path = self._folder(node) / name

@@ -164,8 +164,7 @@ class FileSegments:
         kept = self.size
         while (first := self._segments[0]).size and first.end_offset <= limit:
             superfluous = len(self._segments) > 1 and kept - first.size >= size
-            expired = NO_TIMESTAMP < first.newest < timestamp
-            if not (superfluous or expired):
+            if not (superfluous or NO_TIMESTAMP < first.newest < timestamp):
                 break
             if len(self._segments) == 1:
                 self.roll(producers)
