@@ -1,12 +1,12 @@
-"""Which of our tests does the work of which test of Kafka's own: the table kafka_cases.tsv, and how it is kept.
+"""The table kafka_cases.tsv: which of our tests does the work of which of Kafka's own tests.
 
-A comment says it, above a test or in it::
+A comment above or in a test of ours names Kafka's tests::
 
     # Kafka: testSimple, test{Default,Custom}ErrorMessage
 
-Where two of Kafka's classes share a name it is written with its class (`SenderTest.testSimple`), which is allowed
-anywhere. The table has a line for each case: class, name, and our tests or `n/a:` and the reason why there can be none.
-`python -m tests.house.kafka_cases` brings the table up to what the comments say, and names what has neither.
+A name that two of Kafka's classes share needs its class (`SenderTest.testSimple`); any name may have it. The table has
+a line for each case: class, name, and either our tests or `n/a:` and the reason why no test of ours is possible.
+`python -m tests.house.kafka_cases` updates the table from the comments, and prints the cases that have neither.
 """
 
 from __future__ import annotations
@@ -28,31 +28,32 @@ Case = tuple[str, str]  # Kafka's class, and its method
 
 @dataclass(frozen=True)
 class Claim:
-    """What one comment says, of one of our tests. `test` is None where the comment belongs to none."""
+    """The names in one comment, and our test that the comment belongs to. `test` is None outside of tests."""
 
     test: str | None
     names: tuple[str, ...]
-    where: str
+    place: str  # file and line
 
 
 def read_table() -> dict[Case, str]:
-    """Case: where it is, as it stands in the table. Raises ValueError for a line that is not three fields."""
+    """The third field of each line by case. Raises ValueError for a repeated case, or a line without three fields."""
     table: dict[Case, str] = {}
     for number, line in enumerate(TABLE.read_text().splitlines(), 1):
         fields = line.split("\t")
         if len(fields) != 3 or not all(fields) or (fields[0], fields[1]) in table:
-            raise ValueError(f"{TABLE.name}:{number}: not class, case and place, or a second time: {line!r}")
+            raise ValueError(f"{TABLE.name}:{number}: a line is class, case and place, each case once: {line!r}")
         table[fields[0], fields[1]] = fields[2]
     return table
 
 
 def expand(name: str) -> list[str]:
-    """`a{B,C}` as aB and aC."""
+    """The names that `name` stands for: aB and aC for `a{B,C}`."""
     braces = re.search(r"\{([^{}]*)\}", name)
     if braces is None:
         return [name]
     options = braces[1].split(",")
-    return [one for option in options for one in expand(name[: braces.start()] + option + name[braces.end() :])]
+    before, after = name[: braces.start()], name[braces.end() :]
+    return [expanded for option in options for expanded in expand(before + option + after)]
 
 
 def read_claims() -> list[Claim]:
@@ -66,17 +67,17 @@ def _claims_of(path: Path) -> Iterator[Claim]:
     owners = _owners(source, lines)
     number = 0
     while number < len(lines):
-        found = re.search(r"# Kafka: (.*)", lines[number])
+        comment = re.search(r"# Kafka: (.*)", lines[number])
         number += 1
-        if found is None:
+        if comment is None:
             continue
-        text, first = found[1], number
+        text, first = comment[1], number
         while lines[first - 1].startswith("#") and number < len(lines) and lines[number].startswith("#"):
-            text += " " + lines[number].removeprefix("#")  # the comment goes on
+            text += " " + lines[number].removeprefix("#")  # a further line of the same comment
             number += 1
         owner = owners.get(first)
         words = re.findall(r"[\w.{][\w.{},]*[\w}]", text)
-        names = tuple(one for word in words for one in expand(word.strip(".,")) if _is_name(one))
+        names = tuple(name for word in words for name in expand(word.strip(".,")) if _is_name(name))
         file = _name(path)
         yield Claim(owner and f"{file}::{owner}", names, f"{file}:{first}")
 
@@ -90,7 +91,7 @@ def _is_name(word: str) -> bool:
 
 
 def _owners(source: str, lines: list[str]) -> dict[int, str]:
-    """Line number: the test that this line, if it is a comment, belongs to."""
+    """The test that a comment belongs to, by the comment's line number."""
     owners: dict[int, str] = {}
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
@@ -103,7 +104,7 @@ def _owners(source: str, lines: list[str]) -> dict[int, str]:
 
 
 def all_tests() -> set[str]:
-    """Every test there is, as path::name."""
+    """Every test function as path::name."""
     return {
         f"{_name(path)}::{node.name}"
         for path in TESTS.rglob("test_*.py")
@@ -113,30 +114,34 @@ def all_tests() -> set[str]:
 
 
 def case_of(name: str, table: dict[Case, str]) -> Case | None:
-    """The case that a comment means; None for one of a class that the table does not cover. Raises ValueError."""
+    """The case that a name in a comment means, or None where the table does not cover its class.
+
+    Raises ValueError where no case has the name, and where cases of several classes have it.
+    """
     kind, _, method = name.rpartition(".")
-    if kind and kind not in {known for known, _ in table}:
+    if kind and kind not in {table_kind for table_kind, _ in table}:
         return None
-    found = [case for case in table if case[1] == method and kind in ("", case[0])]
-    if len(found) != 1:
-        what = "is no case of Kafka's" if not found else f"may be of {' or '.join(case[0] for case in found)}"
-        raise ValueError(f"{name} {what}")
-    return found[0]
+    cases = [case for case in table if case[1] == method and kind in ("", case[0])]
+    if len(cases) != 1:
+        fault = "is not a test of Kafka's" if not cases else f"may be of {' or '.join(case[0] for case in cases)}"
+        raise ValueError(f"{name} {fault}")
+    return cases[0]
 
 
 def claimed(table: dict[Case, str]) -> tuple[dict[Case, list[str]], list[str]]:
-    """Our tests by case, and what is wrong with the comments."""
+    """Our tests by case, and the faults of the comments."""
     tests: dict[Case, list[str]] = {}
     faults = []
     for claim in read_claims():
         if claim.test is None or not claim.names:
-            faults.append(f"{claim.where}: " + ("no test" if claim.test is None else "no case") + " goes with it")
+            missing = "a test" if claim.test is None else "the name of a case"
+            faults.append(f"{claim.place}: the comment lacks {missing}")
             continue
         for name in claim.names:
             try:
                 case = case_of(name, table)
             except ValueError as error:
-                faults.append(f"{claim.where}: {error}")
+                faults.append(f"{claim.place}: {error}")
                 continue
             if case is not None and claim.test not in tests.setdefault(case, []):
                 tests[case].append(claim.test)
@@ -146,13 +151,13 @@ def claimed(table: dict[Case, str]) -> tuple[dict[Case, list[str]], list[str]]:
 def main() -> int:
     table = read_table()
     tests, faults = claimed(table)
-    for case, where in table.items():
+    for case, place in table.items():
         if case in tests:
             table[case] = " ".join(sorted(tests[case]))
-        elif not where.startswith(NOT_APPLICABLE):
+        elif not place.startswith(NOT_APPLICABLE):
             table[case] = PENDING
-    TABLE.write_text("".join(f"{kind}\t{name}\t{where}\n" for (kind, name), where in table.items()))
-    faults += [f"pending: {kind}.{name}" for (kind, name), where in table.items() if where == PENDING]
+    TABLE.write_text("".join(f"{kind}\t{name}\t{place}\n" for (kind, name), place in table.items()))
+    faults += [f"pending: {kind}.{name}" for (kind, name), place in table.items() if place == PENDING]
     print("\n".join(faults))
     return 1 if faults else 0
 

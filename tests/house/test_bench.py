@@ -1,4 +1,4 @@
-"""The bench: what it computes, that it notices a loss, and that its commands run, on a few hundred records."""
+"""The bench computes the right figures, notices a lost record, and runs its commands on a few hundred records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kafkabuf.broker import EmbeddedCluster
 from rigs.jars import JarsUnavailableError
 from rigs.real_kafka import RealKafka
 
-# kafka-python forgets sockets of connections it gives up.
+# kafka-python does not close the sockets of connections that it gives up.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 RATE = Metric("rate", "records/s")
@@ -35,8 +35,8 @@ COST = Metric("cost", "µs", more_is_better=False)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(verify_records=True) as one:
-        yield one
+    with EmbeddedCluster(verify_records=True) as running:
+        yield running
     gc.collect()
 
 
@@ -46,20 +46,20 @@ def measured(*rates: float) -> list[Measurement]:
 
 def claim(*goals: Goal, **more: Any) -> Claim:
     cases = [Case("ours", lambda job: {}), Case("half", lambda job: {}, share=0.5), Case("theirs", lambda job: {})]
-    given = {"metrics": [RATE, COST], "baseline": "theirs", "amount": 100, "goals": goals}
-    return Claim(**{"name": "try", "title": "Ours is faster", "cases": cases, **given, **more})
+    defaults = {"metrics": [RATE, COST], "baseline": "theirs", "amount": 100, "goals": goals}
+    return Claim(**{"name": "try", "title": "Ours is faster", "cases": cases, **defaults, **more})
 
 
 RESULTS = {"ours": measured(2, 30, 8), "half": measured(1, 1, 1), "theirs": measured(1, 10, 8)}
 
 
-def test_the_ratio_of_medians_is_reported_for_the_median_of_ratios() -> None:
-    # Of the medians it would be 8 / 8.
+def test_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    # The ratio of the medians is 8 / 8.
     assert ratio(RESULTS, "ours", "theirs", "rate") == 2
     assert ratio(RESULTS, "ours", "theirs", "cost") == 0.5
 
 
-def test_rounds_of_different_number_are_compared() -> None:
+def test_cases_with_different_numbers_of_rounds_are_not_compared() -> None:
     with pytest.raises(ValueError, match="shorter"):
         ratio({"ours": measured(1, 2), "theirs": measured(1)}, "ours", "theirs", "rate")
 
@@ -76,21 +76,21 @@ def test_rounds_of_different_number_are_compared() -> None:
         (Goal("alone, less", "ours", "rate", 7.9, at_most=True), 8, False),
     ],
 )
-def test_a_missed_goal_counts_as_met_or_the_reverse(goal: Goal, figure: float, met: bool) -> None:
+def test_goal_is_judged_by_its_bound(goal: Goal, figure: float, met: bool) -> None:
     verdict = goal.judge(RESULTS)
     assert verdict is not None
     assert (verdict.figure, verdict.met) == (figure, met)
     assert verdict.line.startswith("met" if met else "missed")
 
 
-def test_a_goal_is_judged_without_its_peer() -> None:
+def test_goal_without_its_cases_is_not_judged() -> None:
     ours = {"ours": RESULTS["ours"]}
     assert Goal("twice", "ours", "rate", 2, "theirs").judge(ours) is None
     assert Goal("alone", "ours", "rate", 2).judge({"theirs": RESULTS["theirs"]}) is None
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"goals": [Goal("x", "our", "rate", 1)]}, "no case is called our"),
         ({"goals": [Goal("x", "ours", "rates", 1)]}, "no metric is called rates"),
@@ -99,49 +99,49 @@ def test_a_goal_is_judged_without_its_peer() -> None:
         ({"cases": [Case("theirs", lambda job: {})] * 2}, "same name"),
     ],
 )
-def test_a_claim_names_what_it_does_not_have(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_claim_refuses_unknown_and_repeated_names(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         claim(**wrong)
 
 
-def test_a_chosen_case_runs_without_what_it_is_compared_with() -> None:
-    sent = claims.load("compression").chosen(["kafkabuf zstd"])
-    assert [case.name for case in sent] == ["confluent-kafka zstd", "kafkabuf zstd"]
+def test_chosen_case_brings_its_baseline() -> None:
+    cases = claims.load("compression").chosen(["kafkabuf zstd"])
+    assert [case.name for case in cases] == ["confluent-kafka zstd", "kafkabuf zstd"]
 
 
-def test_a_command_is_missing_for_a_claim() -> None:
+def test_every_claim_has_a_command() -> None:
     assert set(main.commands) == {*claims.MODULES, "all"}
     assert [claims.load(name).name for name in claims.MODULES] == list(claims.MODULES)
 
 
-def test_a_case_always_runs_after_the_same_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_other_round_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
 
-    def run(one: Claim, case: Case, job: Job) -> Measurement:
+    def run(claim: Claim, case: Case, job: Job) -> Measurement:
         ran.append(case.name)
         return {"rate": 1.0}
 
     monkeypatch.setattr(harness, "run", run)
     results = harness.alternate(claim(), claim().cases, 2, Job(100))
     assert ran == ["ours", "half", "theirs", "theirs", "half", "ours"]
-    assert {name: len(found) for name, found in results.items()} == {"ours": 2, "half": 2, "theirs": 2}
+    assert {name: len(rounds) for name, rounds in results.items()} == {"ours": 2, "half": 2, "theirs": 2}
 
 
-def test_a_slow_peer_is_given_all_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
+def test_slow_peer_gets_its_share_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    amounts = []
 
     def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-        told.append(json.loads(command[-1])["amount"])
+        amounts.append(json.loads(command[-1])["amount"])
         return subprocess.CompletedProcess(command, 0, 'noise\n{"rate": 1, "cost": 2, "more": 3}\n', "")
 
     monkeypatch.setattr(subprocess, "run", run)
     assert harness.run(claim(), claim().case("half"), Job(100)) == {"rate": 1, "cost": 2, "more": 3}
     harness.run(claim(), claim().case("half"), Job(1))
-    assert told == [50, 1]
+    assert amounts == [50, 1]
 
 
 @pytest.mark.parametrize(
-    ("status", "output", "told"),
+    ("status", "output", "message"),
     [
         (1, '{"rate": 1, "cost": 2}', "failed\nwhy"),
         (0, "", "printed no figures"),
@@ -149,15 +149,17 @@ def test_a_slow_peer_is_given_all_the_records(monkeypatch: pytest.MonkeyPatch) -
         (0, '{"rate": 1}', "measured no cost"),
     ],
 )
-def test_a_case_that_failed_counts(monkeypatch: pytest.MonkeyPatch, status: int, output: str, told: str) -> None:
+def test_case_that_fails_ends_the_claim(
+    monkeypatch: pytest.MonkeyPatch, status: int, output: str, message: str
+) -> None:
     monkeypatch.setattr(
         subprocess, "run", lambda command, **options: subprocess.CompletedProcess(command, status, output, "why")
     )
-    with pytest.raises(harness.CaseFailed, match=told):
+    with pytest.raises(harness.CaseFailed, match=message):
         harness.run(claim(), claim().case("ours"), Job(1))
 
 
-def test_a_record_whose_callback_did_not_come_is_not_missed() -> None:
+def test_record_without_a_successful_callback_is_missed() -> None:
     delivered = Delivered()
     delivered.on_kafkabuf(object(), None)
     delivered.on_confluent(None, object())
@@ -169,7 +171,7 @@ def test_a_record_whose_callback_did_not_come_is_not_missed() -> None:
         delivered.check(3)
 
 
-def test_a_producer_that_loses_a_record_is_measured(cluster: EmbeddedCluster) -> None:
+def test_producer_that_loses_a_record_is_refused(cluster: EmbeddedCluster) -> None:
     @contextmanager
     def forgetful(bootstrap: str, topic: str) -> Iterator[Publish]:
         with KafkaProducer(bootstrap_servers=bootstrap) as producer:
@@ -206,39 +208,39 @@ def test_a_producer_that_loses_a_record_is_measured(cluster: EmbeddedCluster) ->
     + [f"{library}-{style}" for library in ("kafkabuf.aio", "aiokafka") for style in aio.STYLES]
     + ["kp", "replay"],
 )
-def test_a_peer_publishes_fewer_records_than_it_says(
+def test_every_record_that_a_client_counts_arrives(
     cluster: EmbeddedCluster, client: Any, records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrived = []
     monkeypatch.setattr("bench.measure.arrivals.check", lambda self, count: arrived.append((count, self.expected)))
     with harness.topic(cluster.bootstrap_servers) as topic:
-        found = measure(client, Job(300, cluster.bootstrap_servers, topic))
+        figures = measure(client, Job(300, cluster.bootstrap_servers, topic))
     assert arrived == [(records, records)]
-    assert found["records_per_s"] > 0
-    assert found["cpu_us"] > 0
+    assert figures["records_per_s"] > 0
+    assert figures["cpu_us"] > 0
 
 
-def test_the_command_leaves_no_figures_behind(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_command_writes_its_figures(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     ours, theirs = "kafkabuf send 128 KiB", "confluent-kafka, callback"
     options = ["--bootstrap-servers", cluster.bootstrap_servers, "--records", "300", "--rounds", "1"]
     done = CliRunner().invoke(main, ["send", *options, "--case", ours, "--output", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    found = json.loads((tmp_path / "send.json").read_text())
-    assert (found["records"], found["rounds"], list(found["cases"])) == (300, 1, [ours, theirs])
-    assert {"cores", "load_at_start", "kernel", "kafka", "commit", "peers"} <= found["machine"].keys()
-    assert "none" not in found["machine"]["peers"].values()
-    rounds = {name: case["rounds"] for name, case in found["cases"].items()}
-    assert found["cases"][ours]["ratios"]["cpu_us"] == pytest.approx(ratio(rounds, ours, theirs, "cpu_us"))
-    assert [(goal["other"], goal["metric"]) for goal in found["goals"]] == [
+    written = json.loads((tmp_path / "send.json").read_text())
+    assert (written["records"], written["rounds"], list(written["cases"])) == (300, 1, [ours, theirs])
+    assert {"cores", "load_at_start", "kernel", "kafka", "commit", "peers"} <= written["machine"].keys()
+    assert "none" not in written["machine"]["peers"].values()
+    rounds = {name: case["rounds"] for name, case in written["cases"].items()}
+    assert written["cases"][ours]["ratios"]["cpu_us"] == pytest.approx(ratio(rounds, ours, theirs, "cpu_us"))
+    assert [(goal["other"], goal["metric"]) for goal in written["goals"]] == [
         (theirs, "records_per_s"),
         (theirs, "cpu_us"),
     ]
-    assert all(("met" if goal["met"] else "missed") in done.output for goal in found["goals"])
+    assert all(("met" if goal["met"] else "missed") in done.output for goal in written["goals"])
     assert (tmp_path / "send.png").exists() == plot.available()
     assert ("no plot" in done.stderr) != plot.available()
 
 
-def test_a_result_is_left_out_of_the_table_or_the_plot(tmp_path: Path) -> None:
+def test_table_has_every_result(tmp_path: Path) -> None:
     written = report.write(claim(), RESULTS, 100, {}, tmp_path)
     assert [path.name for path in written] == ["try.json", "try.png"][: 2 if plot.available() else 1]
     assert all(path.stat().st_size for path in written)
@@ -251,7 +253,7 @@ def test_a_result_is_left_out_of_the_table_or_the_plot(tmp_path: Path) -> None:
 
 
 class StalledTime:
-    """Time that passes only in sleeps, and for one record in the call."""
+    """Time that passes only in sleeps, and during the third call of send()."""
 
     def __init__(self) -> None:
         self.now = 5_000_000_000
@@ -269,57 +271,57 @@ class StalledTime:
             self.now += 3_500_000
 
 
-def test_a_sender_that_was_held_up_hides_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latency_by_the_schedule_shows_a_delayed_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     stalled = StalledTime()
     monkeypatch.setattr(latency, "time", stalled)
     due, called = latency.pace(stalled.send, 1000, 8)
     assert [(when - 5_000_000_000) / 1e6 for when in due] == [0, 1, 2, 3, 4, 5, 6, 7]
     assert [(when - 5_000_000_000) / 1e6 for when in called] == [0, 1, 2, 5.5, 5.5, 5.5, 6, 7]
-    found = latency.latencies(due, called, [when + 1_000_000 for when in called])
-    assert found["call_p50_ms"] == found["call_p99_ms"] == found["due_p50_ms"] == 1
-    assert found["due_p99_ms"] == pytest.approx(3.43, abs=0.01)
+    figures = latency.latencies(due, called, [when + 1_000_000 for when in called])
+    assert figures["call_p50_ms"] == figures["call_p99_ms"] == figures["due_p50_ms"] == 1
+    assert figures["due_p99_ms"] == pytest.approx(3.43, abs=0.01)
 
 
 @pytest.mark.parametrize("case", ["kafkabuf, 1,000/s", "confluent-kafka, 1,000/s"])
-def test_latencies_are_not_those_of_the_records(
+def test_latency_by_the_schedule_is_at_least_that_of_the_call(
     cluster: EmbeddedCluster, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(latency, "WARM_UP_S", 0)
     with harness.topic(cluster.bootstrap_servers) as topic:
-        found = claims.load("latency").case(case).run(Job(1, cluster.bootstrap_servers, topic))
-    assert 0 < found["call_p50_ms"] <= found["call_p99_ms"]
-    assert found["call_p50_ms"] <= found["due_p50_ms"]
+        figures = claims.load("latency").case(case).run(Job(1, cluster.bootstrap_servers, topic))
+    assert 0 < figures["call_p50_ms"] <= figures["call_p99_ms"]
+    assert figures["call_p50_ms"] <= figures["due_p50_ms"]
 
 
 @pytest.mark.parametrize(
     "case", ["kafkabuf, high latency, 150,000/s", "kafkabuf, requests in Python", "Kafka 0.8's design, in Python"]
 )
-def test_a_request_in_the_purgatory_is_never_completed(case: str) -> None:
-    """A run ends when all are; a tenth of a second's, some of which expire."""
-    found = claims.load("purgatory").case(case).run(Job(2_000))
-    assert found["cpu_us"] > 0
-    assert found["requests_per_s"] > 100
+def test_every_request_of_the_purgatory_load_ends(case: str) -> None:
+    """A run ends when every request has ended. This load lasts a tenth of a second, and some requests expire."""
+    figures = claims.load("purgatory").case(case).run(Job(2_000))
+    assert figures["cpu_us"] > 0
+    assert figures["requests_per_s"] > 100
 
 
-def test_a_row_is_not_what_spark_writes() -> None:
+def test_flight_row_has_the_json_that_spark_writes() -> None:
     row = flights.as_json(7, {"year": "2013", "dep_delay": "NA", "carrier": "UA", "lat": "1.5"})
     assert row == '{"_row":7,"year":2013,"carrier":"UA","lat":1.5}'
 
 
-def test_the_compression_reported_is_not_that_of_the_log(
+def test_reported_compression_is_that_of_the_log(
     kafka_4: RealKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flights, "PATH", tmp_path / "rows")
     flights._lines.cache_clear()
     (tmp_path / "rows").write_text("\n".join(flights.as_json(n, {"carrier": "UA", "flight": "1545"}) for n in range(9)))
-    found = {}
+    ratios = {}
     for name in ("kafkabuf none", "kafkabuf zstd"):
-        found[name] = claims.load("compression").case(name).run(Job(1000, kafka_4.bootstrap_servers))["compression"]
+        ratios[name] = claims.load("compression").case(name).run(Job(1000, kafka_4.bootstrap_servers))["compression"]
     flights._lines.cache_clear()
-    assert 0.5 < found["kafkabuf none"] < 1 < 5 < found["kafkabuf zstd"]
+    assert 0.5 < ratios["kafkabuf none"] < 1 < 5 < ratios["kafkabuf zstd"]
 
 
-def test_a_java_without_a_compiler_fails_when_all_others_have_run(
+def test_java_without_a_compiler_is_refused_before_any_case_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = tmp_path / "java"
@@ -333,9 +335,7 @@ def test_a_java_without_a_compiler_fails_when_all_others_have_run(
 
 
 @pytest.mark.parametrize("summary", ["", "500 records sent, 9.0 records/sec (0.01 MB/sec), 1.0 ms avg latency"])
-def test_a_tool_that_sent_less_gives_its_last_report_as_the_rate(
-    summary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tool_without_a_final_summary_is_refused(summary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "java"
     tool.write_text(f"#!/bin/sh\necho '{summary}'\n")
     tool.chmod(0o755)

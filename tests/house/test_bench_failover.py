@@ -1,4 +1,4 @@
-"""What `make bench-failover` does to a cluster and measures, on embedded nodes in place of Kafka's."""
+"""`make bench-failover` on embedded nodes in place of Kafka's: it stops nodes, measures, and heals the cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTROLLER = 2
 
 
 class Cluster:
-    """An embedded cluster with RealCluster's face, and what was done to it."""
+    """An embedded cluster with the methods of RealCluster; `done` lists the calls that changed it."""
 
     def __init__(self, embedded: EmbeddedCluster) -> None:
         self.embedded = embedded
@@ -44,7 +44,7 @@ class Cluster:
 
 @pytest.mark.parametrize("peer", [failover.OURS, failover.CONFLUENT])
 @pytest.mark.parametrize(("whom", "trouble"), [("leader", "killed"), ("coordinator", "paused")])
-def test_node_is_troubled_and_healed_and_the_producer_goes_on(
+def test_producer_recovers_from_a_killed_or_paused_node(
     peer: str, whom: str, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failover, "REQUEST_TIMEOUT_MS", 1_000)
@@ -58,7 +58,7 @@ def test_node_is_troubled_and_healed_and_the_producer_goes_on(
     assert [name for name in cluster.done if name != "await_in_sync"] == ways[trouble]
 
 
-def test_case_that_fails_leaves_its_cluster_healed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_that_fails_leaves_its_cluster_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failover.Nodes, "_controller", lambda self: CONTROLLER)
     with EmbeddedCluster(brokers=3) as embedded:
         cluster = Cluster(embedded)
@@ -69,13 +69,13 @@ def test_case_that_fails_leaves_its_cluster_healed(monkeypatch: pytest.MonkeyPat
             assert victim not in (1, CONTROLLER)
             first("kill", node=victim)
             first.close()
-            second = failover.Commands()  # served when the first has been cleared up
+            second = failover.Commands()  # served after the first has ended and its cluster is healed
             second("place", coordinator=True)
             second.close()
     assert cluster.done == ["kill", "restart", "await_in_sync"]
 
 
-def test_cluster_given_is_not_troubled() -> None:
+def test_failover_refuses_bootstrap_servers() -> None:
     done = CliRunner().invoke(main, ["failover", "--bootstrap-servers", "localhost:9"])
     assert done.exit_code
     assert "a cluster of its own" in done.output

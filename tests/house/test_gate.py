@@ -1,4 +1,4 @@
-"""The performance gate's judgement, on made-up counts; that it sees real ones is tried in each of its own runs."""
+"""The performance gate judges made-up counts. Each run of the gate itself shows that it sees real ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.kernels import ALL, KERNELS, REFERENCE, SOUND, TRIALS
 
 BEFORE = Reading(own=1000.0, ratio=2.0)
 BASELINE = Baseline({"compiler": "GCC 12"}, "this build", {"send": BEFORE})
-# As the trials come out where nothing is wrong, for one unit of a kernel.
+# The counts of the trials for one unit of a kernel, where nothing is wrong.
 HEALTHY = dict.fromkeys(ALL, Count(1000.0, 2000.0)) | {
     REFERENCE: Count(0.0, 1000.0),
     "a tenth more records": Count(1100.0, 2200.0),
@@ -39,16 +39,16 @@ HEALTHY = dict.fromkeys(ALL, Count(1000.0, 2000.0)) | {
         (1000.0, 1.89, Verdict.FASTER),
     ],
 )
-def test_a_loss_passes_or_noise_is_refused(own: float, ratio: float, verdict: Verdict) -> None:
+def test_change_beyond_its_band_is_a_loss_or_a_gain(own: float, ratio: float, verdict: Verdict) -> None:
     assert judge(BEFORE, Reading(own, ratio)) is verdict
 
 
-def test_work_that_was_none_before_passes() -> None:
+def test_own_work_where_the_baseline_has_none_is_a_loss() -> None:
     assert judge(Reading(0.0, 2.0), Reading(1.0, 2.0)) is Verdict.SLOWER
     assert judge(Reading(0.0, 2.0), Reading(0.0, 2.0)) is Verdict.SAME
 
 
-def test_another_interpreters_share_is_taken_for_ours() -> None:
+def test_ratio_has_a_wider_band_under_another_interpreter() -> None:
     now = replace(BASELINE, kernels={"send": Reading(1000.0, 2.15)})
     assert verdicts(BASELINE, now) == {"send": Verdict.SLOWER}
     assert verdicts(BASELINE, replace(now, interpreter="another build")) == {"send": Verdict.SAME}
@@ -58,14 +58,14 @@ def test_another_interpreters_share_is_taken_for_ours() -> None:
     assert verdicts(BASELINE, ours) == {"send": Verdict.SLOWER}
 
 
-def test_a_kernel_leaves_or_enters_without_being_accepted() -> None:
-    found = verdicts(BASELINE, replace(BASELINE, kernels={"drain": BEFORE}))
-    assert found == {"drain": Verdict.NEW, "send": Verdict.GONE}
-    assert all(verdict.fails for verdict in found.values())
+def test_new_kernel_and_missing_kernel_fail_the_gate() -> None:
+    judged = verdicts(BASELINE, replace(BASELINE, kernels={"drain": BEFORE}))
+    assert judged == {"drain": Verdict.NEW, "send": Verdict.GONE}
+    assert all(verdict.fails for verdict in judged.values())
 
 
 @pytest.mark.parametrize("trial", TRIALS)
-def test_a_gate_that_sees_nothing_is_believed(trial: str) -> None:
+def test_wrong_trial_is_a_blind_spot(trial: str) -> None:
     healthy = gate.readings(HEALTHY)
     assert gate.blind_spots(healthy) == []
     blind = Reading(1050.0, 2.0) if trial == "the same again" else healthy[SOUND]
@@ -88,7 +88,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, counts: dict[str, Count], *arguments: 
     return CliRunner().invoke(gate.main, arguments)
 
 
-def test_a_loss_does_not_end_the_command_with_an_error(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_fails_the_command_until_it_is_accepted(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _run(monkeypatch, HEALTHY, "--accept").exit_code == 0
     assert _run(monkeypatch, HEALTHY).exit_code == 0
     slower = HEALTHY | {"encode: magic 2": Count(1040.0, 2000.0)}
@@ -98,42 +98,42 @@ def test_a_loss_does_not_end_the_command_with_an_error(baseline: Path, monkeypat
     assert "without a baseline: encode: magic 2. Find out why" in refused.output
     accepted = _run(monkeypatch, slower, "--accept")
     assert accepted.exit_code == 0
-    assert "+4.0%" in accepted.output  # what changed is shown
+    assert "+4.0%" in accepted.output  # the command shows what changed
     assert _run(monkeypatch, slower).exit_code == 0
     assert list(gate.load(baseline).kernels) == [name for name in KERNELS if name != REFERENCE]
 
 
-def test_counts_of_another_compiler_are_compared(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_of_another_compiler_are_not_compared(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _run(monkeypatch, HEALTHY, "--accept")
-    found = gate.load(baseline)
-    gate.save(baseline, replace(found, environment=found.environment | {"compiler": "GCC 99"}))
+    accepted = gate.load(baseline)
+    gate.save(baseline, replace(accepted, environment=accepted.environment | {"compiler": "GCC 99"}))
     refused = _run(monkeypatch, HEALTHY)
     assert refused.exit_code == 1
     assert "compiler: the baseline has 'GCC 99', here it is" in refused.output
     assert "make bench-accept" in refused.output
 
 
-def test_a_baseline_is_taken_by_a_gate_that_sees_nothing(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gate_with_a_blind_spot_accepts_no_baseline(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blind = _run(monkeypatch, HEALTHY | {"a Python call more": HEALTHY[SOUND]}, "--accept")
     assert blind.exit_code == 1
     assert not baseline.exists()
 
 
-def test_nothing_says_that_valgrind_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_valgrind_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CallgrindError, match=r"valgrind is not installed\. Debian, Ubuntu: apt install valgrind"):
         callgrind.count_kernels()
 
 
-def test_the_committed_baseline_lacks_a_kernel() -> None:
+def test_committed_baseline_has_every_kernel() -> None:
     assert gate.load(gate.BASELINE).kernels.keys() == KERNELS.keys() - {REFERENCE}
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_callees_instructions_are_counted_twice_or_as_the_callers() -> None:
-    # `_a.so` is named in full where it is called first, and by number where its own costs stand.
+def test_instructions_are_counted_once_and_as_the_callees() -> None:
+    # The profile names `_a.so` in full at its first call, and by number where its own costs stand.
     profile = """\
 desc: Trigger: Client Request: send: value
 summary: 1111
@@ -170,12 +170,12 @@ totals: 1111
         (b"\0", "unknown"),
     ],
 )
-def test_a_compiler_is_taken_for_another(section: bytes, name: str) -> None:
+def test_compiler_of_an_extension_is_recognised(section: bytes, name: str) -> None:
     assert gate.compiler(section) == name
 
 
 @pytest.mark.parametrize("kernel", ALL)
-def test_a_kernel_no_longer_runs(kernel: str) -> None:
+def test_kernel_runs_twice(kernel: str) -> None:
     run = ALL[kernel].make()
     run(20)
     run(20)

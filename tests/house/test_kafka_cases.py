@@ -1,4 +1,4 @@
-"""Each test of Kafka's that matters here has one of ours, or a reason why not; the table that says so is no lie."""
+"""Each of Kafka's tests that matters here has a test of ours or a reason why not; the table agrees with our tests."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ def table() -> dict[Case, str]:
     return read_table()
 
 
-def test_case_was_left_out_of_the_table(table: dict[Case, str]) -> None:
+def test_table_has_every_case(table: dict[Case, str]) -> None:
     assert {kind: sum(case[0] == kind for case in table) for kind in CASES} == CASES
     assert len(table) == sum(CASES.values())
 
 
-def test_table_names_a_test_that_is_not_there(table: dict[Case, str]) -> None:
-    named = {test for where in table.values() if where.startswith("tests/") for test in where.split(" ")}
-    assert named - all_tests() == set()
+def test_every_test_in_the_table_exists(table: dict[Case, str]) -> None:
+    listed = {test for place in table.values() if place.startswith("tests/") for test in place.split(" ")}
+    assert listed - all_tests() == set()
 
 
-def test_table_and_comments_disagree(table: dict[Case, str]) -> None:
+def test_table_agrees_with_the_comments(table: dict[Case, str]) -> None:
     tests, faults = claimed(table)
     assert faults == []
-    said = {case: " ".join(sorted(found)) for case, found in tests.items()}
-    listed = {case: where for case, where in table.items() if where.startswith("tests/")}
-    pending = {case for case, where in table.items() if where == PENDING}
-    wrong = {case for case in said.keys() | listed.keys() if said.get(case) != listed.get(case)} - pending
+    commented = {case: " ".join(sorted(names)) for case, names in tests.items()}
+    listed = {case: place for case, place in table.items() if place.startswith("tests/")}
+    pending = {case for case, place in table.items() if place == PENDING}
+    wrong = {case for case in commented.keys() | listed.keys() if commented.get(case) != listed.get(case)} - pending
     assert wrong == set(), "python -m tests.house.kafka_cases brings the table up to date"
 
 
-def test_case_has_neither_test_nor_reason(table: dict[Case, str]) -> None:
-    for case, where in table.items():
-        reason = where.startswith(NOT_APPLICABLE) and len(where) > len(NOT_APPLICABLE) + 20
-        assert where == PENDING or reason or where.startswith("tests/"), case
-    pending = [f"{kind}.{name}" for (kind, name), where in table.items() if where == PENDING]
+def test_every_case_has_a_test_or_a_reason(table: dict[Case, str]) -> None:
+    for case, place in table.items():
+        has_reason = place.startswith(NOT_APPLICABLE) and len(place) > len(NOT_APPLICABLE) + 20
+        assert place == PENDING or has_reason or place.startswith("tests/"), case
+    pending = [f"{kind}.{name}" for (kind, name), place in table.items() if place == PENDING]
     print(f"{len(pending)} cases pending")
 
 
-def test_braces_are_expanded_wrongly() -> None:
+def test_braces_are_expanded() -> None:
     assert expand("test{A,B}C{,D}") == ["testAC", "testACD", "testBC", "testBCD"]

@@ -1,4 +1,4 @@
-"""The harness itself: what the other tests rely on when they say "real Kafka"."""
+"""The rig of real Kafka: what the tests that run against it rely on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rigs.real_kafka import TEST_JVM, RealKafka, RealKafkaError
 
 
 def _produce_v2(kafka: RealKafka, topic: str, value: bytes) -> tuple[int, int]:
-    """Produce v2 with one magic 1 message, byte by byte as the protocol says; (error code, base offset)."""
+    """Send Produce v2 with one magic 1 message, byte by byte as the protocol says; return (error code, base offset)."""
     body = struct.pack(">bbqii", 1, 0, 1_600_000_000_000, -1, len(value)) + value
     message = struct.pack(">I", zlib.crc32(body)) + body
     message_set = struct.pack(">qi", 0, len(message)) + message
@@ -38,26 +38,26 @@ def _produce_v2(kafka: RealKafka, topic: str, value: bytes) -> tuple[int, int]:
     return error, offset
 
 
-def test_kafka_3_9_refuses_magic_1(kafka_3_9: RealKafka) -> None:
+def test_kafka_3_9_takes_magic_1_and_stores_magic_2(kafka_3_9: RealKafka) -> None:
     kafka_3_9.create_topic("harness-magic-1")
     assert _produce_v2(kafka_3_9, "harness-magic-1", b"old") == (0, 0)
     dump = kafka_3_9.dump_log("harness-magic-1")
     assert "payload: old" in dump
-    assert "magic: 2" in dump, "3.9 converts what it was sent; whoever relies on magic 1 at rest is wrong"
+    assert "magic: 2" in dump, "3.9 converts the message: its log holds no magic 1"
 
 
-def test_kafka_4_takes_magic_1(kafka_4: RealKafka) -> None:
+def test_kafka_4_refuses_produce_v2(kafka_4: RealKafka) -> None:
     kafka_4.create_topic("harness-magic-1")
     with pytest.raises(ConnectionError):
         _produce_v2(kafka_4, "harness-magic-1", b"old")
 
 
-def test_two_servers_share_a_port_or_a_folder(kafka_4: RealKafka, kafka_3_9: RealKafka) -> None:
+def test_two_servers_have_ports_and_folders_of_their_own(kafka_4: RealKafka, kafka_3_9: RealKafka) -> None:
     assert kafka_4.bootstrap_servers != kafka_3_9.bootstrap_servers
     assert kafka_4.log_dir != kafka_3_9.log_dir
 
 
-def test_dump_shows_another_partition(kafka_4: RealKafka) -> None:
+def test_dump_shows_one_partition(kafka_4: RealKafka) -> None:
     kafka_4.create_topic("harness-dump", partitions=2)
     producer = Producer({"bootstrap.servers": kafka_4.bootstrap_servers})
     producer.produce("harness-dump", b"zero", partition=0)
@@ -69,12 +69,12 @@ def test_dump_shows_another_partition(kafka_4: RealKafka) -> None:
     assert "payload: zero" not in dump
 
 
-def test_dump_of_no_such_partition_is_empty(kafka_4: RealKafka) -> None:
+def test_dump_of_an_unknown_partition_is_an_error(kafka_4: RealKafka) -> None:
     with pytest.raises(RealKafkaError, match="no segment of harness-nowhere-0"):
         kafka_4.dump_log("harness-nowhere")
 
 
-def test_server_that_dies_takes_its_log_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_server_that_dies_has_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
         free = real_kafka.free_ports(1)[0]
@@ -87,7 +87,7 @@ def test_server_that_dies_takes_its_log_with_it(monkeypatch: pytest.MonkeyPatch)
         _ = kafka.log_dir
 
 
-def test_port_taken_meanwhile_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_survives_a_port_taken_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     free_ports = real_kafka.free_ports
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         answers = [[occupied.getsockname()[1], free_ports(1)[0]], free_ports(2)]
@@ -99,7 +99,7 @@ def test_port_taken_meanwhile_fails_the_start(monkeypatch: pytest.MonkeyPatch) -
     assert not folder.exists()
 
 
-def test_wrong_server_property_goes_unnoticed() -> None:
+def test_wrong_server_property_is_reported() -> None:
     with pytest.raises(RealKafkaError, match=r"(?s)StorageTool format.*num\.partitions"):
         RealKafka(options={"num.partitions": "many"}, jvm_options=TEST_JVM).start()
 
@@ -110,10 +110,8 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kafkabuf"
 
 
-def test_jars_that_cannot_be_had_leave_half_a_folder(
-    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = tmp_path / "ivysettings.xml"  # a repository that is empty: no network is touched
+def test_failed_fetch_leaves_no_folder(empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tmp_path / "ivysettings.xml"  # names an empty repository: Ivy needs no network
     settings.write_text(
         '<ivysettings><settings defaultResolver="none"/><resolvers><filesystem name="none">'
         f'<artifact pattern="{tmp_path}/none/[artifact]-[revision].[ext]"/></filesystem></resolvers></ivysettings>'
@@ -125,7 +123,7 @@ def test_jars_that_cannot_be_had_leave_half_a_folder(
     assert [path.name for path in empty_cache.iterdir()] == [".lock"]
 
 
-def test_processes_that_start_together_fetch_twice(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_start_together_fetch_once(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetches: list[str] = []
     together = threading.Barrier(4)
 
@@ -154,7 +152,7 @@ def test_missing_java_is_not_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         jars.java()
 
 
-def test_java_too_old_is_run_anyway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = tmp_path / "bin" / "java"
     old.parent.mkdir()
     old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
