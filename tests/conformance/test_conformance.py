@@ -63,12 +63,12 @@ def found(answers: tuple[Answers, Answers]) -> Iterator[tuple[int, int, str, str
             yield api_key, version, step, path, one, other
 
 
-def test_api_has_no_step() -> None:
+def test_every_api_has_a_step() -> None:
     assert set(APIS) - set(STEPS) == set()
     assert set(STEPS) - set(APIS) == set(), "these are not served"
 
 
-def test_page_tells_other_versions() -> None:
+def test_page_lists_the_served_versions() -> None:
     page = (Path(__file__).parents[2] / "docs" / "embedded-broker.md").read_text()
     told = {
         int(key): (int(first), int(last or first))
@@ -77,7 +77,7 @@ def test_page_tells_other_versions() -> None:
     assert told == {key: (one.min_version, one.max_version) for key, one in APIS.items()}
 
 
-def test_kafka_answers_otherwise(answers: tuple[Answers, Answers]) -> None:
+def test_responses_equal_kafkas_but_for_known_deviations(answers: tuple[Answers, Answers]) -> None:
     assert answers[0].keys() == answers[1].keys()
     unexplained = [
         f"{api_key} v{version} {step!r}{path}: {one!r} here, {other!r} there"
@@ -87,7 +87,7 @@ def test_kafka_answers_otherwise(answers: tuple[Answers, Answers]) -> None:
     assert unexplained == []
 
 
-def test_deviation_has_gone(answers: tuple[Answers, Answers]) -> None:
+def test_every_known_deviation_shows(answers: tuple[Answers, Answers]) -> None:
     seen = list(found(answers))
     gone = [one for one in DEVIATIONS if not any(one.explains(key, step, path) for key, _, step, path, _, _ in seen)]
     assert gone == []

@@ -1,4 +1,4 @@
-"""Tests of what would end the process: each in a child of its own, so that the others still run."""
+"""Runs a test that may end its process in a child process, so that the other tests still run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow data for the API fuzzer: tables of many shapes and types, tables that lie, and what only looks like one."""
+"""Arrow data for the API fuzzer: tables of many shapes and types, tables that lie, and objects that imitate tables."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def _column(draw: st.DrawFn, name: str, rows: int) -> pa.Array:
             stamps = _cycled(draw(st.lists(st.sampled_from(INT64), min_size=1, max_size=3)), rows)
             return pa.array(stamps, pa.int64()).view(pa.timestamp(draw(st.sampled_from(["s", "ms", "us", "ns"]))))
         case "headers":
-            some = st.lists(st.sampled_from([("k", b"v"), ("", None), ("k" * 40, b"v" * 400)]), max_size=5)
-            return pa.array(_cycled(draw(st.lists(st.none() | some, min_size=1, max_size=3)), rows), HEADERS)
+            pairs = st.lists(st.sampled_from([("k", b"v"), ("", None), ("k" * 40, b"v" * 400)]), max_size=5)
+            return pa.array(_cycled(draw(st.lists(st.none() | pairs, min_size=1, max_size=3)), rows), HEADERS)
         case "topic":
             return pa.array(_cycled(draw(st.lists(st.sampled_from(TOPICS), min_size=1, max_size=2)), rows), pa.string())
     return draw(_bytes(rows))
 
 
-TOPICS: list[Any] = []  # the names that a topic column may have; the machine sets them
+TOPICS: list[Any] = []  # names for a topic column; the machine sets them
 
 
 @st.composite
@@ -87,28 +87,28 @@ def tables(draw: st.DrawFn) -> Any:
 
 
 class Lie:
-    """One that can be noticed: the interface has no length for a buffer."""
+    """Data with a lie that kafkabuf can detect. (Some lies it cannot: the interface has no length for a buffer.)"""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._told: list[Lying] = []
+        self._exported: list[Lying] = []
 
     def __arrow_c_array__(self, requested_schema: object = None) -> Any:
         make, lie, _ = LIES[self._name]
-        told = Lying(make(), lie)
-        self._told.append(told)
-        return told.__enter__().__arrow_c_array__()
+        lying = Lying(make(), lie)
+        self._exported.append(lying)
+        return lying.__enter__().__arrow_c_array__()
 
     def __del__(self) -> None:
-        for told in self._told:  # for pyarrow, which releases them
-            told.__exit__()
+        for lying in self._exported:  # pyarrow needs the true structs to release them
+            lying.__exit__()
 
 
-# ---- what only looks like it -----------------------------------------------------------------------------------------
+# ---- objects that imitate tables -------------------------------------------------------------------------------------
 
 
 class Exporter:
-    """A real table; the deeds are done as it is exported."""
+    """A real table that does deeds while it is exported."""
 
     def __init__(self, batch: Any, names: list[str]) -> None:
         self._batch, self._deed = batch, Deeds(names)
@@ -123,19 +123,19 @@ class Exporter:
             yield self._batch
 
 
-class Gives:
-    """Whatever was drawn instead of capsules."""
+class NoCapsules:
+    """Returns a drawn value in place of capsules."""
 
-    def __init__(self, given: Any, names: list[str]) -> None:
-        self._given, self._deed = given, Deeds(names)
+    def __init__(self, value: Any, names: list[str]) -> None:
+        self._value, self._deed = value, Deeds(names)
 
     def __arrow_c_array__(self, requested_schema: object = None) -> Any:
         self._deed()
-        return self._given
+        return self._value
 
 
-class HandMade(ctypes.Structure):
-    """A stream whose functions are written in Python, and do deeds."""
+class ArrowArrayStream(ctypes.Structure):
+    """The ABI's struct of a stream."""
 
     _fields_ = [
         ("get_schema", ctypes.c_void_p),
@@ -149,46 +149,48 @@ class HandMade(ctypes.Structure):
 _capsule = ctypes.pythonapi.PyCapsule_New
 _capsule.restype = ctypes.py_object
 _capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_TAKES_TWO = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-_TELLS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-_RELEASES = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_GET = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_GET_LAST_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Stream:
-    def __init__(self, batch: Any, names: list[str], statuses: list[int], says: bytes | None) -> None:
+    """A stream whose functions are written in Python, and do deeds."""
+
+    def __init__(self, batch: Any, names: list[str], statuses: list[int], error_text: bytes | None) -> None:
         self._batch, self._deed, self._statuses = batch, Deeds(names), statuses
-        self._says = ctypes.c_char_p(says)
-        self._calls = _TAKES_TWO(self._schema), _TAKES_TWO(self._next), _TELLS(self._error), _RELEASES(self._release)
-        self._streams: list[HandMade] = []  # the capsules point at them
+        self._error_text = ctypes.c_char_p(error_text)
+        self._calls = _GET(self._schema), _GET(self._next), _GET_LAST_ERROR(self._error), _RELEASE(self._release)
+        self._streams: list[ArrowArrayStream] = []  # the capsules point at them
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
-        stream = HandMade(*(ctypes.cast(call, ctypes.c_void_p).value for call in self._calls), None)
+        stream = ArrowArrayStream(*(ctypes.cast(call, ctypes.c_void_p).value for call in self._calls), None)
         self._streams.append(stream)
         return _capsule(ctypes.addressof(stream), b"arrow_array_stream", None)
 
-    def _release(self, where: int) -> None:
-        HandMade.from_address(where).release = None
+    def _release(self, address: int) -> None:
+        ArrowArrayStream.from_address(address).release = None
         with contextlib.suppress(BaseException):
             self._deed()
 
-    def _schema(self, _: int, where: int) -> int:
-        return self._give(0, b"arrow_schema", ArrowSchema, where)
+    def _schema(self, _: int, target: int) -> int:
+        return self._move(0, b"arrow_schema", ArrowSchema, target)
 
-    def _next(self, _: int, where: int) -> int:
+    def _next(self, _: int, target: int) -> int:
         if not self._statuses:
-            ctypes.memset(where, 0, ctypes.sizeof(ArrowArray))
+            ctypes.memset(target, 0, ctypes.sizeof(ArrowArray))
             return 0
-        return self._statuses.pop() or self._give(1, b"arrow_array", ArrowArray, where)
+        return self._statuses.pop() or self._move(1, b"arrow_array", ArrowArray, target)
 
-    def _give(self, which: int, name: bytes, kind: Any, where: int) -> int:
-        """Moved into the struct at `where`, as the interface wants it."""
+    def _move(self, index: int, name: bytes, kind: Any, target: int) -> int:
+        """Move a struct of the batch to the address `target`, as the interface requires."""
         try:
             self._deed()
         except BaseException:
             return 5
-        capsule = self._batch.__arrow_c_array__()[which]
+        capsule = self._batch.__arrow_c_array__()[index]
         address = _get_pointer(capsule, name)
-        ctypes.memmove(where, address, ctypes.sizeof(kind))
+        ctypes.memmove(target, address, ctypes.sizeof(kind))
         kind.from_address(address).release = None
         return 0
 
@@ -197,7 +199,7 @@ class Stream:
             self._deed()
         except BaseException:
             return None
-        return ctypes.cast(self._says, ctypes.c_void_p).value
+        return ctypes.cast(self._error_text, ctypes.c_void_p).value
 
 
 def _frame() -> Any:
@@ -211,7 +213,7 @@ arrow = mostly(
     st.one_of(
         st.sampled_from(sorted(LIES)).map(Lie),
         st.builds(Exporter, _batches, deeds),
-        st.builds(Gives, st.tuples(anything, anything) | anything, deeds),
+        st.builds(NoCapsules, st.tuples(anything, anything) | anything, deeds),
         st.builds(
             Stream, _batches, deeds, st.lists(st.sampled_from([0, 0, 0, 22]), max_size=3),
             st.sampled_from([None, b"why", b"\xff"]),

@@ -1,7 +1,7 @@
 """Odd objects for every argument of the producers' methods, as strategies of hypothesis.
 
-An odd object has a list of deeds (fuzz_api_world.py) and does the next one whenever Python asks it something. Its
-answers change, too. What is not odd is right, or nearly so, more often than not: most calls are to go on to their end.
+An odd object has a list of deeds (fuzz_api_world.py), and does the next deed whenever Python calls one of its methods.
+Its return values change, too. Most of the other objects are valid, so that most calls run to their end.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _now: list[World] = []
 
 
 def enter(world: World) -> None:
-    """Odd objects are of this world from here on."""
+    """Odd objects that are made from now on belong to this world."""
     _now[:] = [world]
 
 
 class Deeds:
-    """One after the other, from the first again."""
+    """Does the next deed at each call, and begins again after the last."""
 
     def __init__(self, names: list[str]) -> None:
         self._world = _now[0]
@@ -40,12 +40,12 @@ class Deeds:
         self._world.do(next(self._next))
 
 
-# Mostly harmless: an object that raises at once keeps the call from getting anywhere.
+# Most deeds are harmless: an object that raises at once ends the call at its first step.
 _DEEDS = st.sampled_from([*["nothing", "yield"] * 12, *["collect", "change lists"] * 3, *DEEDS, *RAISED])
 deeds = st.lists(_DEEDS, min_size=1, max_size=4)
 
 
-# ---- objects that do something when they are asked -------------------------------------------------------------------
+# ---- objects whose methods do deeds ----------------------------------------------------------------------------------
 
 
 class Odd:
@@ -66,7 +66,7 @@ class OddIndex(Odd):
 
 
 class OddNumber(float):
-    """A time-out, say."""
+    """A float, for a time-out."""
 
     def __new__(cls, names: list[str], value: float) -> OddNumber:
         made = super().__new__(cls, value)
@@ -87,7 +87,7 @@ class OddNumber(float):
 
 
 class OddSequence(Odd):
-    """Lengths and items are what it says just now."""
+    """A sequence whose length changes from call to call."""
 
     def __init__(self, names: list[str], items: list[Any], lengths: list[int]) -> None:
         super().__init__(names, lengths)
@@ -107,7 +107,7 @@ class OddSequence(Odd):
 
 
 class OddList(list[Any]):
-    """Of which C code reads the items, whatever the methods say."""
+    """A list whose items C code reads without calling these methods."""
 
     deed: Deeds
 
@@ -162,7 +162,7 @@ class OddBytes(bytes):
 
 
 class OddBuffer(Odd):
-    """From Python 3.12 on such a class gives memory."""
+    """An object with the buffer protocol, from Python 3.12 on."""
 
     def __buffer__(self, flags: int) -> memoryview:
         self.deed()
@@ -173,7 +173,7 @@ class OddBuffer(Odd):
 
 
 class OddCall(Odd):
-    """A callback, a serializer, a partitioner."""
+    """A callback, a serializer or a partitioner."""
 
     def __call__(self, *_: Any) -> Any:
         return self.answer()
@@ -211,7 +211,7 @@ def _with_deeds(made: Any, names: list[str]) -> Any:
 
 
 def _mapping(items: list[tuple[Any, Any]]) -> OddMapping:
-    """Of what can be hashed."""
+    """A mapping of those items whose keys can be hashed."""
     made = OddMapping()
     for key, value in items:
         with suppress(BaseException):
@@ -220,7 +220,7 @@ def _mapping(items: list[tuple[Any, Any]]) -> OddMapping:
 
 
 def _listed(made: Any) -> Any:
-    """A list, or a bytearray, that changes meanwhile."""
+    """Register a list or a bytearray, which the deed "change lists" then changes."""
     _now[0].lists.append(made)
     return made
 
@@ -275,7 +275,7 @@ def mostly(right: Strategy, wrong: Strategy = anything, tenths: int = 8) -> Stra
     return st.integers(0, 9).flatmap(lambda drawn: right if drawn < tenths else wrong)
 
 
-# ---- what the arguments are meant to be ------------------------------------------------------------------------------
+# ---- arguments of the methods ----------------------------------------------------------------------------------------
 
 topics = mostly(
     st.sampled_from([0, 1, 1, 1]).map(lambda number: _now[0].topics[number]), st.none() | anything, tenths=9
@@ -317,7 +317,7 @@ groups = mostly(st.sampled_from(["group", ("group", 1, "m", None)]))
 
 @st.composite
 def columns(draw: st.DrawFn, item: Strategy, count: int) -> Any:
-    """A sequence for send_many, of `count` items or about so many."""
+    """A sequence for send_many of about `count` items."""
     few = draw(st.lists(item, min_size=1, max_size=3))
     many = list(itertools.islice(itertools.cycle(few), count))
     match draw(st.integers(0, 9)):

@@ -1,8 +1,8 @@
 """Fuzzing of the request path.
 
-python -m tests.hostile.fuzz_requests --seconds 60    what `make fuzz` runs: atheris; without its wheel our own mutator
-python -m tests.hostile.fuzz_requests --input FILE    one input again, as the fuzzer left it
-python -m tests.hostile.fuzz_requests --renew         the corpus anew, after APIs or versions were added
+python -m tests.hostile.fuzz_requests --seconds 60    `make fuzz` runs this: atheris, or our own mutator without atheris
+python -m tests.hostile.fuzz_requests --input FILE    runs one input again, as the fuzzer left it
+python -m tests.hostile.fuzz_requests --renew         rewrites the corpus, after APIs or versions were added
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# Where inputs that fail are left, and libFuzzer keeps those that lead it somewhere.
+# The fuzzer leaves inputs that fail here, and libFuzzer keeps the inputs that reach new code.
 _FOLDER = Path("build/fuzz")
 _LONGEST = 40_000
 _NUMBERS = (-(2**31), -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0xFFFF, 2**31 - 1)
 
 
 def fuzz_with_atheris(seconds: int) -> None:
-    """Does not return: libFuzzer ends the process, with an exit status of its own if something was found."""
+    """Does not return: libFuzzer ends the process, with an exit status of its own if it has found a fault."""
     import atheris
 
     with atheris.instrument_imports(include=["kafkabuf.broker", "kafkabuf.protocol"]):
@@ -47,8 +47,8 @@ def fuzz_with_atheris(seconds: int) -> None:
     atheris.Fuzz()
 
 
-def fuzz_by_ourselves(seconds: float, seed: int) -> int:
-    """Mutated requests of the corpus. Returns how many were tried; one that fails is left in a file."""
+def fuzz_with_own_mutator(seconds: float, seed: int) -> int:
+    """Serve mutated requests of the corpus; returns their number. A request that fails is written to a file."""
     from tests.hostile.fuzz_target import Target, corpus
 
     target, frames, generator = Target(), corpus(), random.Random(seed)
@@ -66,7 +66,7 @@ def fuzz_by_ourselves(seconds: float, seed: int) -> int:
 
 
 def mutated(generator: random.Random, frames: list[bytes]) -> bytes:
-    """A request of the corpus with a few things wrong."""
+    """A request of the corpus with one to four mutations."""
     frame = bytearray(generator.choice(frames))
     for _ in range(generator.randint(1, 4)):
         generator.choice(_MUTATIONS)(generator, frame, frames)
@@ -100,7 +100,7 @@ def _splice(generator: random.Random, frame: bytearray, frames: list[bytes]) -> 
 
 
 def _api(generator: random.Random, frame: bytearray, frames: list[bytes]) -> None:
-    """Another version of the API, or another API for the same body."""
+    """Give the body the API key and version of another request."""
     frame[:4] = generator.choice(frames)[:4]
 
 
@@ -115,7 +115,7 @@ _MUTATIONS: tuple[Callable[[random.Random, bytearray, list[bytes]], None], ...] 
 
 
 def renew() -> None:
-    """The corpus: of every API and version the longest request of the script that is not too long."""
+    """Write the corpus: the longest request below 300 bytes of every API and version in the script."""
     from kafkabuf.broker import EmbeddedCluster
     from kafkabuf.broker.apis.dispatch import APIS
     from tests.broker.raw_client import RawClient, message
@@ -123,32 +123,32 @@ def renew() -> None:
     from tests.conformance.test_conformance import MODULES
     from tests.hostile.fuzz_target import CORPUS, NAME, api_of
 
-    assert MODULES, "they register the steps"
-    found: dict[tuple[int, int], bytes] = {}
+    assert MODULES, "these modules register the steps when they are imported"
+    frames: dict[tuple[int, int], bytes] = {}
 
     class Recorder(RawClient):
         def send_frame(self, frame: bytes) -> None:
-            best = found.get(api_of(frame), b"")
-            if len(best) < len(frame) < 300:
-                found[api_of(frame)] = frame
+            longest = frames.get(api_of(frame), b"")
+            if len(longest) < len(frame) < 300:
+                frames[api_of(frame)] = frame
             super().send_frame(frame)
 
     with EmbeddedCluster() as cluster:
         talk = script.Conversation(cluster.bootstrap_servers, NAME, Recorder(cluster.bootstrap_servers))
         topics.prepare(talk)
-        wanted = {key: range(one.min_version, one.max_version + 1) for key, one in APIS.items()}
+        wanted = {key: range(api.min_version, api.max_version + 1) for key, api in APIS.items()}
         script.run(talk, {key: [v for v in versions if (key, v) != (0, 2)] for key, versions in wanted.items()})
         Recorder(cluster.bootstrap_servers).produce_v2(talk.topic, message(b"x"))
-    CORPUS.write_text("".join(f"{found[key].hex()}\n" for key in sorted(found)))
+    CORPUS.write_text("".join(f"{frames[key].hex()}\n" for key in sorted(frames)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz_requests", description="Fuzz the request path.")
     parser.add_argument("--seconds", type=int, default=60, help="how long (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of our own mutator (default %(default)s)")
-    parser.add_argument("--own", action="store_true", help="our own mutator, although atheris is there")
-    parser.add_argument("--input", type=Path, help="only this input")
-    parser.add_argument("--renew", action="store_true", help="only write the corpus anew")
+    parser.add_argument("--own", action="store_true", help="use our own mutator even if atheris is installed")
+    parser.add_argument("--input", type=Path, help="only run this input")
+    parser.add_argument("--renew", action="store_true", help="only rewrite the corpus")
     arguments = parser.parse_args()
     _FOLDER.mkdir(parents=True, exist_ok=True)
     if arguments.renew:
@@ -158,8 +158,8 @@ def main() -> None:
 
         Target()(arguments.input.read_bytes())
     elif arguments.own or importlib.util.find_spec("atheris") is None:
-        count = fuzz_by_ourselves(arguments.seconds, arguments.seed)
-        print(f"our own mutator (no atheris here): {count} requests in {arguments.seconds} s, nothing found")
+        count = fuzz_with_own_mutator(arguments.seconds, arguments.seed)
+        print(f"our own mutator (without atheris): {count} requests in {arguments.seconds} s, no fault found")
     else:
         fuzz_with_atheris(arguments.seconds)
 

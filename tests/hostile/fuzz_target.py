@@ -1,7 +1,7 @@
-"""The request path as a fuzzer sees it: a broker is given whatever bytes; it answers, or closes the connection.
+"""The request path as a fuzzer sees it: the broker responds to any bytes, or closes the connection.
 
-`Target` is the one entry point: no exception but a KafkaError, no more than a second, no more than 8 MiB of memory. The
-corpus (fuzz_corpus.txt) has a request of every API in every version, taken from the script of conformance.py."""
+`Target` is the entry point. A request may raise only a KafkaError, and may take at most a second and 8 MiB of memory.
+The corpus (fuzz_corpus.txt) has a request of every API in every version, taken from the script of tests/conformance."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import KafkaError
 
 CORPUS = Path(__file__).with_name("fuzz_corpus.txt")
-# What the names in the corpus begin with; its topic exists.
+# The prefix of all names in the corpus. The topic of the corpus exists in the target's cluster.
 NAME = "f"
 MAX_SECONDS = 1.0
 MAX_BYTES = 8 << 20
-# Requests that one cluster serves before it is replaced, topics, groups and all.
+# After so many requests the target replaces its cluster, with all topics and groups.
 _GENERATION = 500
 
 
 class FuzzError(AssertionError):
-    """What a request must not do."""
+    """A request took too long or too much memory."""
 
 
 def corpus() -> list[bytes]:
@@ -49,7 +49,7 @@ def _peak() -> int:
 
 
 class Target:
-    """A node of a cluster on a manual clock, without clients: frames are dispatched as its server would."""
+    """A node of a cluster on a manual clock. It dispatches frames as its server would, without a connection."""
 
     def __init__(self) -> None:
         apis.load()
@@ -60,7 +60,7 @@ class Target:
         self._loop = asyncio.new_event_loop()
         self._cluster: Cluster | None = None
         self._served = 0
-        # Schemas are read and readers made when they are first needed: that is none of a request's memory.
+        # The first request of each API and version reads its schema: that memory must not count for a later request.
         for frame in corpus():
             self._dispatch(frame)
 
@@ -70,14 +70,14 @@ class Target:
         self._loop.close()
 
     def __call__(self, frame: bytes) -> None:
-        """FuzzError, or whatever exception is none of the protocol's."""
+        """Serve a frame. Raises FuzzError, and every exception but a KafkaError."""
         held = _peak()
         seconds, grown = self._timed(frame), _peak() - held
-        # Twice, for the machine may have been busy with something else.
+        # A second measurement decides, since the machine may have been busy.
         if seconds > MAX_SECONDS and self._timed(frame) > MAX_SECONDS:
-            raise FuzzError(f"{seconds:.2f} s for a frame of {len(frame)} bytes, {MAX_SECONDS} s are allowed")
+            raise FuzzError(f"{seconds:.2f} s for a frame of {len(frame)} bytes: at most {MAX_SECONDS} s are allowed")
         if grown > MAX_BYTES:
-            raise FuzzError(f"{grown} bytes more for a frame of {len(frame)}, {MAX_BYTES} are allowed")
+            raise FuzzError(f"{grown} bytes more for a frame of {len(frame)} bytes: at most {MAX_BYTES} are allowed")
 
     def _timed(self, frame: bytes) -> float:
         began = time.perf_counter()
@@ -103,16 +103,16 @@ class Target:
     async def _serve(self, frame: bytes) -> None:
         assert self._cluster is not None
         try:
-            _, answer = dispatch(self._cluster.nodes[1], frame)
-            if isinstance(answer, Awaitable):
-                await _parked(answer)
+            _, response = dispatch(self._cluster.nodes[1], frame)
+            if isinstance(response, Awaitable):
+                await _serve_parked(response)
         except KafkaError:
-            pass  # the connection is closed
+            pass  # the server would close the connection
 
 
-async def _parked(answer: Awaitable[Any]) -> None:
-    """Until it is answered or has nothing to do but wait, which ends with its client."""
-    task = asyncio.ensure_future(answer)
+async def _serve_parked(response: Awaitable[Any]) -> None:
+    """Run the handler for a few turns of the loop. Cancel it if it still waits, as the end of its client would."""
+    task = asyncio.ensure_future(response)
     for _ in range(3):
         await asyncio.sleep(0)
     task.cancel()

@@ -1,7 +1,6 @@
-"""Every extension type of kafkabuf, made without `__init__` or with nothing but None, every method and function there
-is, and odd arguments for all of them.
+"""Calls every method and function of the extensions with odd arguments. The objects lack `__init__`, or got only None.
 
-`python -m tests.hostile.objects` prints a line for each that ends the process; none is good.
+`python -m tests.hostile.objects` prints a line for each type or module that ends the process. There should be no line.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from typing import Any
 
 import kafkabuf
 
-SECONDS = 0.02  # for what waits: interrupted then
+SECONDS = 0.02  # after which a call that waits is interrupted
 HEAP_TYPE = 1 << 9  # made by a `class` statement
 MOST_ARGUMENTS = 12
-PASSED_OVER = {"__class__", "__new__", "__init_subclass__", "__subclasshook__", "__dir__", "__getattribute__"}
+SKIPPED_NAMES = {"__class__", "__new__", "__init_subclass__", "__subclasshook__", "__dir__", "__getattribute__"}
 
 Tell = Callable[[str], None]
 
@@ -40,16 +39,16 @@ def types_of(modules: list[ModuleType]) -> list[type]:
     return [kind for kind in ours.values() if not kind.__flags__ & HEAP_TYPE]
 
 
-def odd_ones(kind: type) -> Iterator[Any]:
-    """By `__new__` alone, by a call, and of a subclass that forgot `__init__`; with as few arguments as will do."""
+def odd_instances(kind: type) -> Iterator[Any]:
+    """Objects made by `__new__`, by a call, and of a subclass without `__init__`, each with the fewest arguments."""
     kinds = [kind]
     with contextlib.suppress(TypeError):  # it may be final
         kinds.append(type("Forgetful", (kind,), {"__init__": lambda self, *_: None}))
-    for one in kinds:
-        for make in (one.__new__, type.__call__):
+    for made in kinds:
+        for make in (made.__new__, type.__call__):
             for count in range(MOST_ARGUMENTS):
                 with contextlib.suppress(Exception):
-                    yield make(one, *[None] * count)
+                    yield make(made, *[None] * count)
                     break
 
 
@@ -57,16 +56,16 @@ def odd_arguments(types: list[type], tell: Tell) -> list[tuple[Any, ...]]:
     ours = []
     for kind in types:
         tell(f"making a {kind.__module__}.{kind.__name__}")
-        ours += list(odd_ones(kind))
+        ours += list(odd_instances(kind))
     plain = [None, 0, -1, 2**40, 1.5, "x", b"x", [None], {}, object(), *ours]
     several: list[tuple[Any, ...]] = [(None,) * count for count in range(MOST_ARGUMENTS)]
-    several += [(one,) for one in plain] + [(0, one) for one in plain] + [(one, 0) for one in plain]
-    one_of_each = {type(one): one for one in ours}
-    return several + list(itertools.permutations(one_of_each.values(), 2))
+    several += [(value,) for value in plain] + [(0, value) for value in plain] + [(value, 0) for value in plain]
+    instance_of = {type(instance): instance for instance in ours}
+    return several + list(itertools.permutations(instance_of.values(), 2))
 
 
 class Alarm:
-    """Interrupts a call that waits, and nothing else: it goes off once, and only while `armed`."""
+    """Interrupts a call that waits. It goes off once, and only while `armed`."""
 
     def __init__(self) -> None:
         self.armed = False
@@ -74,7 +73,7 @@ class Alarm:
 
     def go_off(self, *_: Any) -> None:
         if self.armed:
-            raise TimeoutError("it waits")
+            raise TimeoutError("the call waits")
 
     def attempt(self, call: Callable[[], object]) -> None:
         with contextlib.suppress(BaseException), contextlib.suppress(BaseException):
@@ -88,16 +87,16 @@ class Alarm:
 
 def try_out(kind: type, arguments: list[tuple[Any, ...]], tell: Tell) -> None:
     attempt = Alarm().attempt
-    for thing in odd_ones(kind):
+    for thing in odd_instances(kind):
         for name in dir(thing):
-            if name in PASSED_OVER or getattr(kind, name, None) is getattr(object, name, kind):
+            if name in SKIPPED_NAMES or getattr(kind, name, None) is getattr(object, name, kind):
                 continue
             tell(f"{kind.__module__}.{type(thing).__name__} ({kind.__name__}): {name}")
             attempt(lambda: setattr(thing, name, None))  # noqa: B023 - called at once
             method = getattr(thing, name, None)
-            for some in arguments if callable(method) else []:
-                attempt(lambda: method(*some))  # type: ignore[misc]  # noqa: B023
-        tell(f"{kind.__module__}.{type(thing).__name__} ({kind.__name__}): its end")
+            for values in arguments if callable(method) else []:
+                attempt(lambda: method(*values))  # type: ignore[misc]  # noqa: B023
+        tell(f"{kind.__module__}.{type(thing).__name__} ({kind.__name__}): its destruction")
         for use in (repr, len, iter, memoryview, hash, gc.get_referents):
             attempt(lambda: use(thing))  # noqa: B023
         gc.collect()
@@ -108,12 +107,12 @@ def try_functions(module: ModuleType, arguments: list[tuple[Any, ...]], tell: Te
     for name, function in vars(module).items():
         if type(function).__name__ in ("cython_function_or_method", "builtin_function_or_method"):
             tell(f"{module.__name__}.{name}")
-            for some in arguments:
-                attempt(lambda: function(*some))  # noqa: B023
+            for values in arguments:
+                attempt(lambda: function(*values))  # noqa: B023
 
 
-def in_a_child(what: Callable[[Tell], None]) -> str | None:
-    """The last thing it told, where it ended otherwise than it should."""
+def death_in_a_child(work: Callable[[Tell], None]) -> str | None:
+    """Run `work` in a child. None where the child ends well, else the last line that it told."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -124,38 +123,42 @@ def in_a_child(what: Callable[[Tell], None]) -> str | None:
         def tell(text: str) -> None:
             os.write(writing, text.encode() + b"\n")
 
-        what(tell)
+        work(tell)
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        last = told.read().decode().strip().rpartition("\n")[2]
+    with os.fdopen(reading, "rb") as lines:
+        last = lines.read().decode().strip().rpartition("\n")[2]
     _, status = os.waitpid(child, 0)
     return None if status == 0 else f"{last}: status {status}"
 
 
 def deaths_of(modules: list[ModuleType], types: list[type]) -> list[str]:
-    """All in one child; if it dies, each in one of its own."""
+    """Try all subjects in one child. If the child dies, try each subject in a child of its own."""
     subjects: list[type | ModuleType] = [*types, *modules]
 
-    def trying(some: list[type | ModuleType]) -> Callable[[Tell], None]:
-        def what(tell: Tell) -> None:
+    def trying(chosen: list[type | ModuleType]) -> Callable[[Tell], None]:
+        def work(tell: Tell) -> None:
             arguments = odd_arguments(types, tell)
-            for one in some:
-                try_out(one, arguments, tell) if isinstance(one, type) else try_functions(one, arguments, tell)
+            for subject in chosen:
+                if isinstance(subject, type):
+                    try_out(subject, arguments, tell)
+                else:
+                    try_functions(subject, arguments, tell)
 
-        return what
+        return work
 
-    if in_a_child(trying(subjects)) is None:
+    if death_in_a_child(trying(subjects)) is None:
         return []
-    return [death for one in subjects if (death := in_a_child(trying([one]))) is not None] or ["all of them together"]
+    deaths = [death_in_a_child(trying([subject])) for subject in subjects]
+    return [death for death in deaths if death is not None] or ["all of them together"]
 
 
 def main() -> int:
     modules = extensions()
     types = types_of(modules)
-    gc.freeze()  # what is collected in the children is theirs
+    gc.freeze()  # the children collect only objects of their own
     deaths = deaths_of(modules, types)
-    print("\n".join(deaths) or f"{len(types)} types in {len(modules)} modules, and nothing of them ends the process.")
+    print("\n".join(deaths) or f"{len(types)} types in {len(modules)} modules: none of them ends the process.")
     return len(deaths) > 0
 
 

@@ -1,4 +1,4 @@
-"""A pytest plugin, `-p tests.hostile.sanitized`: of the tests, those that `make sanitize` runs.
+"""A pytest plugin, `-p tests.hostile.sanitized`, that selects the tests that `make sanitize` runs.
 
 These are all tests but those that start a JVM (markers `kafka` and `spark`), because little of our code runs in the
 process of such a test, and those of `REASONS`. With `--core` only the tests of the Cython core remain, which are quick.
@@ -11,10 +11,10 @@ import pytest
 
 from tests.needs import ROOT, is_of_the_core, starts_a_jvm
 
-# Files, and tests, that cannot be run under sanitizers, each with its reason.
+# Files and tests that cannot run under sanitizers, with the reason of each.
 REASONS = {
-    "house/test_bootstrap.py": "is about the virtual environment: none of our code",
-    "house/test_bench.py": "measures, and the sanitizers with it",
+    "house/test_bootstrap.py": "is about the virtual environment: none of our code runs",
+    "house/test_bench.py": "measures, and would measure the sanitizers too",
     "house/test_bench_kernels.py": "is for valgrind, which cannot run a sanitized process",
     "house/test_gate.py": "is for valgrind, which cannot run a sanitized process",
     "house/test_layering.py": "reads sources: none of our code runs",

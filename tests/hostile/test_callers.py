@@ -1,4 +1,4 @@
-"""What a caller may hand over or leave out: arguments that lie, producers that never opened, and a wait for oneself."""
+"""Callers pass objects that lie, use producers that never opened, and wait in a callback for their own record."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ PATIENCE = 10.0
 
 
 class Unstable:
-    """`__index__` answers with these in turn."""
+    """`__index__` returns these numbers in turn; `calls` counts its calls."""
 
-    def __init__(self, *answers: int) -> None:
-        self._answers = list(answers)
-        self.asked = 0
+    def __init__(self, *numbers: int) -> None:
+        self._numbers = list(numbers)
+        self.calls = 0
 
     def __index__(self) -> int:
-        self.asked += 1
-        return self._answers[min(self.asked, len(self._answers)) - 1]
+        self.calls += 1
+        return self._numbers[min(self.calls, len(self._numbers)) - 1]
 
 
 # ---- None where a name belongs ---------------------------------------------------------------------------------------
@@ -83,10 +83,10 @@ def test_none_as_the_first_topic_of_an_event_loop_is_refused() -> None:
 
 
 @pytest.mark.parametrize("how", ["send_arrow", "send_many"])
-def test_partitions_that_a_topic_gains_take_rows_without_keys(how: str) -> None:
+def test_partitions_added_meanwhile_take_rows_without_keys(how: str) -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0, slabs=400)
-    # At the second batch: what is walked with has been sized by then.
+    # At the second batch the walker's tables already have the size of the old partition count.
     clock.at_call(1, lambda: rig.accumulator.topic_queues(TOPIC, [-1] * 255 + [1]))
     values = [b"%03d" % row + b"x" * 400 for row in range(100)]
     if how == "send_arrow":
@@ -104,7 +104,7 @@ def test_partitions_that_a_topic_gains_take_rows_without_keys(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["send_arrow", "send_many"])
-def test_topic_that_loses_partitions_meanwhile_takes_the_rows_to_those_that_are_left(how: str) -> None:
+def test_rows_go_to_the_remaining_partitions_of_a_topic_that_loses_some(how: str) -> None:
     clock = HookClock()
     rig = Rig(leaders=[1] * 64, clock=clock, linger_ms=0, slabs=400)
     clock.at_call(20, lambda: rig.accumulator.topic_queues(TOPIC, [1, 1]))
@@ -121,32 +121,32 @@ def test_topic_that_loses_partitions_meanwhile_takes_the_rows_to_those_that_are_
     assert_whole(rig.pool)
 
 
-def test_partition_that_answers_otherwise_when_asked_again_is_asked_once() -> None:
+def test_partition_is_converted_to_an_integer_once() -> None:
     rig = Rig(leaders=(1, 1))
     for call in (
-        lambda given: rig.producer.send(TOPIC, b"v", partition=given),
-        lambda given: rig.producer.send_many(TOPIC, [b"v"], partitions=[given]),
+        lambda partition: rig.producer.send(TOPIC, b"v", partition=partition),
+        lambda partition: rig.producer.send_many(TOPIC, [b"v"], partitions=[partition]),
     ):
         unstable = Unstable(1, 2**40, -7)
         call(unstable)
-        assert unstable.asked == 1
+        assert unstable.calls == 1
         unstable = Unstable(7, 0)
         with pytest.raises(InvalidPartitionsError, match="partition 7 of topic 'orders' does not exist"):
             call(unstable)
-        assert unstable.asked == 1
+        assert unstable.calls == 1
 
 
-def test_partitioners_answer_is_asked_for_its_number_once() -> None:
+def test_partitioners_return_value_is_converted_once() -> None:
     unstable = Unstable(0, 1)
     producer = MockProducer({"t": 2}, partitioner_class=lambda *_: unstable)
     assert producer.send("t", b"v").result(0).partition == 0
-    assert unstable.asked == 1
+    assert unstable.calls == 1
 
 
 # ---- sequences and columns that lie ----------------------------------------------------------------------------------
 
 
-def test_error_of_a_sequence_asked_for_its_class_is_the_callers() -> None:
+def test_error_of_a_sequences_class_property_reaches_the_caller() -> None:
     def refuse(_: object) -> object:
         raise RuntimeError("of the caller's")
 
@@ -158,7 +158,7 @@ def test_error_of_a_sequence_asked_for_its_class_is_the_callers() -> None:
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("value", [-(2**63), -(2**63) + 1, -(2**63) + 1_000_000, -(2**62), -1_000_001, -1])
 def test_arrow_time_before_1970_is_refused_however_far(unit: str, value: int) -> None:
-    # Not by pyarrow's constructor, which takes the smallest for a null.
+    # From a buffer, since pyarrow's constructor reads the smallest value as a null.
     stamps = pa.Array.from_buffers(pa.timestamp(unit), 1, [None, pa.py_buffer(np.array([value], np.int64))])
     rig = Rig()
     with pytest.raises(InvalidTimestampError, match="row 0"):
@@ -167,7 +167,7 @@ def test_arrow_time_before_1970_is_refused_however_far(unit: str, value: int) ->
 
 
 @pytest.mark.parametrize(("unit", "most"), [("s", (2**63 - 1) // 1000), ("ms", 2**63 - 1), ("us", 2**63 - 1)])
-def test_latest_arrow_time_is_taken_and_later_refused(unit: str, most: int) -> None:
+def test_latest_arrow_time_is_accepted_and_a_later_time_refused(unit: str, most: int) -> None:
     def send(value: int) -> BulkReport:
         stamps = pa.Array.from_buffers(pa.timestamp(unit), 1, [None, pa.py_buffer(np.array([value], np.int64))])
         return rig.producer.send_arrow(pa.record_batch({"value": [b"v"], "timestamp": stamps}), TOPIC)
@@ -190,8 +190,8 @@ def test_numpys_not_a_time_is_refused() -> None:
         Rig().producer.send_arrow(pa.record_batch({"value": [b"v"], "timestamp": column}), TOPIC)
 
 
-def test_record_that_fills_two_to_the_31_bytes_is_too_large_for_a_request() -> None:
-    # Neither the value nor the arena is ever touched.
+def test_value_of_almost_2_to_the_31_bytes_is_refused() -> None:
+    # The call touches neither the pages of the value nor those of the arena.
     most = 2**31 - 1
     rig = Rig(batch_size=most, buffer_memory=2 * most, max_request_size=most)
     with mmap.mmap(-1, most - 4096) as value, pytest.raises(RecordTooLargeError, match=r"max\.request\.size"):
@@ -221,7 +221,7 @@ def unopened() -> Iterator[KafkaProducer]:
 
 
 @pytest.mark.parametrize("producer", list(unopened()), ids=["new", "forgetful", "no config", "failed"])
-def test_producer_that_never_opened_says_so(producer: KafkaProducer) -> None:
+def test_producer_that_never_opened_refuses_every_call(producer: KafkaProducer) -> None:
     table = pa.table({"value": ["v"]})
     calls: list[Callable[[], object]] = [
         lambda: producer.send(TOPIC, b"v"),
@@ -246,7 +246,7 @@ def test_producer_that_never_opened_says_so(producer: KafkaProducer) -> None:
         pass
 
 
-def test_producer_whose_thread_cannot_be_started_is_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_whose_thread_cannot_start_is_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[KafkaProducer] = []
 
     class Kept(KafkaProducer):
@@ -266,7 +266,7 @@ def test_producer_whose_thread_cannot_be_started_is_not_open(monkeypatch: pytest
     made[0].close()
 
 
-# ---- a callback that waits for what its own thread brings ------------------------------------------------------------
+# ---- a callback that waits for its own thread ------------------------------------------------------------------------
 
 WAITS: list[Callable[[Any], object]] = [
     lambda future: future.result(),
@@ -292,7 +292,7 @@ def refusal_of(wait: Callable[[], object]) -> str:
 
 
 def test_callback_that_waits_for_a_pending_record_is_refused() -> None:
-    said: list[str] = []
+    refusals: list[str] = []
     polled: list[type] = []
     done = threading.Event()
 
@@ -301,8 +301,8 @@ def test_callback_that_waits_for_a_pending_record_is_refused() -> None:
         def callback(_: Any, error: BaseException | None) -> None:
             pending = producer.send("waited", b"pending")
             report = producer.send_many("waited", [b"pending"])
-            said.extend(refusal_of(lambda wait=wait: wait(pending)) for wait in WAITS)  # type: ignore[misc]
-            said.extend(refusal_of(lambda wait=wait: wait(report)) for wait in REPORT_WAITS)  # type: ignore[misc]
+            refusals.extend(refusal_of(lambda wait=wait: wait(pending)) for wait in WAITS)  # type: ignore[misc]
+            refusals.extend(refusal_of(lambda wait=wait: wait(report)) for wait in REPORT_WAITS)  # type: ignore[misc]
             try:
                 pending.result(0)
             except TimeoutError as late:
@@ -312,38 +312,39 @@ def test_callback_that_waits_for_a_pending_record_is_refused() -> None:
         producer.partitions_for("waited")
         first = producer.send("waited", b"first", callback=callback)
         assert done.wait(PATIENCE)
-        assert len(said) == len(WAITS) + len(REPORT_WAITS)
-        for text in said:
+        assert len(refusals) == len(WAITS) + len(REPORT_WAITS)
+        for text in refusals:
             assert text.startswith("KafkaError: to wait for a record in a callback would be to wait for itself")
-        assert polled == [TimeoutError], "to look without waiting is no harm"
+        assert polled == [TimeoutError], "a call with time-out 0 does not wait, and is allowed"
         assert first.result(PATIENCE).offset == 0
         producer.flush(PATIENCE)
 
 
 def test_callback_may_wait_for_another_producers_record() -> None:
-    with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as one:
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as other:
+    with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as first:
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as second:
             offsets: list[int] = []
-            future = one.send("a", b"v", callback=lambda *_: offsets.append(other.send("b", b"v").result(10).offset))
+            future = first.send("a", b"v", callback=lambda *_: offsets.append(second.send("b", b"v").result(10).offset))
             future.result(PATIENCE)
-            one.flush(PATIENCE)
+            first.flush(PATIENCE)
             assert offsets == [0]
 
 
 def test_callback_of_a_mock_that_waits_for_a_pending_record_is_refused() -> None:
     producer = MockProducer(auto_complete=False)
-    said: list[str] = []
+    refusals: list[str] = []
     for end in (producer.complete_next, lambda: producer.error_next(KafkaError("no")), producer.flush, producer.purge):
         pending: list[RecordFuture] = []
-        producer.send("t", b"v", callback=lambda *_: said.append(refusal_of(lambda: pending[0].result())))  # noqa: B023
+        callback = lambda *_: refusals.append(refusal_of(lambda: pending[0].result()))  # noqa: B023, E731
+        producer.send("t", b"v", callback=callback)
         pending.append(producer.send("t", b"v"))
         end()
         producer.flush()
-    assert len(said) == 4
-    assert all("would be to wait for itself" in text for text in said)
+    assert len(refusals) == 4
+    assert all("would be to wait for itself" in text for text in refusals)
 
 
-def test_record_of_a_mock_is_waited_for_outside_of_callbacks() -> None:
+def test_record_of_a_mock_may_be_awaited_outside_callbacks() -> None:
     producer = MockProducer(auto_complete=False)
     nested = producer.send("t", b"v", callback=lambda *_: producer.complete_next())
     future = producer.send("t", b"v")
@@ -356,11 +357,11 @@ def test_record_of_a_mock_is_waited_for_outside_of_callbacks() -> None:
     waiting.join()
 
 
-# ---- what nobody completes is collected ------------------------------------------------------------------------------
+# ---- the collector takes producers with pending records --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["callback", "add_done_callback", "both"])
-def test_mock_with_pending_callbacks_that_lead_back_to_it_is_collected(how: str) -> None:
+def test_mock_in_a_cycle_with_its_pending_callbacks_is_collected(how: str) -> None:
     class Service:
         def __init__(self) -> None:
             self.producer = MockProducer({"t": 1}, auto_complete=False)
@@ -380,10 +381,10 @@ def test_mock_with_pending_callbacks_that_lead_back_to_it_is_collected(how: str)
     assert len(service.producer._pending) == 3
     del service
     gc.collect()
-    assert [one() for one in watched] == [None, None]
+    assert [reference() for reference in watched] == [None, None]
 
 
-def test_pending_record_of_a_mock_outlives_what_the_collector_may_take() -> None:
+def test_pending_record_of_a_mock_keeps_its_callback_after_a_collection() -> None:
     called: list[object] = []
     producer = MockProducer({"t": 1}, auto_complete=False)
     future = producer.send("t", b"v", callback=lambda *_, mock=producer: called.append(mock))

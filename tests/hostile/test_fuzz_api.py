@@ -1,4 +1,4 @@
-"""The API fuzzer runs, and notices what it is there for: faults are planted in the process of its round."""
+"""The API fuzzer finds each kind of fault that a test plants in the process of its round."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_producers_as_they_are_pass(folder: Path) -> None:
+def test_fuzzer_finds_nothing_in_the_producers(folder: Path) -> None:
     examples, found = fuzz_api.fuzz(5, seed=0)
     assert examples > 0
-    assert [(one.seed, one.reason, one.path.read_text()) for one in found] == []
+    assert [(failure.seed, failure.reason, failure.path.read_text()) for failure in found] == []
     assert list(folder.iterdir()) == []
 
 
@@ -40,7 +40,7 @@ def hangs() -> None:
     KafkaProducer.flush = lambda *_: time.sleep(1000)  # type: ignore[method-assign]
 
 
-def raises_what_nobody_may() -> None:
+def raises_a_forbidden_error() -> None:
     def partitions_for(self: KafkaProducer, topic: str) -> Any:
         raise SystemError("planted")
 
@@ -65,7 +65,7 @@ def goes_on_after_close() -> None:
     [
         (crashes, "Fatal Python error: Segmentation fault"),
         (hangs, "Timeout (0:00:09)!"),
-        (raises_what_nobody_may, "FuzzError: "),
+        (raises_a_forbidden_error, "FuzzError: "),
         (keeps_memory, "FuzzError: memory is missing"),
         (goes_on_after_close, "FuzzError: the Sender's thread goes on"),
     ],
@@ -73,7 +73,7 @@ def goes_on_after_close() -> None:
 def test_planted_fault_is_found(fault: Callable[[], None], reason: str, folder: Path) -> None:
     options = ("--plant", f"{__name__}:{fault.__name__}", "--step-seconds", "9")
     _, found = fuzz_api.fuzz(60, seed=0, options=options)
-    assert [one.reason.startswith(reason) for one in found] == [True], found
-    told = found[0].path.read_text()
-    assert "again: python -m tests.hostile.fuzz_api --seed" in told
-    assert "\nopen(" in told, "the steps of its last example"
+    assert [failure.reason.startswith(reason) for failure in found] == [True], found
+    report = found[0].path.read_text()
+    assert "again: python -m tests.hostile.fuzz_api --seed" in report
+    assert "\nopen(" in report, "the steps of its last example are missing"

@@ -1,4 +1,4 @@
-"""Requests that are none: what the fuzzer begins with, and that it notices what it is there for."""
+"""The broker survives malformed requests, and the fuzzer of requests notices each kind of fault."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ from tests.hostile.fuzz_target import MAX_BYTES, FuzzError, Target, api_of, corp
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    one = Target()
-    yield one
-    one.close()
+    fuzzed = Target()
+    yield fuzzed
+    fuzzed.close()
 
 
 def first_and_last_versions() -> list[bytes]:
-    ends = {(key, version) for key, one in APIS.items() for version in (one.min_version, one.max_version)}
+    ends = {(key, version) for key, api in APIS.items() for version in (api.min_version, api.max_version)}
     return [frame for frame in corpus() if api_of(frame) in ends]
 
 
-def test_corpus_lacks_an_api_or_version(target: Target) -> None:
-    """`python -m tests.hostile.fuzz_requests --renew` writes it anew."""
-    served = {(key, version) for key, one in APIS.items() for version in range(one.min_version, one.max_version + 1)}
+def test_corpus_has_every_api_and_version(target: Target) -> None:
+    """`python -m tests.hostile.fuzz_requests --renew` rewrites the corpus."""
+    served = {(key, version) for key, api in APIS.items() for version in range(api.min_version, api.max_version + 1)}
     assert {api_of(frame) for frame in corpus()} == served
 
 
-def test_request_cut_short_breaks_the_broker(target: Target) -> None:
+def test_broker_survives_a_request_cut_short(target: Target) -> None:
     for frame in first_and_last_versions():
         for size in range(len(frame)):
             target(frame[:size])
 
 
 @pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xfe", b"\xff\xff\xff\xff\x07"])
-def test_count_or_length_beyond_the_frame_is_believed(target: Target, count: bytes) -> None:
-    """As an integer and as a varint, wherever a count may stand."""
+def test_broker_survives_a_count_or_length_beyond_the_frame(target: Target, count: bytes) -> None:
+    """The count is an integer or a varint, at every place of the request."""
     for frame in first_and_last_versions():
         for at in range(4, len(frame)):
             target(frame[:at] + count + frame[at + len(count) :])
 
 
-def test_varint_without_an_end_is_read_on(target: Target) -> None:
+def test_broker_survives_a_varint_without_an_end(target: Target) -> None:
     for frame in first_and_last_versions():
         for at in range(8, len(frame)):
             target(frame[:at] + b"\xff" * (len(frame) - at))
 
 
-def test_unknown_api_or_version_breaks_the_broker(target: Target) -> None:
+def test_broker_survives_an_unknown_api_or_version(target: Target) -> None:
     for key in (-32768, -1, *range(100), 32767):
         for version in (-32768, -1, 0, 99, 32767):
             target(key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes(60))
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_answer_quotes_more_than_a_string_may_hold(target: Target, version: int) -> None:
-    """Strings of old versions end at 32,767 bytes, as names do: what is said of a long one has to be shorter."""
+def test_response_to_a_very_long_name_fits_a_string(target: Target, version: int) -> None:
+    """Strings of old versions hold 32,767 bytes, as names do: an error message cannot quote such a name whole."""
     name = "x" * 32_767
     topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "count": 3, "assignments": [], "configs": []}
     resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None, "configs": []}
@@ -80,15 +80,14 @@ def test_answer_quotes_more_than_a_string_may_hold(target: Target, version: int)
             target(messages.encode_request(key, version, 1, "c", entity))
 
 
-def test_mutated_requests_break_the_broker(target: Target) -> None:
+def test_broker_survives_mutated_requests(target: Target) -> None:
     generator, frames = random.Random(7), corpus()
     for _ in range(5_000):
         target(mutated(generator, frames))
 
 
-def test_fuzzer_takes_no_notice(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an exception, of a request that takes long, of memory."""
-    frame = next(one for one in corpus() if api_of(one) == (messages.LIST_GROUPS, 0))
+def test_fuzzer_notices_errors_time_and_memory(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = next(request for request in corpus() if api_of(request) == (messages.LIST_GROUPS, 0))
 
     def answer_with(handler: Any) -> None:
         monkeypatch.setitem(APIS, messages.LIST_GROUPS, replace(APIS[messages.LIST_GROUPS], handler=handler))
@@ -100,7 +99,7 @@ def test_fuzzer_takes_no_notice(target: Target, monkeypatch: pytest.MonkeyPatch)
     answer_with(lambda *_: time.sleep(1.01))
     with pytest.raises(FuzzError, match="s for a frame"):
         target(frame)
-    # Counted is what goes beyond the most that the process has held so far.
+    # The target counts only memory above the peak that the process has reached so far.
     held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - held + 2 * MAX_BYTES
     answer_with(lambda *_: {"throttle_time": len(b"x" * size) and 0})

@@ -1,4 +1,4 @@
-"""What Python code may do to the objects behind a producer; none of it reaches memory that is not theirs."""
+"""Python code that misuses the objects behind a producer never makes them touch memory that they do not own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.hostile.forked import in_a_child
 
 @in_a_child
 @pytest.mark.parametrize(("slab", "count"), [(10**7, 1), (-1, 1), (0, 0), (0, 2), (2**62, 2**62)])
-def test_batch_of_slabs_that_the_pool_has_not_is_refused(slab: int, count: int) -> None:
+def test_batch_of_slabs_outside_the_pool_is_refused(slab: int, count: int) -> None:
     kind: Any = Batch
     with pytest.raises(ValueError, match="the pool has 1 slabs"):
         kind("t", 0, 0.0, BufferPool(1024, 1024), slab, count, 1, 2, None)
@@ -35,7 +35,7 @@ def test_batch_of_slabs_that_the_pool_has_not_is_refused(slab: int, count: int) 
 
 @in_a_child
 @pytest.mark.parametrize("epochs", [[], [0], [0, 0, 0]])
-def test_leaders_and_epochs_of_different_number_are_refused(epochs: list[int]) -> None:
+def test_different_numbers_of_leaders_and_epochs_are_refused(epochs: list[int]) -> None:
     topic = TopicQueues("t", 2)
     with pytest.raises(ValueError, match="2 leaders and"):
         topic.follow([5, 5], epochs)
@@ -43,7 +43,7 @@ def test_leaders_and_epochs_of_different_number_are_refused(epochs: list[int]) -
 
 
 @in_a_child
-def test_lists_that_shrink_while_a_topic_follows_them_are_read_to_their_end() -> None:
+def test_leaders_that_shrink_while_a_topic_reads_them_are_safe() -> None:
     topic = TopicQueues("t", 2)
     leaders: list[Any] = [0] * 1000
 
@@ -59,7 +59,7 @@ def test_lists_that_shrink_while_a_topic_follows_them_are_read_to_their_end() ->
 
 @in_a_child
 @pytest.mark.parametrize("partition", [0, 39])
-def test_batch_of_another_accumulator_is_refused_and_stays_as_it_is(partition: int) -> None:
+def test_batch_of_another_accumulator_is_refused_and_unchanged(partition: int) -> None:
     ours, theirs = Rig((1,)), Rig((1,) * 40)
     future = theirs.send(b"x", partition)
     calls: list[Callable[[Batch], object]] = [
@@ -78,7 +78,7 @@ def test_batch_of_another_accumulator_is_refused_and_stays_as_it_is(partition: i
 
 
 @in_a_child
-def test_batch_size_above_a_slabs_size_fills_no_more_than_a_slab() -> None:
+def test_batch_never_exceeds_its_slab() -> None:
     rig = Rig()
     pool = BufferPool(1024, 256, clock=rig.clock, poison=True)
     accumulator = RecordAccumulator(rig.config, pool, rig.clock)
@@ -95,7 +95,7 @@ def test_batch_size_above_a_slabs_size_fills_no_more_than_a_slab() -> None:
 
 
 def test_accumulator_is_initialized_once() -> None:
-    """While a thread waits for the memory of its pool, another pool would take the slab that comes."""
+    """If `__init__` replaced the pool while a thread waits for memory, the slab would return to the wrong pool."""
     rig = Rig(slabs=2)
     held = [rig.pool.allocate(1, 0) for _ in range(2)]
     refused: list[str] = []
@@ -116,7 +116,7 @@ def test_accumulator_is_initialized_once() -> None:
 
 
 @pytest.mark.parametrize("answer", [-1, -(2**40), 2**40])
-def test_codec_that_says_it_wrote_what_it_cannot_have_leaves_the_records_plain(answer: int) -> None:
+def test_impossible_length_from_a_codec_leaves_the_batch_uncompressed(answer: int) -> None:
     rig = Rig(record_magic=1, enable_idempotence=False)
     rig.accumulator.use_codec(Codec(1, lambda source, target: answer, lambda source, target: 0))
     for _ in range(5):
@@ -128,7 +128,7 @@ def test_codec_that_says_it_wrote_what_it_cannot_have_leaves_the_records_plain(a
 
 
 @in_a_child
-def test_producer_that_never_opened_and_says_it_is_open_is_refused() -> None:
+def test_unopened_producer_that_claims_to_be_open_is_refused() -> None:
     class Forgetful(KafkaProducer):
         def check_open(self) -> int:
             return 0
@@ -148,7 +148,7 @@ def test_producer_that_never_opened_and_says_it_is_open_is_refused() -> None:
 
 
 @in_a_child
-def test_topic_that_is_none_is_refused() -> None:
+def test_none_in_place_of_topic_queues_is_refused() -> None:
     class Empty(Appender):
         def _await_topic(self, name: str) -> Any:
             return None
@@ -162,7 +162,7 @@ def test_topic_that_is_none_is_refused() -> None:
 
 
 @in_a_child
-def test_counts_are_kept_whatever_a_subclass_calls_new() -> None:
+def test_stats_count_when_a_subclass_replaces_new() -> None:
     class Replaced(ProducerStats):
         def new(self) -> None:
             return None
@@ -177,7 +177,7 @@ def test_counts_are_kept_whatever_a_subclass_calls_new() -> None:
 
 
 @in_a_child
-def test_type_that_is_a_dictionary_of_itself_has_a_name() -> None:
+def test_arrow_type_that_is_its_own_dictionary_is_named() -> None:
     batch = pa.record_batch({"value": pa.array(["a"]).dictionary_encode()})
     capsules = batch.__arrow_c_array__()
     schema = ArrowSchema.from_address(_get_pointer(capsules[0], b"arrow_schema"))
@@ -191,4 +191,4 @@ def test_type_that_is_a_dictionary_of_itself_has_a_name() -> None:
 
     with pytest.raises(SerializationError, match="dictionary<string>"):
         Rig().producer.send_arrow(Endless(), TOPIC)
-    ctypes.memmove(ctypes.addressof(dictionary), truth, len(truth))  # whoever made it releases it
+    ctypes.memmove(ctypes.addressof(dictionary), truth, len(truth))  # pyarrow needs the true struct to release it

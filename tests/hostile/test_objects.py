@@ -1,4 +1,4 @@
-"""What tests/hostile/objects.py tries never ends the process."""
+"""No extension type or function ends the process, whatever tests/hostile/objects.py tries."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pytest
 from kafkabuf.append._bulk import Segment
 from kafkabuf.batches._batch import Batch, RecordFuture
 from rigs.producer import Rig
-from tests.hostile.objects import PASSED_OVER, extensions, types_of
+from tests.hostile.objects import SKIPPED_NAMES, extensions, types_of
 
 
-def test_objects_made_without_init_and_arguments_that_are_none_raise() -> None:
+def test_uninitialized_objects_and_odd_arguments_never_end_the_process() -> None:
     done = subprocess.run([sys.executable, "-m", "tests.hostile.objects"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_methods_refuse_a_self_of_another_type() -> None:
-    """Cython's own kind of method takes it for granted, and reads what lies where a field would."""
+    """A Cython function does not check the type of `self`: it would read another object's bytes as its fields."""
     tried = 0
     for kind in types_of(extensions()):
         for name, method in vars(kind).items():
-            if name in PASSED_OVER or not callable(method) or isinstance(method, type):
+            if name in SKIPPED_NAMES or not callable(method) or isinstance(method, type):
                 continue
             for other in ("x", object(), Rig()):
                 with pytest.raises(TypeError):
@@ -36,7 +36,7 @@ def test_methods_refuse_a_self_of_another_type() -> None:
 
 
 @pytest.mark.parametrize("kind", [Batch, RecordFuture, Segment])
-def test_what_only_we_make_is_made_by_nobody_else(kind: Any) -> None:
+def test_sealed_types_cannot_be_constructed(kind: Any) -> None:
     for make in (lambda: kind.__new__(kind), lambda: object.__new__(kind), lambda: copy.copy(Rig().send())):
         with pytest.raises(TypeError):
             make()

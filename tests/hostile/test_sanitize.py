@@ -10,7 +10,7 @@ import pytest
 from tools import sanitize
 
 
-def test_copy_follows_the_tree_and_keeps_what_was_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_follows_the_tree_and_keeps_built_extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, copy = tmp_path / "tree", tmp_path / "copy"
     monkeypatch.setattr(sanitize, "ROOT", tree)
     monkeypatch.setattr(sanitize, "COPY", copy)
@@ -20,13 +20,13 @@ def test_copy_follows_the_tree_and_keeps_what_was_built(tmp_path: Path, monkeypa
         path.write_text("old")
     sanitize.sync()
     assert sorted(path.name for path in (copy / "kafkabuf").iterdir()) == ["a.pyx", "b.py"]
-    there = copy / "kafkabuf" / "a.so"
-    there.write_text("with sanitizers")
+    sanitized = copy / "kafkabuf" / "a.so"
+    sanitized.write_text("with sanitizers")
     gone.unlink()
     before = (copy / "kafkabuf" / "a.pyx").stat()
     sanitize.sync()
     assert sorted(path.name for path in (copy / "kafkabuf").iterdir()) == ["a.pyx", "a.so"]
-    assert (there.read_text(), (copy / "kafkabuf" / "a.pyx").stat()) == ("with sanitizers", before)
+    assert (sanitized.read_text(), (copy / "kafkabuf" / "a.pyx").stat()) == ("with sanitizers", before)
     source.write_text("new")
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     sanitize.sync()

@@ -58,7 +58,7 @@ class Feed(threading.Thread):
             self._news.notify_all()
 
 
-def test_leader_that_moved_is_waited_for_though_the_old_one_names_it(real_cluster: RealCluster) -> None:
+def test_leader_named_by_a_refusal_is_used_without_back_off(real_cluster: RealCluster) -> None:
     # KIP-951; the back-off of some 10 s holds for Metadata requests too.
     real_cluster.create_topic("moving")
     with KafkaProducer(
@@ -85,7 +85,7 @@ def kill_leader(cluster: RealCluster, topic: str, partition: int, feed: Feed) ->
 
 
 # The last of this file: it leaves a node dead.
-def test_a_killed_leader_loses_doubles_or_reorders_records(real_cluster: RealCluster) -> None:
+def test_killed_leader_loses_repeats_and_reorders_no_record(real_cluster: RealCluster) -> None:
     topic = "failover"
     real_cluster.create_topic(topic, PARTITIONS)
     with KafkaProducer(

@@ -63,7 +63,7 @@ def values(partition: dict[int, SampleRecord]) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_records_are_lost_under_some_acks(kafka: RealKafka, make_producer: MakeProducer, acks: str) -> None:
+def test_records_arrive_in_order_under_every_acks(kafka: RealKafka, make_producer: MakeProducer, acks: str) -> None:
     topic = f"acks-{acks}"
     kafka.create_topic(topic, partitions=3)
     producer = make_producer(kafka, acks=acks)
@@ -77,7 +77,7 @@ def test_records_are_lost_under_some_acks(kafka: RealKafka, make_producer: MakeP
         assert values(read[partition]) == sent[partition]
 
 
-def test_callback_and_future_tell_different_stories(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_callback_and_future_agree(kafka: RealKafka, make_producer: MakeProducer) -> None:
     kafka.create_topic("callbacks", partitions=4)
     producer = make_producer(kafka, batch_size=1024, linger_ms=1)
     told: list[tuple[RecordMetadata, KafkaError | None]] = []
@@ -101,7 +101,7 @@ def test_callback_and_future_tell_different_stories(kafka: RealKafka, make_produ
     assert [r.serialized_key_size for r in results] == [3 * (n % 2) for n in range(4000)]
 
 
-def test_close_forgets_what_lingers(kafka: RealKafka) -> None:
+def test_close_sends_lingering_records(kafka: RealKafka) -> None:
     kafka.create_topic("close")
     with KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=60_000) as producer:
         future = producer.send("close", b"last words")
@@ -114,7 +114,7 @@ def test_close_forgets_what_lingers(kafka: RealKafka) -> None:
 # ---- partitions ------------------------------------------------------------------------------------------------------
 
 
-def test_key_changes_its_partition_or_its_order(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_key_keeps_its_partition_and_its_order(kafka: RealKafka, make_producer: MakeProducer) -> None:
     """Many partitions, keyed and not, from three threads: each key in its partition and in its thread's order."""
     kafka.create_topic("keyed", partitions=40)
     producer = make_producer(kafka, batch_size=2048, linger_ms=2, max_in_flight_requests_per_connection=1)
@@ -147,7 +147,7 @@ def test_key_changes_its_partition_or_its_order(kafka: RealKafka, make_producer:
         assert numbers == [n for n in range(2000) if n % 90 == remainder and n % 4]
 
 
-def test_partition_added_later_stays_unknown(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_partition_added_later_becomes_known(kafka: RealKafka, make_producer: MakeProducer) -> None:
     kafka.create_topic("growing", partitions=2)
     producer = make_producer(kafka)
     assert producer.send("growing", b"a", partition=1).result(PATIENCE).offset == 0
@@ -172,7 +172,7 @@ def test_partition_added_later_stays_unknown(kafka: RealKafka, make_producer: Ma
 # ---- Arrow -----------------------------------------------------------------------------------------------------------
 
 
-def test_arrow_row_lands_elsewhere_than_the_report_says(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_arrow_rows_arrive_where_the_report_says(kafka: RealKafka, make_producer: MakeProducer) -> None:
     topics = ["arrow-a", "arrow-b"]
     for topic in topics:
         kafka.create_topic(topic, partitions=4)
@@ -233,7 +233,7 @@ def test_arrow_row_lands_elsewhere_than_the_report_says(kafka: RealKafka, make_p
 # ---- what topics and brokers decide ----------------------------------------------------------------------------------
 
 
-def test_timestamp_is_ours_where_the_topic_says_the_broker_s(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_log_append_time_is_reported_as_the_timestamp(kafka: RealKafka, make_producer: MakeProducer) -> None:
     kafka.create_topic("append-time", config={"message.timestamp.type": "LogAppendTime"})
     producer = make_producer(kafka)
     before = int(time.time() * 1000)
@@ -246,9 +246,7 @@ def test_timestamp_is_ours_where_the_topic_says_the_broker_s(kafka: RealKafka, m
         assert [record.timestamp for _, record in sorted(partition.items())] == times
 
 
-def test_magic_1_fails_on_kafka_4_without_a_word_of_record_magic(
-    kafka_4: RealKafka, make_producer: MakeProducer
-) -> None:
+def test_magic_1_on_kafka_4_fails_with_advice(kafka_4: RealKafka, make_producer: MakeProducer) -> None:
     kafka_4.create_topic("old-format")
     producer = make_producer(kafka_4, record_magic=1)
     told: list[KafkaError | None] = []
@@ -261,15 +259,13 @@ def test_magic_1_fails_on_kafka_4_without_a_word_of_record_magic(
 
 
 @pytest.mark.parametrize("magic", ["auto", 2])
-def test_kafka_4_takes_nothing_from_the_default_format(
-    kafka_4: RealKafka, make_producer: MakeProducer, magic: object
-) -> None:
+def test_kafka_4_accepts_the_default_format(kafka_4: RealKafka, make_producer: MakeProducer, magic: object) -> None:
     kafka_4.create_topic(f"format-{magic}")
     producer = make_producer(kafka_4, record_magic=magic)
     assert producer.send(f"format-{magic}", b"v").result(PATIENCE).offset == 0
 
 
-def test_oversize_record_takes_others_with_it(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_oversize_record_fails_alone(kafka: RealKafka, make_producer: MakeProducer) -> None:
     kafka.create_topic("small-messages", config={"max.message.bytes": "20000"})
     producer = make_producer(kafka, batch_size=16384, linger_ms=20)
     # It has a batch of its own, since there is no room for it in the one before, nor for the next one in its.
@@ -284,7 +280,7 @@ def test_oversize_record_takes_others_with_it(kafka: RealKafka, make_producer: M
     assert producer.metrics()["producer-metrics"]["record-error-total"] == 1
 
 
-def test_small_buffer_stops_for_ever(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_small_buffer_serves_all_waiting_threads(kafka: RealKafka, make_producer: MakeProducer) -> None:
     """Four threads write forty times what the buffer holds: they wait for each other's acknowledgements, in turn."""
     kafka.create_topic("small-buffer", partitions=5)
     producer = make_producer(kafka, buffer_memory=50_000, batch_size=4096)
@@ -312,7 +308,7 @@ def strict_kafka() -> Iterator[RealKafka]:
         yield server
 
 
-def test_unknown_topic_is_waited_for_past_max_block(strict_kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_unknown_topic_raises_after_max_block(strict_kafka: RealKafka, make_producer: MakeProducer) -> None:
     producer = make_producer(strict_kafka, max_block_ms=1200)
     started = time.monotonic()
     with pytest.raises(UnknownTopicOrPartitionError, match=r"nowhere.*1200"):

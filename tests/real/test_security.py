@@ -116,12 +116,14 @@ def scram(ca: Authority) -> dict[str, Any]:
     }
 
 
-def test_large_records_over_scram_and_tls_are_lost(kafka: SecureKafka, ca: Authority) -> None:
+def test_large_records_arrive_over_scram_and_tls(kafka: SecureKafka, ca: Authority) -> None:
     with producer_for(kafka, "SCRAM", **scram(ca), batch_size=200_000) as producer:
         arrives(kafka, "scram", producer, 150, 90_000)
 
 
-def test_session_that_ends_loses_records(kafka: SecureKafka, ca: Authority, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_record_is_lost_when_sessions_are_renewed(
+    kafka: SecureKafka, ca: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "kafkabuf.network")
     kafka.create_topic("session")
     sent = 0
@@ -140,21 +142,21 @@ def test_session_that_ends_loses_records(kafka: SecureKafka, ca: Authority, capl
     assert values_in(kafka, "session") == [b"%d" % i for i in range(sent)]
 
 
-def test_plain_does_not_let_in(kafka: SecureKafka) -> None:
+def test_records_arrive_over_plain(kafka: SecureKafka) -> None:
     escaped = SECRET.replace('"', '\\"')
     text = f'{_MODULES}.plain.PlainLoginModule required username="alice" password="{escaped}";'
     with producer_for(kafka, "PLAIN", sasl_mechanism="PLAIN", sasl_jaas_config=text) as producer:
         arrives(kafka, "plain", producer, 100, 1000)
 
 
-def test_client_certificate_does_not_let_in(kafka: SecureKafka, ca: Authority) -> None:
+def test_records_arrive_with_a_client_certificate(kafka: SecureKafka, ca: Authority) -> None:
     client = ca.issue("client", password=SECRET)
     settings = {"ssl_truststore_location": str(ca.certificate), "ssl_keystore_location": str(client.store)}
     with producer_for(kafka, "CERTIFICATE", **settings, ssl_key_password=SECRET) as producer:
         arrives(kafka, "certificate", producer, 1000, 1000)
 
 
-def test_token_does_not_let_in(kafka: SecureKafka) -> None:
+def test_records_arrive_with_a_token(kafka: SecureKafka) -> None:
     def token() -> str:
         claims = {"sub": "alice", "iat": time.time(), "exp": time.time() + 3600}
         parts = [base64.urlsafe_b64encode(json.dumps(part).encode()) for part in ({"alg": "none"}, claims)]
@@ -177,7 +179,7 @@ def test_token_does_not_let_in(kafka: SecureKafka) -> None:
         ("TOKEN", {"sasl_mechanism": "OAUTHBEARER"}, SaslAuthenticationError),
     ],
 )
-def test_refusal_is_waited_for(
+def test_failed_authentication_raises_at_once(
     kafka: SecureKafka, ca: Authority, listener: str, settings: dict[str, Any], expected: type[Exception]
 ) -> None:
     if listener == "TOKEN":
@@ -191,7 +193,7 @@ def test_refusal_is_waited_for(
 
 
 @pytest.mark.parametrize("listener", ["PLAIN", "TOKEN"])
-def test_embedded_broker_leads_another_dialogue(kafka: SecureKafka, listener: str) -> None:
+def test_embedded_broker_authenticates_as_kafka_does(kafka: SecureKafka, listener: str) -> None:
     """Request by request: what Kafka answers, and where it closes the connection, is what ours does."""
     real = f"127.0.0.1:{kafka.ports[listener]}"
     security = Security(users={"alice": SECRET}, sasl_mechanisms=["PLAIN"], connections_max_reauth_ms=600_000)

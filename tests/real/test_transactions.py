@@ -59,7 +59,7 @@ def committed(kafka: RealKafka, topic: str) -> list[list[bytes | None]]:
     return found
 
 
-def test_one_of_many_transactions_is_lost_doubled_or_half(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_many_transactions_are_each_committed_or_aborted_whole(kafka: RealKafka, make_producer: MakeProducer) -> None:
     topic = "many-transactions"
     kafka.create_topic(topic, partitions=PARTITIONS)
     producer = make_producer("many", linger_ms=0)
@@ -82,7 +82,7 @@ def test_one_of_many_transactions_is_lost_doubled_or_half(kafka: RealKafka, make
     assert committed(kafka, topic) == wanted
 
 
-def test_second_producer_of_an_id_does_not_fence_the_first(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_second_producer_of_an_id_fences_the_first(kafka: RealKafka, make_producer: MakeProducer) -> None:
     topic = "fenced"
     kafka.create_topic(topic, partitions=PARTITIONS)
     first, second = make_producer("fencing"), make_producer("fencing")
@@ -118,7 +118,7 @@ def theirs_of(server: RealKafka, group: str) -> Any:
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_offsets_go_another_way_than_their_transaction(
+def test_offsets_share_the_fate_of_their_transaction(
     kafka: RealKafka, make_producer: MakeProducer, commit: bool
 ) -> None:
     topic, group = f"offsets-{commit}", f"readers-{commit}"
@@ -136,7 +136,7 @@ def test_offsets_go_another_way_than_their_transaction(
     assert told == ([7, 8, confluent_kafka.OFFSET_INVALID] if commit else [confluent_kafka.OFFSET_INVALID] * PARTITIONS)
 
 
-def test_member_that_the_group_does_not_know_commits_offsets(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_offsets_of_an_unknown_member_are_refused(kafka: RealKafka, make_producer: MakeProducer) -> None:
     topic = "unknown-member"
     kafka.create_topic(topic, partitions=PARTITIONS)
     producer = make_producer("unknown-member")
@@ -151,7 +151,7 @@ def test_member_that_the_group_does_not_know_commits_offsets(kafka: RealKafka, m
     assert committed(kafka, topic)[1] == [b"after"]
 
 
-def test_close_commits_or_leaves_open_what_nobody_committed(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_close_aborts_the_open_transaction(kafka: RealKafka, make_producer: MakeProducer) -> None:
     topic = "closed"
     kafka.create_topic(topic, partitions=PARTITIONS)
     producer = make_producer("closing")
@@ -168,9 +168,7 @@ def test_close_commits_or_leaves_open_what_nobody_committed(kafka: RealKafka, ma
     assert committed(kafka, topic)[0] == [b"meant"]  # and not held up behind an open transaction
 
 
-def test_batch_refused_by_the_broker_spoils_the_transactions_after_it(
-    kafka: RealKafka, make_producer: MakeProducer
-) -> None:
+def test_transaction_after_a_refused_batch_commits(kafka: RealKafka, make_producer: MakeProducer) -> None:
     topic = "refused-batch"
     kafka.create_topic(topic, partitions=PARTITIONS, config={"max.message.bytes": "1000"})
     producer = make_producer("refused-batch", linger_ms=0)
@@ -191,7 +189,7 @@ def test_batch_refused_by_the_broker_spoils_the_transactions_after_it(
     assert committed(kafka, topic) == [[b"0", b"1", b"2"], [], []]
 
 
-def test_record_without_a_transaction_is_sent(kafka: RealKafka, make_producer: MakeProducer) -> None:
+def test_record_outside_a_transaction_is_refused(kafka: RealKafka, make_producer: MakeProducer) -> None:
     kafka.create_topic("outside", partitions=PARTITIONS)
     producer = make_producer("outside")
     with pytest.raises(IllegalStateError, match="init"):

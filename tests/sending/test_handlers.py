@@ -19,8 +19,8 @@ from kafkabuf.errors import KafkaError
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.sending.lifetime import Running
 from kafkabuf.transactions.result import Result
-from tests.network.support import PATIENCE, config_for
 from rigs.producer import Rig
+from tests.network.support import PATIENCE, config_for
 
 
 def within_metadata() -> None:

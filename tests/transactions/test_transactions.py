@@ -35,8 +35,8 @@ from kafkabuf.protocol.messages import (
 from kafkabuf.transactions.result import Result
 from kafkabuf.transactions.states import State
 from rigs.fake_client import Sent
-from tests.transactions.idempotence_support import numbers
 from rigs.producer import TOPIC, assert_whole
+from tests.transactions.idempotence_support import numbers
 from tests.transactions.rig import GIVEN_ID, GROUP, STEP, TransactionalRig
 
 OFFSETS = {

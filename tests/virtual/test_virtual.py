@@ -19,14 +19,14 @@ _REPLAYED = tuple(range(16))
 
 
 @pytest.mark.parametrize("first", range(0, _SEEDS, _STRETCH))
-def test_producers_lose_repeat_reorder_nothing_and_go_on_after_every_trouble(first: int) -> None:
+def test_producers_lose_repeat_and_reorder_no_record_under_trouble(first: int) -> None:
     done = sum((simulate(seed) for seed in range(first, first + _STRETCH)), start=Counter[str]())
     assert done["send"] > _STRETCH
     assert done["commit"] > _STRETCH
     assert all(done[trouble] > 0 for trouble in _TROUBLE), done
 
 
-def test_a_seed_is_the_same_in_every_process() -> None:
+def test_seed_gives_the_same_run_in_every_process() -> None:
     """Whatever the process has done before, and however it hashes."""
     forwards = _replayed(_REPLAYED, "1")
     backwards = _replayed(_REPLAYED[::-1], "2")
