@@ -1,4 +1,4 @@
-"""The API fuzzer's examples: a state machine whose rules call the producers' methods with what is drawn."""
+"""The API fuzzer's examples: a state machine whose rules call the producers' methods with drawn arguments."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ _RAISING = sorted(
 
 
 class Call(NamedTuple):
-    """A method with its arguments, and how it reads in the journal."""
+    """A method with its arguments, and its text in the journal."""
 
     text: str
     run: Callable[[World], object]
 
 
 def _call(name: str, *arguments: Any, **named: Any) -> Call:
-    """Of the World where it has the method, so that it keeps what comes of it, or of the newest producer."""
+    """A call of the World's method of that name, which keeps the outcome, or else of the newest producer's."""
 
     def run(world: World) -> object:
         return getattr(world if hasattr(World, name) else world.producer, name)(*arguments, **named)
 
-    said = [_said(one) for one in arguments] + [f"{key}={_said(one)}" for key, one in named.items()]
-    return Call(f"{name}({', '.join(said)})", run)
+    texts = [_text(value) for value in arguments] + [f"{key}={_text(value)}" for key, value in named.items()]
+    return Call(f"{name}({', '.join(texts)})", run)
 
 
-def _said(value: Any) -> str:
-    """repr() of an odd object would do a deed."""
+def _text(value: Any) -> str:
+    """A plain value's repr(), or the name of the type, since repr() of an odd object would do a deed."""
     plain = type(value) in (int, str, bytes, float, bool, type(None)) and repr(value)
     return plain if plain and len(plain) < 40 else type(value).__name__
 
@@ -84,8 +84,8 @@ def _send(draw: st.DrawFn) -> Call:
 @st.composite
 def _send_many(draw: st.DrawFn) -> Call:
     count = draw(st.sampled_from([0, 1, 5, 30, 100]))
-    others = [draw(st.none() | columns(item, count)) for item in (keys, headers, partitions, timestamps)]
-    return _call("send_many", draw(topics), draw(columns(data, count)), *others, draw(reports))
+    further = [draw(st.none() | columns(item, count)) for item in (keys, headers, partitions, timestamps)]
+    return _call("send_many", draw(topics), draw(columns(data, count)), *further, draw(reports))
 
 
 _short = st.builds(
@@ -100,22 +100,22 @@ _calls = st.one_of(
     _send(),
     _send_many(),
     _send_many(),
-    st.builds(lambda *given: _call("send_arrow", *given), arrow, st.none() | topics, reports),
+    st.builds(lambda *arguments: _call("send_arrow", *arguments), arrow, st.none() | topics, reports),
     _short,
     _deed,
     st.builds(lambda timeout: _call("flush", timeout), timeouts),
     st.builds(lambda topic: _call("partitions_for", topic), topics),
-    st.builds(lambda given: _call("send_offsets_to_transaction", *given), st.tuples(offsets, groups)),
-    st.builds(lambda given: _call("purge", in_flight=given), anything),
+    st.builds(lambda arguments: _call("send_offsets_to_transaction", *arguments), st.tuples(offsets, groups)),
+    st.builds(lambda in_flight: _call("purge", in_flight=in_flight), anything),
     st.builds(lambda name: _call(name), st.sampled_from(["begin_transaction", "commit_transaction", "check_open"])),
     st.builds(
-        lambda given: _call("prepare", *given), st.tuples(topics, keys, data, headers, partitions)
+        lambda arguments: _call("prepare", *arguments), st.tuples(topics, keys, data, headers, partitions)
     ),
 )  # fmt: skip
 
 
 class Machine(RuleBasedStateMachine):
-    """One example. Subclassed for each round."""
+    """One example. Each round makes a subclass."""
 
     cluster: ClassVar[EmbeddedCluster]
     notes: ClassVar[TextIO]
@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.over = self.examples > 0 and time.monotonic() > self.deadline  # to import all may have taken long
+        self.over = self.examples > 0 and time.monotonic() > self.deadline  # the imports may have taken long
         self._before = sys.getswitchinterval()
         self._hooks = sys.unraisablehook, threading.excepthook
         faulthandler.dump_traceback_later(self.patience, exit=True)
@@ -134,53 +134,52 @@ class Machine(RuleBasedStateMachine):
         self._note(f"==== {self.examples}")
         enter(self.world)
         fuzz_api_arrow.TOPICS[:] = [*self.world.topics, None, "\0"]
-        sys.unraisablehook = lambda hooked: self.world.judge(hooked.exc_value or SystemError("none"), "unraisable")
-        threading.excepthook = lambda hooked: self.world.judge(
-            hooked.exc_value or SystemError("none"), f"{hooked.thread} ended"
-        )
+        no_error = SystemError("the hook was called without an exception")
+        sys.unraisablehook = lambda hooked: self.world.judge(hooked.exc_value or no_error, "unraisable")
+        threading.excepthook = lambda hooked: self.world.judge(hooked.exc_value or no_error, f"{hooked.thread} ended")
 
     def _note(self, text: str) -> None:
         self.notes.write(text + "\n")
 
-    def step(self, text: str, what: Callable[[], object]) -> None:
-        """Do something, with an eye on the clock, and judge what comes of it."""
+    def step(self, text: str, action: Callable[[], object]) -> None:
+        """Do `action` within the time of a step, and judge the exception that it raises."""
         if self.over:
             return
         self._note(text)
         faulthandler.dump_traceback_later(self.patience, exit=True)
         with self.world.judged(text), self.world.step():
-            what()
-        self.world.require_none()
+            action()
+        self.world.require_no_problems()
 
     # ---- producers
 
-    @initialize(given=settings, interval=st.sampled_from(_INTERVALS), transactional=st.integers(0, 5))
-    def open(self, given: dict[str, Any], interval: float, transactional: int) -> None:
+    @initialize(options=settings, interval=st.sampled_from(_INTERVALS), transactional=st.integers(0, 5))
+    def open(self, options: dict[str, Any], interval: float, transactional: int) -> None:
         sys.setswitchinterval(interval)
         if transactional == 0:
-            given = given | {"acks": "all", "transactional_id": self.world.topic}
-        self.step(f"open({given}), switch interval {interval}", lambda: self._open(given))
+            options = options | {"acks": "all", "transactional_id": self.world.topic}
+        self.step(f"open({options}), switch interval {interval}", lambda: self._open(options))
 
-    def _open(self, given: dict[str, Any]) -> None:
-        small = {
+    def _open(self, options: dict[str, Any]) -> None:
+        defaults = {
             "bootstrap_servers": self.cluster.bootstrap_servers,
             "buffer_memory": _MEMORY,
             "request_timeout_ms": 500,
             "delivery_timeout_ms": 2000,
             "retry_backoff_ms": 5,
             "reconnect_backoff_ms": 5,
-            "enable_idempotence": given["acks"] == "all",
+            "enable_idempotence": options["acks"] == "all",
         }
-        self.world.producers.append(KafkaProducer(small | given))
+        self.world.producers.append(KafkaProducer(defaults | options))
 
-    @rule(given=settings)
-    def open_another(self, given: dict[str, Any]) -> None:
+    @rule(options=settings)
+    def open_another(self, options: dict[str, Any]) -> None:
         if len(self.world.producers) < 3:
-            self.step(f"open({given})", lambda: self._open(given))
+            self.step(f"open({options})", lambda: self._open(options))
 
     @rule()
     def copy(self) -> None:
-        """No deed, for what is thrown into a thread that starts another breaks Python's own books."""
+        """A step and not a deed: an exception thrown into a thread that starts a thread corrupts `threading`."""
         if self.world.producers:
             self.step("copy()", self.world.copy)
 
@@ -201,13 +200,14 @@ class Machine(RuleBasedStateMachine):
         thrown=st.sampled_from([None, None, *_RAISING]),
     )
     def call_together(self, programs: list[list[Call]], main: Call, thrown: str | None) -> None:
-        """In threads, each its program a few times over; exceptions may be thrown into them, wherever they wait."""
-        text = f"together: {[[one.text for one in program] for program in programs]}, {main.text}, thrown {thrown}"
+        """Threads run a program each, several times. Exceptions may be thrown into a thread at any place."""
+        texts = [[call.text for call in program] for program in programs]
+        text = f"together: {texts}, {main.text}, thrown {thrown}"
         self.step(text, lambda: self._together(programs, main, thrown))
 
     def _together(self, programs: list[list[Call]], main: Call, thrown: str | None) -> None:
         over = threading.Event()
-        begun: list[threading.Thread] = []  # not sooner, for then an exception would strike what Python does to begin
+        begun: list[threading.Thread] = []  # earlier, an exception would hit Python's own code that starts a thread
         threads = [
             threading.Thread(target=self._all_of, args=(program, begun, over), daemon=True) for program in programs
         ]
@@ -230,8 +230,8 @@ class Machine(RuleBasedStateMachine):
                 for call in program:
                     with self.world.judged(call.text):
                         self._run(call)
-        # What is thrown into a thread that has ended may strike another with its number. Asleep: what is thrown into an
-        # Event breaks its lock.
+        # The thread stays alive: an exception thrown into a thread that has ended may hit a new thread with its id. It
+        # sleeps instead of waiting for the Event, since an exception inside an Event breaks the Event's lock.
         while not over.is_set():
             with self.world.judged("after the calls"):
                 time.sleep(0.001)
@@ -240,7 +240,7 @@ class Machine(RuleBasedStateMachine):
         call=_short, deed=st.sampled_from(["grow", "grow", "shrink", "purge", "flush", "cut", "refuse", "refuse size"])
     )
     def call_while(self, call: Call, deed: str) -> None:
-        """Short bulk calls one after another, from two threads, and something happens to the cluster meanwhile."""
+        """Two threads repeat a short bulk call while a deed changes the cluster or the producer."""
         self.step(f"{call.text} while {deed}", lambda: self._while(call, deed))
 
     def _while(self, call: Call, deed: str) -> None:
@@ -278,40 +278,40 @@ class Machine(RuleBasedStateMachine):
     @rule(timeout=timeouts)
     def close(self, timeout: Any) -> None:
         if self.world.producers:
-            self.step(f"close({_said(timeout)})", lambda: self.world.producer.close(timeout))
+            self.step(f"close({_text(timeout)})", lambda: self.world.producer.close(timeout))
 
     # ---- outcomes
 
-    def _ask(self, some: list[Any], name: str, *arguments: Any) -> None:
-        for one in some[-3:]:
-            said = ", ".join(map(_said, arguments))
-            self.step(f"{type(one).__name__}.{name}({said})", partial(getattr(one, name), *arguments))
+    def _call_newest(self, outcomes: list[Any], name: str, *arguments: Any) -> None:
+        for outcome in outcomes[-3:]:
+            texts = ", ".join(map(_text, arguments))
+            self.step(f"{type(outcome).__name__}.{name}({texts})", partial(getattr(outcome, name), *arguments))
 
     @rule(timeout=timeouts, name=st.sampled_from(["result", "exception"]))
     def await_future(self, timeout: Any, name: str) -> None:
-        self._ask(self.world.futures, name, timeout)
+        self._call_newest(self.world.futures, name, timeout)
 
     @rule(name=st.sampled_from(["done", "cancel", "cancelled", "running", "__repr__"]))
     def ask_future(self, name: str) -> None:
-        self._ask(self.world.futures, name)
+        self._call_newest(self.world.futures, name)
 
     @rule(callback=callbacks)
     def add_done_callback(self, callback: Any) -> None:
-        self._ask(self.world.futures, "add_done_callback", callback)
+        self._call_newest(self.world.futures, "add_done_callback", callback)
 
     @rule(timeout=timeouts, name=st.sampled_from(["result", "exception", "failures", "ranges", "wait"]))
     def await_report(self, timeout: Any, name: str) -> None:
-        self._ask(self.world.reports, name, timeout)
+        self._call_newest(self.world.reports, name, timeout)
 
     # ---- the other producers
 
     @rule(
         first=st.none() | anything, call=_send(),
-        given=st.sampled_from([{}, {"auto_complete": False}, {"cluster": {"t": 3}}]),
+        options=st.sampled_from([{}, {"auto_complete": False}, {"cluster": {"t": 3}}]),
         wrong=st.sampled_from([None, KeyError, KeyError("x"), ValueError("x")]), times=st.integers(0, 3),
     )  # fmt: skip
-    def mock(self, first: Any, call: Call, given: dict[str, Any], wrong: Any, times: int) -> None:
-        """Whose first record has any topic; the later ones most likely a right one."""
+    def mock(self, first: Any, call: Call, options: dict[str, Any], wrong: Any, times: int) -> None:
+        """Calls of a MockProducer. Its first record has any topic; later records mostly have a valid topic."""
 
         def run() -> None:
             with self.world.judged("the first send()"):
@@ -327,70 +327,70 @@ class Machine(RuleBasedStateMachine):
             producer.clear()
             producer.close()
 
-        producer: Any = MockProducer(**given)
-        self.step(f"of a MockProducer({given}): send({_said(first)}), {call.text}", run)
+        producer: Any = MockProducer(**options)
+        self.step(f"of a MockProducer({options}): send({_text(first)}), {call.text}", run)
 
-    @rule(given=settings, calls=st.lists(_calls, min_size=1, max_size=6), cancelled=st.booleans(), timeout=timeouts)
-    def aio(self, given: dict[str, Any], calls: list[Call], cancelled: bool, timeout: Any) -> None:
-        """Calls of an AIOKafkaProducer as tasks of their own, which may be cancelled."""
+    @rule(options=settings, calls=st.lists(_calls, min_size=1, max_size=6), cancelled=st.booleans(), timeout=timeouts)
+    def aio(self, options: dict[str, Any], calls: list[Call], cancelled: bool, timeout: Any) -> None:
+        """Each call of an AIOKafkaProducer is a task, which may be cancelled."""
         self.step(
-            f"asyncio: {given}, {[call.text for call in calls]}, cancelled {cancelled}",
-            lambda: asyncio.run(self._aio(given, calls, cancelled, timeout)),
+            f"asyncio: {options}, {[call.text for call in calls]}, cancelled {cancelled}",
+            lambda: asyncio.run(self._aio(options, calls, cancelled, timeout)),
         )
 
-    async def _aio(self, given: dict[str, Any], calls: list[Call], cancelled: bool, timeout: Any) -> None:
-        small = {
+    async def _aio(self, options: dict[str, Any], calls: list[Call], cancelled: bool, timeout: Any) -> None:
+        defaults = {
             "bootstrap_servers": self.cluster.bootstrap_servers, "buffer_memory": _MEMORY, "request_timeout_ms": 500,
-            "delivery_timeout_ms": 2000, "enable_idempotence": given["acks"] == "all",
+            "delivery_timeout_ms": 2000, "enable_idempotence": options["acks"] == "all",
         }  # fmt: skip
-        producer = AIOKafkaProducer(small | given)
+        producer = AIOKafkaProducer(defaults | options)
         await producer.start()
         world = World.__new__(World)
         world.__dict__ |= self.world.__dict__ | {"producers": [producer], "futures": [], "reports": []}
-        able = [call for call in calls if hasattr(AIOKafkaProducer, call.text.partition("(")[0])]
-        tasks = [asyncio.ensure_future(self._awaited(call, world)) for call in able]
+        supported = [call for call in calls if hasattr(AIOKafkaProducer, call.text.partition("(")[0])]
+        tasks = [asyncio.ensure_future(self._await_call(call, world)) for call in supported]
         await asyncio.sleep(0)
         if cancelled:
             for task in tasks[::2]:
                 task.cancel()
-        for end in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(end, BaseException):
-                self.world.judge(end, f"asyncio: {[call.text for call in able]}")
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, BaseException):
+                self.world.judge(result, f"asyncio: {[call.text for call in supported]}")
         with self.world.judged("asyncio: stop()"):
             await producer.stop(timeout)
         await producer.stop()
-        producer._threads.shutdown()  # calls whose tasks were cancelled go on
+        producer._threads.shutdown()  # a call whose task was cancelled still runs in its thread
         self.world.require_whole(producer._started)
 
-    async def _awaited(self, call: Call, world: World) -> None:
-        """What send() and its like return is awaited, too."""
+    async def _await_call(self, call: Call, world: World) -> None:
+        """Make the call; await its result, and the record or report that this yields."""
         name = call.text.partition("(")[0]
         producer: Any = world.producer
-        ended: list[Any] = []
+        results: list[Any] = []
         original = producer.__class__
 
-        class Catches(World):
+        class Collecting(World):
             def __init__(self) -> None:
                 self.__dict__ |= world.__dict__
 
             def send(self, *arguments: Any, **named: Any) -> None:
-                ended.append(original.send(producer, *arguments[:6]))
+                results.append(original.send(producer, *arguments[:6]))
 
             def _keep(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-                ended.append(call(*arguments, **named))
+                results.append(call(*arguments, **named))
 
         try:
-            made = call.run(Catches())
+            returned = call.run(Collecting())
         except BaseException as error:
             self.world.judge(error, f"asyncio: {name}")
             return
-        for one in [*ended, made]:
-            if hasattr(one, "__await__"):
-                found = await one
-                if hasattr(found, "__await__"):
-                    await found
-                elif isinstance(found, AIOBulkReport):
-                    await found.wait()
+        for result in [*results, returned]:
+            if hasattr(result, "__await__"):
+                outcome = await result
+                if hasattr(outcome, "__await__"):
+                    await outcome
+                elif isinstance(outcome, AIOBulkReport):
+                    await outcome.wait()
 
     # ---- extension types without their constructors
 
@@ -405,7 +405,7 @@ class Machine(RuleBasedStateMachine):
                 self._note("teardown")
                 faulthandler.dump_traceback_later(self.patience, exit=True)
                 self.world.close()
-                self.world.require_none()
+                self.world.require_no_problems()
         finally:
             faulthandler.cancel_dump_traceback_later()
             sys.setswitchinterval(self._before)
@@ -417,23 +417,25 @@ def _throw(thread: threading.Thread, error: type[BaseException]) -> None:
 
 
 def _extension_types() -> list[type]:
-    """Of all our extensions, those that can be made from Python."""
+    """The producers, and every type of our extensions."""
     root = Path(kafkabuf.__file__).parent
-    found: list[type] = [KafkaProducer, MockProducer]
+    types: list[type] = [KafkaProducer, MockProducer]
     for path in sorted(root.rglob("*.pyx")):
         name = ".".join(("kafkabuf", *path.relative_to(root).with_suffix("").parts))
         module = importlib.import_module(name)
-        found += [one for _, one in sorted(vars(module).items()) if isinstance(one, type) and one.__module__ == name]
-    return found
+        types += [
+            kind for _, kind in sorted(vars(module).items()) if isinstance(kind, type) and kind.__module__ == name
+        ]
+    return types
 
 
-# They wait for what will not come.
+# A bare object would wait in these methods without an end.
 _WAITING = ("poll", "wait")
 _EXTENSION_TYPES = _extension_types()
 
 
 def _use_bare(world: World, kind: Any, arguments: list[Any]) -> None:
-    """Made by __new__ alone, and every attribute asked for and called. Only a SystemError is refused; and a crash."""
+    """Make an object by __new__ alone, and get and call every attribute. Only a SystemError or a crash is a failure."""
     try:
         made = kind.__new__(kind, *arguments)
     except BaseException:
@@ -441,12 +443,12 @@ def _use_bare(world: World, kind: Any, arguments: list[Any]) -> None:
     for name in dir(made):
         if name in _WAITING or (name.startswith("__") and name not in ("__repr__", "__len__", "__reduce__")):
             continue
-        for given in (arguments, []):
+        for values in (arguments, []):
             try:
-                one = getattr(made, name)
-                if callable(one):
+                attribute = getattr(made, name)
+                if callable(attribute):
                     world.note(f"    {kind.__qualname__}.{name}")
-                    one(*given)
+                    attribute(*values)
             except SystemError as error:
                 world.judge(error, f"{kind.__qualname__}.{name}, made by __new__")
             except BaseException:

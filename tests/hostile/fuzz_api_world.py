@@ -1,6 +1,7 @@
-"""What one example of the API fuzzer has: topics, producers, and deeds that odd objects do whenever they are asked.
+"""The world of one example of the API fuzzer: its topics and producers, and the deeds that odd objects do.
 
-The oracle is here, too: `World.judge` knows what exceptions a caller may meet, `World.close` what must hold at the end.
+The oracle is here, too: `World.judge` knows which exceptions a caller may meet, `World.close` checks what must hold at
+the end.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _DEPTH = 2
 
 
 class Mischief:
-    """Of exceptions that odd objects raise: they may come out of every call."""
+    """The base of the exceptions that odd objects raise. Every call may raise them."""
 
 
 RAISED: dict[str, type[BaseException]] = {
@@ -44,17 +45,17 @@ RAISED: dict[str, type[BaseException]] = {
     )
 }  # fmt: skip
 
-# What a caller may meet beside what he himself raises. MemoryError: where a length that he names is believed by Python.
+# Exceptions that a caller may meet. MemoryError: Python believes a length that the caller's object returns.
 ALLOWED = (
     Mischief, KafkaError, TypeError, ValueError, OverflowError, BufferError, MemoryError, pickle.PicklingError,
     asyncio.CancelledError,
 )  # fmt: skip
-# What nobody may, not even as the cause of another.
+# Exceptions that no caller may meet, not even as the cause of another exception.
 _NEVER = (SystemError, AssertionError, NameError)
 
 
 class Judged:
-    """What is raised within is judged. No generator: an exception may be thrown into a thread while it is here."""
+    """Judges the exceptions of its block. Not a generator, since an exception may be thrown into a thread here."""
 
     def __init__(self, world: World, where: str) -> None:
         self._world, self._where = world, where
@@ -69,14 +70,14 @@ class Judged:
 
 
 class World:
-    """Of one example. `deeds` may be done by any thread, in the middle of any call."""
+    """The objects of one example. Any thread may do a deed, in the middle of any call."""
 
     names = itertools.count()
 
     def __init__(self, cluster: EmbeddedCluster, note: Callable[[str], object], patience: float) -> None:
         self.cluster = cluster
         self.note = note
-        self.patience = patience  # seconds for an end: more than delivery.timeout.ms, and room for a busy machine
+        self.patience = patience  # seconds for a close(): more than delivery.timeout.ms, for a busy machine
         self.topics = [f"t{next(self.names)}" for _ in range(2)]
         self.producers: list[KafkaProducer] = []
         self.mocks: list[MockProducer] = []
@@ -92,17 +93,17 @@ class World:
     # ---- the oracle --------------------------------------------------------------------------------------------------
 
     def judge(self, error: BaseException, where: str) -> None:
-        """Whether a caller may meet this."""
-        chain, one = [], error
-        while one is not None and one not in chain:
-            chain.append(one)
-            one = one.__cause__ or one.__context__  # type: ignore[assignment]
-        if type(error) is RuntimeError and any(isinstance(one, Mischief) for one in chain[1:]):
-            return  # Python's own: of a generator that raised StopIteration, of a lock that was interrupted
+        """Note a problem unless a caller may meet this exception."""
+        chain, link = [], error
+        while link is not None and link not in chain:
+            chain.append(link)
+            link = link.__cause__ or link.__context__  # type: ignore[assignment]
+        if type(error) is RuntimeError and any(isinstance(link, Mischief) for link in chain[1:]):
+            return  # Python raises it where a generator raised StopIteration, or a lock was interrupted
         if isinstance(error, AttributeError) and type(error.obj).__name__.startswith("Odd"):
-            return  # of what says that it is a str, and is none
+            return  # an odd object claims to be a str
         if isinstance(error, ALLOWED) and not any(
-            isinstance(one, _NEVER) and not isinstance(one, Mischief) for one in chain
+            isinstance(link, _NEVER) and not isinstance(link, Mischief) for link in chain
         ):
             return
         self.problems.append(f"{where}:\n{''.join(traceback.format_exception(error))}")
@@ -110,14 +111,14 @@ class World:
     def judged(self, where: str) -> Judged:
         return Judged(self, where)
 
-    def require_none(self) -> None:
-        """The process ends where there are problems: hypothesis would try again, and threads would do otherwise."""
+    def require_no_problems(self) -> None:
+        """End the process at a problem. hypothesis would repeat the example, in which threads may run differently."""
         if self.problems:
             self.note("\n".join(["FuzzError: " + problem for problem in self.problems]))
             os._exit(1)
 
     def close(self) -> None:
-        """The example is over: everything has an end, and everything is given back."""
+        """At the end of the example every record and report has an outcome, and the pool is whole."""
         self.active = False
         self.cluster.clear_faults()
         for producer in self.producers:
@@ -127,15 +128,15 @@ class World:
             if (took := time.monotonic() - began) > self.patience:
                 self.problems.append(f"the last close() took {took:.1f} s")
             self.require_whole(producer)
-        for one in (*self.futures, *self.reports):
-            if not one.done():
-                self.problems.append(f"no outcome after close(): {one!r}")
+        for outcome in (*self.futures, *self.reports):
+            if not outcome.done():
+                self.problems.append(f"no outcome after close(): {outcome!r}")
         for report in self.reports:
             with self.judged("a report after close()"):
                 report.failures(0)
                 report.ranges(0)
         for topic in self.topics:
-            with self.judged("the topics' end"):
+            with self.judged("the topics' deletion"):
                 self.cluster._call(lambda c: c.catalogue.delete_topic(topic))  # noqa: B023 (it waits)
 
     def require_whole(self, producer: KafkaProducer) -> None:
@@ -159,10 +160,10 @@ class World:
         return self.topics[-1]
 
     def in_callback(self) -> bool:
-        return any(one._in_sender_thread() for one in self.producers)
+        return any(producer._in_sender_thread() for producer in self.producers)
 
     def do(self, deed: str) -> None:
-        """By name. Deeds within deeds end at some depth."""
+        """Do the deed of this name, unless it is nested too deeply in other deeds."""
         depth = getattr(self._inside, "depth", 0)
         if not self.active or depth >= _DEPTH or not self.producers:
             return
@@ -177,7 +178,7 @@ class World:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        self._inside.depth = 0  # even if a signal broke off the deed that was under way
+        self._inside.depth = 0  # a signal may have interrupted a deed before it restored the depth
         self.active = True
         try:
             yield
@@ -201,12 +202,12 @@ class World:
                 self.reports.append(report)
             raise
 
-    def at_cluster(self, what: Callable[[Any], object]) -> None:
-        """In the cluster's thread, without waiting for it: a signal may have come while this one holds a lock."""
+    def at_cluster(self, action: Callable[[Any], object]) -> None:
+        """Have the cluster's thread do `action`, without waiting: a signal may come while this thread holds a lock."""
 
         def do() -> None:
             with self.judged("at the cluster"):
-                what(cluster)
+                action(cluster)
 
         cluster = self.cluster._running()
         assert self.cluster._loop is not None
@@ -214,37 +215,40 @@ class World:
 
     def grow(self) -> None:
         def grow(cluster: Any) -> None:
-            have = len(cluster.catalogue.topic(self.topic).partitions)
-            if have < MOST_PARTITIONS:
-                cluster.catalogue.add_partitions(self.topic, have + 4)
+            count = len(cluster.catalogue.topic(self.topic).partitions)
+            if count < MOST_PARTITIONS:
+                cluster.catalogue.add_partitions(self.topic, count + 4)
 
         self.at_cluster(grow)
-        self._learn()
+        self._update_metadata()
 
     def shrink(self) -> None:
-        """Deleted, and made again with one partition."""
+        """Delete the topic and create it again with one partition."""
 
-        def again(cluster: Any) -> None:
+        def recreate(cluster: Any) -> None:
             cluster.catalogue.delete_topic(self.topic)
             cluster.catalogue.create_topic(self.topic, 1)
 
-        self.at_cluster(again)
-        self._learn()
+        self.at_cluster(recreate)
+        self._update_metadata()
 
-    def _learn(self) -> None:
-        """Ask at once, as the Sender does on its own now and then."""
+    def _update_metadata(self) -> None:
+        """Request metadata at once; the Sender would request it later by itself."""
         self.producer._metadata.request_update()
         self.producer.accumulator.wakeup()
 
     def change_lists(self) -> None:
-        for one in self.lists[-4:]:
-            if one and len(one) % 2:
-                one.clear()
-            elif len(one) < 64:
-                one.extend(one or b"x")
+        for argument in self.lists[-4:]:
+            if argument and len(argument) % 2:
+                argument.clear()
+            elif len(argument) < 64:
+                argument.extend(argument or b"x")
 
     def wait(self) -> None:
-        """In a callback without an end, since there waiting must be refused; elsewhere records may need this thread."""
+        """Wait for the newest record and report: without a time-out in a callback, where the producer must refuse it.
+
+        Elsewhere the time-out is short, since the records may need this thread.
+        """
         timeout = None if self.in_callback() else 0.01
         for future in self.futures[-1:]:
             future.result(timeout)
@@ -258,7 +262,7 @@ class World:
     def copy(self) -> None:
         try:
             pickled = pickle.dumps(self.producer)
-        except AttributeError:  # Python's, of a serializer that cannot be pickled
+        except AttributeError:  # pickle raises it for a serializer that it cannot pickle
             return
         with pickle.loads(pickled) as copy:
             copy.send(self.topic, b"of a copy")
@@ -304,13 +308,13 @@ DEEDS: dict[str, Callable[[World], object]] = {
 
 @contextmanager
 def alarms(world: World, deed: str, seconds: float) -> Iterator[None]:
-    """A signal after `seconds` and ever again, whose handler does `deed`; it raises once at most."""
-    open_ = [True]
+    """A signal comes every `seconds`, and its handler does `deed`. A deed that raises is done at most once."""
+    enabled = [True]
 
     def handler(_: int, __: FrameType | None) -> None:
-        if open_[0]:
+        if enabled[0]:
             if deed in RAISED:
-                open_[0] = False
+                enabled[0] = False
             world.do(deed)
 
     before = signal.signal(signal.SIGALRM, handler)
@@ -318,6 +322,6 @@ def alarms(world: World, deed: str, seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, seconds, max(seconds, 2e-4))
         yield
     finally:
-        open_[0] = False
+        enabled[0] = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
