@@ -1,4 +1,4 @@
-"""`python -m tests.virtual --seed 17` replays a seed, or several; `--first 0 --seeds 1000` runs many, on all cores."""
+"""`python -m tests.virtual --seed 17` replays one seed or several; `--first 0 --seeds 1000` runs many, on all cores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections import Counter
 from tests.virtual.scenario import simulate
 from tests.virtual.world import Violation
 
-_STRETCH = 25  # seeds that a process takes at a time
+_STRETCH = 25  # seeds that a process runs at a time
 
 
 def _run(first: int) -> tuple[int, Counter[str], list[str]]:
@@ -31,25 +31,26 @@ def _run(first: int) -> tuple[int, Counter[str], list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.virtual", description=__doc__)
-    parser.add_argument("--seed", type=int, nargs="+", help="these alone, with the client's log")
+    parser.add_argument("--seed", type=int, nargs="+", help="run only these, with the client's log")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--keep-going", action="store_true", help="count the failures instead of ending at the first")
-    given = parser.parse_args()
-    if given.seed is not None:
-        for seed in given.seed:
+    options = parser.parse_args()
+    if options.seed is not None:
+        for seed in options.seed:
             print(dict(simulate(seed)))
         return 0
     started, done, seeds, failures = time.monotonic(), Counter[str](), 0, 0
-    with multiprocessing.Pool(given.jobs, maxtasksperchild=40) as pool:
-        for first, found, failed in pool.imap_unordered(_run, range(given.first, given.first + given.seeds, _STRETCH)):
+    starts = range(options.first, options.first + options.seeds, _STRETCH)
+    with multiprocessing.Pool(options.jobs, maxtasksperchild=40) as pool:
+        for first, counts, failed in pool.imap_unordered(_run, starts):
             seeds += _STRETCH
-            done += found
+            done += counts
             for text in failed:
                 failures += 1
                 print(text, file=sys.stderr, flush=True)
-            if failed and not given.keep_going:
+            if failed and not options.keep_going:
                 break
             if first % (40 * _STRETCH) == 0:
                 print(f"{seeds} seeds, {failures} failed, {time.monotonic() - started:.0f} s", flush=True)

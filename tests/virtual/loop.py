@@ -9,19 +9,19 @@ from typing import Any
 from kafkabuf.clock import ManualClock
 
 
-class _Nothing:
-    """A selector of nothing."""
+class _NoSelector:
+    """A selector without files."""
 
     def select(self, timeout: float | None) -> tuple[()]:
         return ()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Its time is the clock's. It runs when it is told to, by `turn` and `settle`, between `enter` and `close`."""
+    """A loop whose time is the clock's. It runs only in `turn` and `settle`, between `enter` and `close`."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
-        self._selector = _Nothing()
+        self._selector = _NoSelector()
         self._virtual = clock
 
     def time(self) -> float:
@@ -34,11 +34,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         pass
 
     def enter(self) -> None:
-        """From now on whatever this thread calls runs in the loop."""
+        """Make this the running loop of the thread until `close`."""
         asyncio._set_running_loop(self)
 
     def turn(self) -> None:
-        """Runs what is ready now, not what follows from it."""
+        """Run the callbacks that are ready now, but not those that these add."""
         self._run_once()  # type: ignore[attr-defined]
 
     @property
@@ -46,25 +46,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return not self._ready  # type: ignore[attr-defined]
 
     def next_due(self) -> float:
-        """When the next timer fires; infinite where none is set."""
+        """The time at which the next timer fires; infinite without timers."""
         timers = self._scheduled  # type: ignore[attr-defined]
-        return min((one.when() for one in timers if not one.cancelled()), default=float("inf"))
+        return min((timer.when() for timer in timers if not timer.cancelled()), default=float("inf"))
 
     def settle(self) -> None:
-        """Runs all that is due, and all that follows from it."""
+        """Run all callbacks that are due, and all that these add."""
         self.turn()
         while not self.quiet:
             self.turn()
 
     def do(self, call: Callable[[], Any]) -> Any:
-        """The result of a function, or of a coroutine that waits for nothing but this loop. All has settled then."""
-        found = call()
-        if asyncio.iscoroutine(found):
-            task = self.create_task(found)
+        """The result of a function, or of a coroutine that waits only for this loop. Settles the loop, too."""
+        result = call()
+        if asyncio.iscoroutine(result):
+            task = self.create_task(result)
             self.settle()
             return task.result()
         self.settle()
-        return found
+        return result
 
     def close(self) -> None:
         asyncio._set_running_loop(None)

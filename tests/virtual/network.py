@@ -1,8 +1,8 @@
-"""Connections between a producer and the cluster's nodes, as slow and as bad as the seed wants them.
+"""Connections between a producer and the cluster's nodes; the seed makes them slow or faulty.
 
-The producer's end is a real socket, which the real Poller reads and writes. The other end is the simulation's: what
-comes out of it reaches the node after a while, and what the node answers goes back the same way. A direction that is
-blocked holds everything until it is free again, as TCP does; a frame of the node's may come twice, or never.
+The producer's end is a real socket, which the real Poller reads and writes. The simulation holds the other end: bytes
+that it reads reach the node after a delay, and the node's responses return in the same way. A blocked direction keeps
+its bytes until it is free again, as TCP does. A response may arrive twice, or never.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kafkabuf.broker.front.server import Connection
 from kafkabuf.network._io import Poller
 from kafkabuf.network.resolve import Address
 
-# Larger than whatever a seed has under way: the simulation's end of a socket is never full.
+# More than a seed ever has under way, so that the simulation's end of a socket is never full.
 _ROOM = 1 << 22
 _CHUNK = 1 << 16
 
 
 class Time(Protocol):
-    """What a connection needs of the world."""
+    """The methods of World that a connection needs."""
 
     def now(self) -> float: ...
     def at(self, when: float, call: Callable[[], object]) -> None: ...
@@ -32,13 +32,13 @@ class Time(Protocol):
 
 
 class VirtualPoller(Poller):
-    """A poll never waits: it notes until when it would have. `stirred`: there may be news for it."""
+    """A Poller that never waits, but notes the time until which it would have waited in `sleeps_until`."""
 
     def __init__(self, time: Time) -> None:
         self._time = time
-        self.stirred = True
+        self.stirred = True  # an event may be ready for the next poll
         self.sleeps_until = 0.0
-        self.polled = True  # it may have written since the connections were last looked at
+        self.polled = True  # a poll may have written since the world last read the connections
 
     def wakeup(self) -> None:
         self.stirred = True
@@ -47,44 +47,44 @@ class VirtualPoller(Poller):
     def poll(self, timeout: float | None = None) -> list[Any]:
         self.stirred, self.polled = False, True
         self.sleeps_until = float("inf") if timeout is None else self._time.now() + timeout
-        news = super().poll(0.0)
-        # What the Sender does about them it writes in its next turn, which follows at once.
-        self.stirred = self.stirred or bool(news)
-        return news
+        events = super().poll(0.0)
+        # The Sender's requests that follow from the events are written in its next turn, which must follow at once.
+        self.stirred = self.stirred or bool(events)
+        return events
 
 
 class Direction:
-    """What is on its way one way, in order; None is the end of the stream."""
+    """The bytes under way in one direction, in order; None is the end of the stream."""
 
-    def __init__(self, time: Time, take: Callable[[bytes | None], None]) -> None:
+    def __init__(self, time: Time, deliver: Callable[[bytes | None], None]) -> None:
         self._time = time
-        self._take = take
+        self._deliver = deliver
         self._queue: deque[bytes | None] = deque()
-        self._due = 0  # how many of the queue have travelled long enough
-        self._last = 0.0
+        self._due = 0  # so many of the queue have travelled long enough
+        self._last_arrival = 0.0
         self.blocked = False
 
     def put(self, data: bytes | None) -> None:
         self._queue.append(data)
-        self._last = max(self._last, self._time.now() + self._time.latency())
-        self._time.at(self._last, self._arrive)
+        self._last_arrival = max(self._last_arrival, self._time.now() + self._time.latency())
+        self._time.at(self._last_arrival, self._arrive)
 
     def _arrive(self) -> None:
         self._due += 1
-        self._deliver()
+        self._deliver_due()
 
-    def _deliver(self) -> None:
+    def _deliver_due(self) -> None:
         while self._due and self._queue and not self.blocked:
             self._due -= 1
-            self._take(self._queue.popleft())
+            self._deliver(self._queue.popleft())
 
     def block(self, blocked: bool) -> None:
         self.blocked = blocked
-        self._deliver()
+        self._deliver_due()
 
 
 class Link(asyncio.Transport):
-    """One TCP connection, and for the node's Connection its transport."""
+    """One TCP connection. It is the transport of the node's Connection."""
 
     def __init__(self, time: Time, node: Node, poller: VirtualPoller, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -96,20 +96,20 @@ class Link(asyncio.Transport):
         self._far.setblocking(False)
         self.to_node = Direction(time, self._at_node)
         self.to_client = Direction(time, self._at_client)
-        self.twice = 0  # frames of the node's that come twice,
-        self.never = 0  # or never
+        self.doubled = 0  # so many of the next responses arrive twice
+        self.dropped = 0  # so many of the next responses never arrive
         self._unread = bytearray()
         self._reading = True
         self._feeding = False
-        self._lost = False  # by the node
-        self.over = False  # for the client
+        self._lost = False  # the node has lost the connection
+        self.over = False  # the client has lost the connection
         self._protocol = Connection(node)
         self._protocol.connection_made(self)
 
     # ---- the client's side -------------------------------------------------------------------------------------------
 
     def pump(self) -> bool:
-        """Take what the client has written; whether there was anything."""
+        """Read what the client has written, and say whether there was anything."""
         stirred = False
         while self._poller.polled and not self.over:
             try:
@@ -136,7 +136,7 @@ class Link(asyncio.Transport):
         try:
             sent = self._far.send(data)
         except ConnectionError:
-            return  # the client has closed its end, which the next pump notices
+            return  # the client has closed its end: the next pump will notice
         assert sent == len(data)
 
     # ---- the node's side ---------------------------------------------------------------------------------------------
@@ -176,10 +176,10 @@ class Link(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         times = 1
-        if self.twice:
-            self.twice, times = self.twice - 1, 2
-        elif self.never:
-            self.never, times = self.never - 1, 0
+        if self.doubled:
+            self.doubled, times = self.doubled - 1, 2
+        elif self.dropped:
+            self.dropped, times = self.dropped - 1, 0
         for _ in range(times):
             self.to_client.put(bytes(data))
 
@@ -198,7 +198,7 @@ class Link(asyncio.Transport):
         self._feed()
 
     def dispose(self) -> None:
-        """The world ends."""
+        """Close the socket at the end of the world."""
         self._far.close()
 
 
@@ -207,7 +207,7 @@ def resolve(host: str, port: int) -> list[Address]:
 
 
 def black_hole() -> tuple[socket.socket, socket.socket]:
-    """A socket on which a connection never comes about, because it can never be written to; and what keeps it so."""
+    """A socket that can never be written to, so that its connection is never established, and its other end."""
     near, far = socket.socketpair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     near.setblocking(False)

@@ -1,4 +1,4 @@
-"""A KafkaProducer whose Sender has no thread: the world gives it its turns."""
+"""A KafkaProducer whose Sender has no thread: the world calls the Sender's turns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEVER = float("inf")
 
 
 class VirtualRunning(Running):
-    """`due_at`: when the Sender's next turn is, were nothing to happen before."""
+    """A Sender without a thread. `due_at` is the time of its next turn if no event comes before."""
 
     def __init__(self, world: World, accumulator: RecordAccumulator, sender: Sender, poller: VirtualPoller) -> None:
         super().__init__(accumulator, sender, "virtual")
@@ -29,7 +29,7 @@ class VirtualRunning(Running):
         self.poller = poller
         self.pauses_until = 0.0
         self.over = False
-        self.interrupt: Callable[[], object] = bool  # what other threads do in the middle of a turn
+        self.interrupt: Callable[[], object] = bool  # the action of another thread in the middle of a turn
 
     def __repr__(self) -> str:
         batches = [
@@ -61,7 +61,7 @@ class VirtualRunning(Running):
             if self.over:
                 self.sender._end()
             elif self._lingers:
-                self._world.fail(f"the Sender sleeps, though it is closing and has nothing left to do: {self}")
+                self._world.fail(f"the Sender sleeps although it is closing and all its work is done: {self}")
         finally:
             impatient.pop(mine, None)
             self._world.turning = None
@@ -83,7 +83,7 @@ class VirtualRunning(Running):
             self._world.turning = self
 
     def locked(self) -> bool:
-        """Whether this thread holds a lock, for which another one would wait."""
+        """Whether this thread holds a lock for which another thread would wait."""
         transactions = self.sender._transactions
         locks: list[Any] = [self.sender._metadata._lock, *([] if transactions is None else [transactions._lock])]
         return any(lock._is_owned() for lock in locks)
@@ -94,7 +94,7 @@ class VirtualRunning(Running):
 
 
 class VirtualProducer(KafkaProducer):
-    """`world` comes in place of a clock."""
+    """A producer of the world, whose clock it takes."""
 
     def __init__(self, world: World, **settings: Any) -> None:
         self._world = world

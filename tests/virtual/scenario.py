@@ -1,4 +1,4 @@
-"""One seed: a cluster, some users, some trouble, then peace; and what must hold then."""
+"""One seed: users send to a cluster under trouble, then the trouble ends, and all promises are checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ACTIONS = 24
 
 
 def simulate(seed: int) -> Counter[str]:
-    """How often what was done, and the microseconds that it took in virtual time. Raises Violation."""
+    """Counts of the actions and troubles, and the microseconds of virtual time. Raises Violation."""
     random = Random(seed)
     nodes = random.choice((1, 2, 3, 3))
     world = World(
@@ -40,7 +40,7 @@ def _live(world: World, random: Random) -> None:
     archive, topics = Archive(), ["t", "u"][: random.choice((1, 2))]
     trouble = Trouble(world, archive, topics)
     for name in topics:
-        trouble.make(name)
+        trouble.create(name)
     world.cluster.catalogue.create_topic(SOURCE[0], 1, len(world.nodes))
     horizon = random.choice((5.0, 30.0, 120.0, 600.0))
     users = [
@@ -55,17 +55,17 @@ def _live(world: World, random: Random) -> None:
         if world.now() >= end:
             break
     trouble.end()
-    world.rest(max(_patience(one.producer.config) for one in users))
-    for one in users:
-        one.check_alive()
-    without_transactions = [one for one in users if not isinstance(one, TransactionalUser)]
+    world.rest(max(_patience(user.producer.config) for user in users))
+    for user in users:
+        user.check_alive()
+    without_transactions = [user for user in users if not isinstance(user, TransactionalUser)]
     if without_transactions and random.random() < 0.5:
-        without_transactions[0].check_made_again(trouble)
-    for one in users:
-        one.close(None)
+        without_transactions[0].check_recreated_topic(trouble)
+    for user in users:
+        user.close(None)
     found = archive.found(world.cluster.catalogue.topics)
-    for one in users:
-        one.check(found)
+    for user in users:
+        user.check(found)
 
 
 def _settings(random: Random, horizon: float) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _settings(random: Random, horizon: float) -> dict[str, Any]:
 
 
 def _patience(config: Any) -> float:
-    """Seconds after which the settings allow nothing to be late any more, once all is well."""
+    """Seconds after the end of the trouble by which the settings require every record to have its outcome."""
     setup: int = config.socket_connection_setup_timeout_max_ms + config.reconnect_backoff_max_ms
     late: int = config.delivery_timeout_ms + config.request_timeout_ms + setup
     return AT_ONCE + late / 1000

@@ -1,4 +1,4 @@
-"""The client in virtual time: 300 seeds in each run. A failure names its seed, and how to replay it."""
+"""The client in virtual time: 300 seeds in each run. A failure names its seed and the command that replays it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_producers_lose_repeat_and_reorder_no_record_under_trouble(first: int) -
 
 
 def test_seed_gives_the_same_run_in_every_process() -> None:
-    """Whatever the process has done before, and however it hashes."""
+    """Neither the seeds that the process ran before nor its hash seed matters."""
     forwards = _replayed(_REPLAYED, "1")
     backwards = _replayed(_REPLAYED[::-1], "2")
     assert forwards == backwards[::-1]

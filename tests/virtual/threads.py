@@ -1,8 +1,8 @@
-"""Threads, as far as one thread can have them: a call of the other side in the middle of this one's Python code.
+"""Simulates a second thread in one thread: the other side makes a call in the middle of this side's Python code.
 
-Between any two instructions of a Sender's turn another thread may send; between any two of a user's call the Sender may
-take a turn. CPython's tracing stops at every instruction, and the seed says at which of them the other side gets in. It
-does not get in while this side holds a lock, nor, since it runs to its end at once, can it wait.
+Between two instructions of a Sender's turn a user may send. Between two instructions of a user's call the Sender may
+take a turn. CPython's tracing stops at every instruction, and the seed decides at which of them the other side runs.
+The other side does not run while this side holds a lock. It cannot wait, since it runs to its end at once.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from kafkabuf.metadata import metadata
 from kafkabuf.sending import sender
 from kafkabuf.transactions import idempotence, manager, queue
 
-# Where both sides meet. Not where something is remembered from one seed to the next, as codecs are.
-_FILES = {one.__file__ for one in (accumulator, idempotence, manager, metadata, producer, queue, report, sender)}
-# Called where something is logged, which depends on who listens.
-_WORDS = ("__repr__", "__str__")
-# How often in a seed somebody gets in.
+# The modules that both sides run. Modules that remember something from seed to seed, such as codecs, are missing.
+_FILES = {module.__file__ for module in (accumulator, idempotence, manager, metadata, producer, queue, report, sender)}
+# Logging calls these methods, or does not, depending on its level: a seed must not depend on it.
+_LOGGED_METHODS = ("__repr__", "__str__")
+# The most interruptions in a seed.
 _MOST = 100
 
 
 class Threads:
-    """`chance` is that of each instruction; 0: nobody is interrupted."""
+    """`chance` is the probability of an interruption at each instruction; 0 allows none."""
 
     def __init__(self, random: Random, chance: float) -> None:
         self._random = random
         self._chance = chance
         self._other: Callable[[], object] | None = None
         self._locked: Callable[[], bool] = bool
-        self.inside = False  # the other side is being let in
+        self.inside = False  # the other side runs
         self._left = _MOST
 
     def end(self) -> None:
-        """Nobody is interrupted any more."""
+        """Allow no further interruption."""
         self._left = 0
 
     @contextmanager
     def interrupted(self, other: Callable[[], object], locked: Callable[[], bool]) -> Iterator[None]:
-        """`other` may be called anywhere within, unless `locked`."""
+        """`other` may be called at any instruction of the block at which `locked()` is false."""
         if not self._chance or not self._left or self.inside:
             yield
             return
-        # A wait in a user's call gives the Sender its turns: for so long it is the other way round.
+        # A wait in a user's call runs the Sender's turns. During a turn the two sides swap their roles.
         before = self._other, self._locked
         self._other, self._locked = other, locked
         _watch(self._before_instruction)
@@ -76,25 +76,25 @@ class Threads:
 
 
 def _is_watched(code: CodeType) -> bool:
-    return code.co_filename in _FILES and code.co_name not in _WORDS
+    return code.co_filename in _FILES and code.co_name not in _LOGGED_METHODS
 
 
 if sys.version_info >= (3, 12):
-    # A trace function is told of fewer instructions of code that it has not seen before: after others a seed would be
-    # another one.
+    # A trace function misses instructions of code that it has not seen before, so that a seed would depend on the seeds
+    # that ran before it.
     _TOOL, _INSTRUCTION = 4, sys.monitoring.events.INSTRUCTION
     sys.monitoring.use_tool_id(_TOOL, "tests.virtual")
 
     def _codes() -> list[CodeType]:
-        found = [one.__code__ for one in gc.get_objects() if isinstance(one, FunctionType)]
-        for code in found:
-            found += [one for one in code.co_consts if isinstance(one, CodeType)]
-        return [code for code in {id(one): one for one in found}.values() if _is_watched(code)]
+        codes = [function.__code__ for function in gc.get_objects() if isinstance(function, FunctionType)]
+        for code in codes:
+            codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        return [code for code in {id(code): code for code in codes}.values() if _is_watched(code)]
 
     _CODES = _codes()
 
     def _watch(call: Callable[[], None] | None) -> None:
-        """Have `call` called before each instruction of the files above."""
+        """Call `call` before each instruction of `_FILES`, or stop doing so."""
         sys.monitoring.register_callback(_TOOL, _INSTRUCTION, None if call is None else lambda *_: call())
         for code in _CODES:
             sys.monitoring.set_local_events(_TOOL, code, 0 if call is None else _INSTRUCTION)
@@ -102,7 +102,7 @@ if sys.version_info >= (3, 12):
 else:
 
     def _watch(call: Callable[[], None] | None) -> None:
-        """Have `call` called before each instruction of the files above."""
+        """Call `call` before each instruction of `_FILES`, or stop doing so."""
 
         def step(frame: FrameType, event: str, arg: Any) -> Any:
             if event == "opcode" and call is not None:

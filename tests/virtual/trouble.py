@@ -1,4 +1,4 @@
-"""What may happen to the cluster and its network, drawn from the seed; and the end of all of it."""
+"""Trouble for the cluster and its network, drawn from the seed, and the end of all trouble."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kafkabuf.protocol.messages import (
 from tests.virtual.oracle import Archive
 from tests.virtual.world import World
 
-# Errors that pass, by API: what a healthy cluster answers now and then.
-_PASSING = {
+# Retriable errors by API, which a healthy cluster returns now and then.
+_RETRIABLE = {
     PRODUCE: (3, 5, 6, 7, 19, 56, 74),
     METADATA: (3, 5),
     FIND_COORDINATOR: (14, 15),
@@ -32,13 +32,13 @@ _PASSING = {
     TXN_OFFSET_COMMIT: (14, 15, 16),
     END_TXN: (14, 15, 16, 51),
 }
-# Those that are told though the records are in the log.
-_AFTER = (7, 20)
-_APIS = tuple(_PASSING)
+# Errors of Produce although the records are in the log.
+_AFTER_APPEND = (7, 20)
+_APIS = tuple(_RETRIABLE)
 
 
 class Trouble:
-    """`topics` are the names that may be deleted, made again and grow."""
+    """Strikes the world. It may delete, recreate and grow the topics of these names."""
 
     def __init__(self, world: World, archive: Archive, topics: list[str]) -> None:
         self._world = world
@@ -47,7 +47,7 @@ class Trouble:
         self._over = False
 
     def schedule(self, horizon: float, most: int) -> None:
-        """Up to so many troubles in the seconds to come, and for each a chance that it ends by itself."""
+        """Schedule up to `most` troubles in the next `horizon` seconds. Each may end by itself."""
         random = self._world.random
         for _ in range(random.randrange(most + 1)):
             self._world.at(self._world.now() + horizon * random.random(), self._strike)
@@ -58,9 +58,9 @@ class Trouble:
         random = self._world.random
         node = random.choice(self._world.nodes)
         strike = random.choice(
-            (self._die, self._die, self._stop, self._pause, self._isolate, self._move, self._remake, self._remake,
-             self._grow, self._fail, self._fail, self._lose, self._slow, self._cut, self._block, self._twice,
-             self._never, self._throttle, self._doubt)
+            (self._kill, self._kill, self._stop, self._pause, self._isolate, self._move, self._recreate, self._recreate,
+             self._grow, self._fail, self._fail, self._lose, self._slow, self._cut, self._block, self._double,
+             self._drop, self._throttle, self._doubt)
         )  # fmt: skip
         strike(node)
         if random.random() < 0.7:
@@ -71,14 +71,14 @@ class Trouble:
         if not self._over:
             self._mend(node)
 
-    def _note(self, what: str) -> None:
-        self._world.note(what)
+    def _note(self, event: str) -> None:
+        self._world.note(event)
 
     # ---- nodes -------------------------------------------------------------------------------------------------------
 
-    def _die(self, node: Node) -> None:
+    def _kill(self, node: Node) -> None:
         silently = self._world.random.random() < 0.5
-        self._note(f"kill node {node.node_id}{' without a word' if silently else ''}")
+        self._note(f"kill node {node.node_id}{' silently' if silently else ''}")
         if silently:
             self._world.silent.add(node.node_id)
             for link in self._world.links_to(node):
@@ -111,7 +111,7 @@ class Trouble:
         node.start()
 
     def _move(self, node: Node) -> None:
-        topic = self._a_topic()
+        topic = self._random_topic()
         if topic is not None:
             partition = self._world.random.choice(topic.partitions)
             self._note(f"move {topic.name}-{partition.index} to node {node.node_id}")
@@ -119,25 +119,25 @@ class Trouble:
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
-    def _a_topic(self) -> Any:
-        there = [name for name in self._topics if name in self._world.cluster.catalogue.topics]
-        return self._world.cluster.catalogue.topics[self._world.random.choice(there)] if there else None
+    def _random_topic(self) -> Any:
+        existing = [name for name in self._topics if name in self._world.cluster.catalogue.topics]
+        return self._world.cluster.catalogue.topics[self._world.random.choice(existing)] if existing else None
 
-    def _remake(self, node: Node) -> None:
-        """The topic is deleted and, at once or later, made again, with as many partitions, fewer or more."""
-        topic = self._a_topic()
+    def _recreate(self, node: Node) -> None:
+        """Delete a topic, and create it again at once or later, with any number of partitions."""
+        topic = self._random_topic()
         if topic is None:
             return
         self._delete(topic)
         later = self._world.random.choice((0.0, 0.0, 0.5, 20.0))
-        self._world.at(self._world.now() + later, partial(self.make, topic.name))
+        self._world.at(self._world.now() + later, partial(self.create, topic.name))
 
     def _delete(self, topic: Topic) -> None:
         self._note(f"delete {topic.name}")
         self._archive.keep(topic)
         self._world.cluster.catalogue.delete_topic(topic.name)
 
-    def make(self, name: str) -> None:
+    def create(self, name: str) -> None:
         cluster, random = self._world.cluster, self._world.random
         alive = cluster.placement.alive()
         if name in cluster.catalogue.topics or not alive:
@@ -148,33 +148,33 @@ class Trouble:
                              {"min.insync.replicas": random.choice("12")})  # fmt: skip
 
     def _grow(self, node: Node) -> None:
-        topic = self._a_topic()
+        topic = self._random_topic()
         if topic is not None and len(topic.partitions) < 6 and self._world.cluster.placement.alive():
             self._note(f"grow {topic.name} to {len(topic.partitions) + 1}")
             self._world.cluster.catalogue.add_partitions(topic.name, len(topic.partitions) + 1)
 
-    # ---- answers -----------------------------------------------------------------------------------------------------
+    # ---- responses ---------------------------------------------------------------------------------------------------
 
     def _fail(self, node: Node) -> None:
         random = self._world.random
         api = random.choice((PRODUCE, *_APIS))
-        code, times = random.choice(_PASSING[api]), random.choice((1, 1, 3))
-        self._note(f"fail {times} of API {api} with {code}")
+        code, times = random.choice(_RETRIABLE[api]), random.choice((1, 1, 3))
+        self._note(f"fail {times} requests of API {api} with error {code}")
         self._world.cluster.faults.fail(api, code, times, None)
 
     def _doubt(self, node: Node) -> None:
-        code = self._world.random.choice(_AFTER)
-        self._note(f"doubt Produce, with {code}")
+        code = self._world.random.choice(_AFTER_APPEND)
+        self._note(f"doubt a Produce request: append its records, and return error {code}")
         self._world.cluster.faults.fail(PRODUCE, code, 1, None, after=True)
 
     def _lose(self, node: Node) -> None:
         api = self._world.random.choice(_APIS)
-        self._note(f"lose an answer of API {api}, and the connection")
+        self._note(f"lose a response of API {api}, and the connection")
         self._world.cluster.faults.drop(api, 1)
 
     def _slow(self, node: Node) -> None:
         api, seconds = self._world.random.choice(_APIS), self._world.random.choice((0.05, 2.0, 40.0))
-        self._note(f"slow API {api} by {seconds}")
+        self._note(f"slow API {api} by {seconds} s")
         self._world.cluster.faults.delay(api, seconds, self._world.random.choice((1, 4)))
 
     def _throttle(self, node: Node) -> None:
@@ -184,38 +184,38 @@ class Trouble:
 
     # ---- connections -------------------------------------------------------------------------------------------------
 
-    def _a_link(self, node: Node) -> Any:
+    def _random_link(self, node: Node) -> Any:
         links = self._world.links_to(node) or self._world.links
         return self._world.random.choice(links) if links else None
 
     def _cut(self, node: Node) -> None:
-        if (link := self._a_link(node)) is not None:
+        if (link := self._random_link(node)) is not None:
             self._note(f"cut a connection to node {link.node.node_id}")
             link.abort()
 
     def _block(self, node: Node) -> None:
-        """One way, or both."""
-        if (link := self._a_link(node)) is not None:
-            ways = self._world.random.choice(((True, False), (False, True), (True, True)))
-            self._note(f"block a connection to node {link.node.node_id}: {ways}")
-            link.to_node.block(ways[0])
-            link.to_client.block(ways[1])
+        """Block a connection in one direction or in both."""
+        if (link := self._random_link(node)) is not None:
+            to_node, to_client = self._world.random.choice(((True, False), (False, True), (True, True)))
+            self._note(f"block a connection to node {link.node.node_id}: to it {to_node}, from it {to_client}")
+            link.to_node.block(to_node)
+            link.to_client.block(to_client)
 
-    def _twice(self, node: Node) -> None:
-        if (link := self._a_link(node)) is not None:
-            self._note(f"double an answer of node {link.node.node_id}")
-            link.twice += 1
+    def _double(self, node: Node) -> None:
+        if (link := self._random_link(node)) is not None:
+            self._note(f"double a response of node {link.node.node_id}")
+            link.doubled += 1
 
-    def _never(self, node: Node) -> None:
-        if (link := self._a_link(node)) is not None:
-            self._note(f"drop an answer of node {link.node.node_id}")
-            link.never += 1
+    def _drop(self, node: Node) -> None:
+        if (link := self._random_link(node)) is not None:
+            self._note(f"drop a response of node {link.node.node_id}")
+            link.dropped += 1
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """All is well from here on."""
-        self._note("well again")
+        """End all trouble. One node may stay dead."""
+        self._note("well again: all trouble ends")
         self._over = True
         self._world.threads.end()
         faults: Callable[[], Any] = type(self._world.cluster.faults)
@@ -226,28 +226,28 @@ class Trouble:
         self._world.loop.settle()
         self._leave_one_dead()
         for link in self._world.links:
-            link.twice = link.never = 0
+            link.doubled = link.dropped = 0
             link.to_client.block(False)
             link.to_node.block(False)
         for name in self._topics:
-            self.make(name)
+            self.create(name)
 
-    def make_again_and_refuse_once(self, name: str) -> None:
-        """In peace: the topic is another one, as large and as widely spread, and the first batch has to come again."""
+    def recreate_and_refuse_once(self, name: str) -> None:
+        """Replace a topic by one of the same size and replication factor, whose leader refuses the first batch."""
         topic = self._world.cluster.catalogue.topics[name]
         copies = min(len(topic.partitions[0].copies), len(self._world.cluster.placement.alive()))
         self._delete(topic)
         self._world.cluster.catalogue.create_topic(name, len(topic.partitions), copies)
-        self._world.cluster.faults.fail(PRODUCE, self._world.random.choice(_PASSING[PRODUCE]), 1, None)
+        self._world.cluster.faults.fail(PRODUCE, self._world.random.choice(_RETRIABLE[PRODUCE]), 1, None)
 
     def _leave_one_dead(self) -> None:
-        """Or none, where the others cannot do without it."""
+        """Kill a node, perhaps, and mend it again where the others cannot lead all partitions without it."""
         world, node = self._world, self._world.random.choice(self._world.nodes)
         if len(world.nodes) == 1 or world.random.random() < 0.5:
             return
-        self._die(node)
+        self._kill(node)
         world.loop.settle()
-        topics = world.cluster.catalogue.topics.values()
-        leaders = [one.copies.get(one.leader) for topic in topics for one in topic.partitions]
+        partitions = [partition for topic in world.cluster.catalogue.topics.values() for partition in topic.partitions]
+        leaders = [partition.copies.get(partition.leader) for partition in partitions]
         if any(leader is None or not leader.enough_in_sync for leader in leaders):
             self._mend(node)

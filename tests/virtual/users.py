@@ -1,4 +1,4 @@
-"""Programs that send: one without transactions, one with. Each keeps what it was promised, and checks it at the end."""
+"""Users that send, with or without transactions. Each keeps its outcomes, and checks them with the logs at the end."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.virtual.runner import VirtualProducer
 from tests.virtual.trouble import Trouble
 from tests.virtual.world import World
 
-# Seconds of virtual time that anything may take once all is well: a connection, fresh metadata, a few back-offs.
+# Seconds of virtual time that a call may take once all is well: a connection, fresh metadata, a few back-offs.
 AT_ONCE = 6.0
-# What the transactions read, and commit offsets of. No trouble befalls it.
+# The partition that transactions read, and whose offsets they commit. No trouble strikes it.
 SOURCE = ("source", 0)
-# Between two attempts.
+# Seconds between two attempts.
 _PAUSE = 0.5
-# More than a partition must rest for the producer to doubt that its leader still knows it.
-_RESTS = 2.0
-# What ends a producer: the coordinator has aborted its transaction, of which it had heard nothing for too long.
+# Seconds without a batch after which a producer no longer takes a partition's leader for proven.
+_UNPROVEN = 2.0
+# Errors that end a producer: the coordinator has aborted its transaction after transaction.timeout.ms.
 _FENCED = (ProducerFencedError, InvalidTxnStateError, ClosedError, IllegalStateError)
 
 
@@ -44,23 +44,23 @@ class Sent:
 
 
 class Fate(Enum):
-    """Of a transaction."""
+    """What became of a transaction."""
 
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
-    UNKNOWN = "unknown"  # the commit was asked for, and what came of it was never told
+    UNKNOWN = "unknown"  # the user asked for the commit and never learned its outcome
 
 
 @dataclass
 class Transaction:
     sent: list[Sent] = field(default_factory=list)
-    offset: int = -1  # that it commits of what it read; -1: it commits none
+    offset: int = -1  # the offset of SOURCE that it commits, or -1
     fate: Fate = Fate.OPEN
 
 
 class User:
-    """`settings` are its producer's. `topics`: the names it may send to."""
+    """A program that sends to `topics`. `settings` are those of its producer."""
 
     def __init__(self, world: World, name: str, topics: list[str], settings: dict[str, Any]) -> None:
         self.world = world
@@ -77,7 +77,7 @@ class User:
         return producer
 
     def interrupt(self) -> None:
-        """As another thread, in the middle of a Sender's turn: nothing that waits."""
+        """Make a call as another thread would in the middle of a Sender's turn. The call does not wait."""
         known = [name for name in self.topics if name in self.producer.accumulator.topics]
         if known and self.world.random.random() < 0.9:
             self._send(self.world.random.choice(known))
@@ -85,17 +85,17 @@ class User:
             with suppress(TimeoutError):
                 self.producer.flush(0)
 
-    def _turn(self) -> None:
-        """The Sender, in the middle of a call."""
+    def _turn_sender(self) -> None:
+        """Run a turn of the Sender in the middle of a call."""
         if not self.producer.virtual.over:
             self.producer.virtual.turn()
 
     def go(self) -> None:
-        """`act`, in the middle of which the Sender may take turns."""
-        with self.world.threads.interrupted(self._turn, lambda: self.producer.virtual.locked()):
+        """Call `act`, in the middle of which the Sender may take turns."""
+        with self.world.threads.interrupted(self._turn_sender, lambda: self.producer.virtual.locked()):
             self.act()
 
-    # ---- what it does ------------------------------------------------------------------------------------------------
+    # ---- actions -----------------------------------------------------------------------------------------------------
 
     def act(self) -> None:
         world = self.world
@@ -112,30 +112,30 @@ class User:
         else:
             self.reopen()
 
-    def note(self, what: str) -> None:
-        self.world.note(f"{what} ({self.name})")
+    def note(self, event: str) -> None:
+        self.world.note(f"{event} ({self.name})")
 
     def send_some(self, count: int) -> None:
         topic = self.world.random.choice(self.topics)
         self.note(f"send {count} to {topic}")
         for _ in range(count):
-            self._send(topic, **self._whither(topic))
+            self._send(topic, **self._destination(topic))
 
-    def _whither(self, topic: str) -> dict[str, Any]:
-        """The key, the partition, or neither."""
+    def _destination(self, topic: str) -> dict[str, Any]:
+        """The arguments of send() that choose the partition: a key, a partition, or neither."""
         random = self.world.random
-        how = random.randrange(3)
-        if how == 0:
+        choice = random.randrange(3)
+        if choice == 0:
             return {"key": b"k%d" % random.randrange(20)}
-        if how == 1 and topic in self.world.cluster.catalogue.topics:
+        if choice == 1 and topic in self.world.cluster.catalogue.topics:
             return {"partition": random.randrange(len(self.world.cluster.catalogue.topics[topic].partitions))}
         return {}
 
-    def _send(self, topic: str, **whither: Any) -> Sent | None:
-        self._number = number = self._number + 1  # another one's may come in the middle of this
+    def _send(self, topic: str, **destination: Any) -> Sent | None:
+        self._number = number = self._number + 1  # interrupt() may send in the middle of this call
         padding = b"." * self.world.random.choice((0, 10, 300))
         try:
-            future = self.producer.send(topic, tag(self.name, number) + padding, **whither)
+            future = self.producer.send(topic, tag(self.name, number) + padding, **destination)
         except KafkaError as error:
             self.note(f"refused {error!r:.160}")
             return None
@@ -149,7 +149,7 @@ class User:
         first = self._number + 1
         self._number += count
         try:
-            self.producer.send_many(topic, [tag(self.name, first + place) for place in range(count)])
+            self.producer.send_many(topic, [tag(self.name, first + index) for index in range(count)])
         except KafkaError as error:
             self.note(f"refused {error!r:.160}")
 
@@ -161,7 +161,7 @@ class User:
             pass
 
     def reopen(self) -> None:
-        """Close in time or by force, and begin anew."""
+        """Close the producer, in time or by force, and open a new one."""
         self.note("close")
         self.close(self.world.random.choice((0.0, 1.0, None, None)))
         self.producer = self.open()
@@ -178,32 +178,32 @@ class User:
     def _check_closed(self) -> None:
         pool, accumulator = self.producer.pool, self.producer.accumulator
         if accumulator.incomplete or accumulator.active:
-            self.world.fail(f"{self.name} is closed and holds {[*accumulator.incomplete, *accumulator.active]}")
+            self.world.fail(f"{self.name} is closed and still has {[*accumulator.incomplete, *accumulator.active]}")
         pool.check()
         if pool.free_bytes + pool.loose != pool.total:
             self.world.fail(f"{self.name} is closed, and its memory is not free: {pool.accounting()}")
-        late = [one for one in self.sent if not one.future.done()]
+        late = [sent for sent in self.sent if not sent.future.done()]
         if late:
             self.world.fail(f"{self.name} is closed, and {len(late)} records have no outcome")
 
     def patience(self) -> float:
-        """Seconds that anything may take when all is well. One that is dead without a word is found out by waiting."""
+        """Seconds that a call may take when all is well. Only a time-out shows that a silent node is dead."""
         config = self.producer.config
-        found_out = 1.2 * config.socket_connection_setup_timeout_ms + config.request_timeout_ms
-        return AT_ONCE + (config.linger_ms + (found_out if self.world.silent else 0.0)) / 1000
+        detection = 1.2 * config.socket_connection_setup_timeout_ms + config.request_timeout_ms
+        return AT_ONCE + (config.linger_ms + (detection if self.world.silent else 0.0)) / 1000
 
     # ---- when all is well again --------------------------------------------------------------------------------------
 
     def check_alive(self) -> None:
-        """Nothing is pending, and a record of every topic and partition succeeds at once."""
+        """No batch is pending, and every partition takes a record at once."""
         waiting = list(self.producer.accumulator.incomplete)
         if waiting:
-            self.world.fail(f"{self.name}: all is well, and these wait: {waiting}")
+            self.world.fail(f"{self.name}: all is well, and these batches still wait: {waiting}")
         for topic in self.topics:
             self._probe(topic)
 
     def _probe(self, topic: str) -> None:
-        """That its topic has become another one a producer learns by being refused: then it sends again."""
+        """Send to all partitions until it succeeds: only a refusal tells a producer that its topic was recreated."""
         until = self.world.now() + self.patience()
         errors = self._attempt(topic, until)
         while errors and self.world.now() < until:
@@ -214,61 +214,61 @@ class User:
 
     def _attempt(self, topic: str, until: float) -> list[object]:
         partitions = len(self.world.cluster.catalogue.topics[topic].partitions)
-        whither: list[dict[str, Any]] = [{"partition": number} for number in range(partitions)]
-        whither += [{"key": b"probe %d" % number} for number in range(4)] + [{}]
-        sent = [self._send(topic, **how) for how in whither]
-        if not self.world.run(until, lambda: all(one is None or one.future.done() for one in sent)):
-            late = [how for how, one in zip(whither, sent, strict=True) if one is not None and not one.future.done()]
+        destinations: list[dict[str, Any]] = [{"partition": number} for number in range(partitions)]
+        destinations += [{"key": b"probe %d" % number} for number in range(4)] + [{}]
+        probes = [self._send(topic, **destination) for destination in destinations]
+        if not self.world.run(until, lambda: all(sent is None or sent.future.done() for sent in probes)):
+            pairs = zip(destinations, probes, strict=True)
+            late = [destination for destination, sent in pairs if sent is not None and not sent.future.done()]
             self.world.fail(f"{self.name}: all is well, and {topic} has not taken {late} in {self.patience():.1f} s")
-        return [one and one.future.exception(0) for one in sent if one is None or one.future.exception(0) is not None]
+        errors = [None if sent is None else sent.future.exception(0) for sent in probes]
+        return [error for sent, error in zip(probes, errors, strict=True) if sent is None or error is not None]
 
-    def check_made_again(self, trouble: Trouble) -> None:
-        """A topic that rests and becomes another one takes every record, though its leader refuses the first batch."""
+    def check_recreated_topic(self, trouble: Trouble) -> None:
+        """A topic that is recreated while it rests takes every record, though its leader refuses the first batch."""
         topic = self.world.random.choice(self.topics)
-        self.world.rest(_RESTS)
-        trouble.make_again_and_refuse_once(topic)
+        self.world.rest(_UNPROVEN)
+        trouble.recreate_and_refuse_once(topic)
         for _ in range(4):
             errors = self._attempt(topic, self.world.now() + self.patience())
             if errors:
-                self.world.fail(f"{self.name}: {topic} was made again while it rested, and records failed: {errors}")
+                self.world.fail(f"{self.name}: {topic} was recreated while it rested, and records failed: {errors}")
 
-    # ---- what was promised -------------------------------------------------------------------------------------------
+    # ---- promises ----------------------------------------------------------------------------------------------------
 
     def check(self, found: Found) -> None:
-        """Each acknowledged record is there, where it was said to be, once, in order."""
+        """Each acknowledged record is stored at its place, once, and in order."""
         idempotent = self.producer.config.enable_idempotence
         placed: dict[tuple[str, int, int], list[Place]] = defaultdict(list)
-        for one in self.sent:
-            places = found.stored[self.name, one.number]
+        for sent in self.sent:
+            places = found.stored[self.name, sent.number]
             if idempotent:
-                self._check_once(one, places)
-            if one.future.exception(0) is None:
-                self._check_there(one, places)
+                self._check_stored_once(sent, places)
+            if sent.future.exception(0) is None:
+                self._check_place(sent, places)
                 for place in places:
                     placed[place.topic, place.incarnation, place.partition].append(place)
-        for where, places in placed.items() if idempotent else ():
+        for partition, places in placed.items() if idempotent else ():
             offsets = [place.offset for place in places]
             if offsets != sorted(offsets):
-                self.world.fail(
-                    f"{self.name}: records of {where} are at {offsets}, in the order that they were sent in"
-                )
+                self.world.fail(f"{self.name}: the records of {partition} have, in the order of sending, {offsets}")
 
-    def _check_once(self, one: Sent, places: list[Place]) -> None:
-        lives = [(place.topic, place.incarnation) for place in places]
-        if len(set(lives)) != len(lives):
-            self.world.fail(f"{self.name}: record {one.number} of {one.topic} is there more than once: {places}")
+    def _check_stored_once(self, sent: Sent, places: list[Place]) -> None:
+        topics = [(place.topic, place.incarnation) for place in places]
+        if len(set(topics)) != len(topics):
+            self.world.fail(f"{self.name}: record {sent.number} of {sent.topic} is stored more than once: {places}")
 
-    def _check_there(self, one: Sent, places: list[Place]) -> None:
-        said = one.future.result(0)
+    def _check_place(self, sent: Sent, places: list[Place]) -> None:
+        metadata = sent.future.result(0)
         for place in places:
-            if (place.topic, place.partition) != (said.topic, said.partition):
-                self.world.fail(f"{self.name}: record {one.number} is acknowledged as {said}, and lies at {place}")
-        if not any(said.offset in (-1, place.offset) for place in places):
-            self.world.fail(f"{self.name}: record {one.number} is acknowledged as {said}, found are {places}")
+            if (place.topic, place.partition) != (metadata.topic, metadata.partition):
+                self.world.fail(f"{self.name}: record {sent.number} is acknowledged as {metadata}, and lies at {place}")
+        if not any(metadata.offset in (-1, place.offset) for place in places):
+            self.world.fail(f"{self.name}: record {sent.number} is acknowledged as {metadata}, and lies at {places}")
 
 
 class TransactionalUser(User):
-    """One transaction after the other; what it cannot go on with it closes, and begins anew under the same name."""
+    """Runs transactions one after the other. It replaces a producer that failed by a new one of the same id."""
 
     def __init__(self, world: World, name: str, topics: list[str], settings: dict[str, Any]) -> None:
         self._ready = False
@@ -284,7 +284,7 @@ class TransactionalUser(User):
             self.producer.flush(0)
 
     def act(self) -> None:
-        if not self._ready and not self._begin_anew():
+        if not self._ready and not self._init_transactions():
             return
         if self.world.random.random() < 0.05:
             self.note("close")
@@ -293,7 +293,7 @@ class TransactionalUser(User):
             return
         self._transact(self.world.random.random() < 0.8)
 
-    def _begin_anew(self) -> bool:
+    def _init_transactions(self) -> bool:
         self.note("init_transactions")
         try:
             self.producer.init_transactions()
@@ -326,13 +326,13 @@ class TransactionalUser(User):
         except (FatalTransactionError, ProducerFencedError) as error:
             self._give_up(error)
         except ClosedError:
-            pass  # it was replaced
+            pass  # a step of the transaction has replaced the producer
 
     def _fill(self, transaction: Transaction) -> None:
         random = self.world.random
         for _ in range(random.choice((1, 2, 6))):
             topic = random.choice(self.topics)
-            self._add(transaction, topic, **self._whither(topic))
+            self._add(transaction, topic, **self._destination(topic))
             if random.random() < 0.2:
                 self.world.rest(random.choice((0.01, 1.0)))
 
@@ -341,8 +341,8 @@ class TransactionalUser(User):
             for number in range(len(self.world.cluster.catalogue.topics[topic].partitions)):
                 self._add(transaction, topic, partition=number)
 
-    def _add(self, transaction: Transaction, topic: str, **whither: Any) -> None:
-        sent = self._send(topic, **whither)
+    def _add(self, transaction: Transaction, topic: str, **destination: Any) -> None:
+        sent = self._send(topic, **destination)
         if sent is not None:
             transaction.sent.append(sent)
 
@@ -393,7 +393,7 @@ class TransactionalUser(User):
         self._replace()
 
     def _give_up(self, error: KafkaError) -> None:
-        """Nothing can be done with the producer any more: that may only be because it was given up for dead."""
+        """Replace a producer after a fatal error. Only a coordinator that took it for dead may cause such an error."""
         self.note(f"fatal {error!r:.200}")
         if not isinstance(error.__cause__ or error, _FENCED):
             self.world.fail(f"{self.name} cannot go on: {error!r}")
@@ -410,7 +410,7 @@ class TransactionalUser(User):
                 transaction.fate = Fate.ABORTED
 
     def check_alive(self) -> None:
-        """A new transaction, with a record of every partition, is committed at once."""
+        """A new transaction with a record of every partition commits at once."""
         until = self.world.now() + self.patience()
         while self.world.now() < until:
             if self._probe_once():
@@ -419,38 +419,38 @@ class TransactionalUser(User):
         self.world.fail(f"{self.name}: all is well, and no transaction was committed in {self.patience():.1f} s")
 
     def _probe_once(self) -> bool:
-        if not self._ready and not self._begin_anew():
+        if not self._ready and not self._init_transactions():
             return False
         self._transact(True, everywhere=True)
         return self.transactions[-1].fate is Fate.COMMITTED
 
     def check(self, found: Found) -> None:
-        """Committed transactions are whole, aborted ones invisible, the others one of the two."""
+        """All records of a committed transaction are visible, none of an aborted one, and all or none of the others."""
         super().check(found)
         for transaction in self.transactions:
-            there = [one for one in transaction.sent if not self._buried(found, one)]
-            seen = [bool(found.visible[self.name, one.number]) for one in there]
-            numbers = [one.number for one in there]
-            if transaction.fate is Fate.COMMITTED and not all(seen):
-                self.world.fail(f"{self.name}: of the records {numbers}, committed, are visible: {seen}")
-            if transaction.fate is Fate.ABORTED and any(seen):
-                self.world.fail(f"{self.name}: of the records {numbers}, aborted, are visible: {seen}")
-            if len(set(seen)) > 1:
-                self.world.fail(f"{self.name}: of the records {numbers} of one transaction are visible: {seen}")
+            kept = [sent for sent in transaction.sent if not self._deleted(found, sent)]
+            visible = [bool(found.visible[self.name, sent.number]) for sent in kept]
+            numbers = [sent.number for sent in kept]
+            if transaction.fate is Fate.COMMITTED and not all(visible):
+                self.world.fail(f"{self.name}: records {numbers} were committed; visible: {visible}")
+            if transaction.fate is Fate.ABORTED and any(visible):
+                self.world.fail(f"{self.name}: records {numbers} were aborted; visible: {visible}")
+            if len(set(visible)) > 1:
+                self.world.fail(f"{self.name}: records {numbers} are of one transaction; visible: {visible}")
         self._check_offsets()
 
     def _check_offsets(self) -> None:
-        """Those of the last transaction that was committed, or of one of unknown fate after it."""
+        """The group's offset is that of the last committed transaction, or of a later one of unknown fate."""
         allowed = {-1}
-        for one in self.transactions:
-            if one.offset >= 0 and one.fate is not Fate.ABORTED:
-                allowed = {one.offset} | (allowed if one.fate is Fate.UNKNOWN else set())
+        for transaction in self.transactions:
+            if transaction.offset >= 0 and transaction.fate is not Fate.ABORTED:
+                allowed = {transaction.offset} | (allowed if transaction.fate is Fate.UNKNOWN else set())
         group = self.world.cluster.groups.find(self.name)
-        found = None if group is None else group.offsets.get(SOURCE)
-        if (-1 if found is None else found.offset) not in allowed:
-            self.world.fail(f"{self.name}: the group's offset is {found}, committed was one of {allowed}")
+        committed = None if group is None else group.offsets.get(SOURCE)
+        if (-1 if committed is None else committed.offset) not in allowed:
+            self.world.fail(f"{self.name}: the group's offset is {committed}, and must be one of {allowed}")
 
-    def _buried(self, found: Found, one: Sent) -> bool:
-        """Whether the record went with a topic that was deleted, before its transaction had ended there."""
-        places, visible = found.stored[self.name, one.number], found.visible[self.name, one.number]
-        return not visible and any(place.incarnation < found.lives[place.topic] for place in places)
+    def _deleted(self, found: Found, sent: Sent) -> bool:
+        """Whether the record's topic was deleted before its transaction ended there."""
+        places, visible = found.stored[self.name, sent.number], found.visible[self.name, sent.number]
+        return not visible and any(place.incarnation < found.deletions[place.topic] for place in places)

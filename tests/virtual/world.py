@@ -1,8 +1,8 @@
-"""One world: a clock, a cluster, producers, and what happens between them, all drawn from one seed.
+"""One world: a clock, a cluster, producers, and the connections between them, all drawn from one seed.
 
-Time moves only when nothing is left to do at the present moment, and then to the next moment at which something is. The
-user's calls are the program; where one of them waits, the world goes on until its wait is over (`VirtualClock.wait`).
-So a run is the same each time, however slow the machine.
+Time moves only when nothing is left to do at the present moment, and then to the next event. The users' calls are the
+program. Where a call waits, the world runs on until the wait is over (`VirtualClock.wait`). A run is therefore the same
+each time, however slow the machine is.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tests.virtual.runner import NEVER, VirtualRunning
 from tests.virtual.threads import Threads
 
 PORT = 9092
-# Rounds at one moment after which nobody believes any more that they will end.
+# So many rounds at one moment count as a loop without an end.
 _ENDLESS = 20_000
 # Seconds.
 _TICK = 1e-6
 
 
 class Violation(AssertionError):
-    """What does not hold, and what led to it."""
+    """A promise that does not hold. The message has the events before."""
 
 
 class VirtualClock(ManualClock):
-    """The world's time. Who waits has the world go on."""
+    """The world's time. The world runs on while a caller waits."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -50,8 +50,8 @@ class VirtualClock(ManualClock):
         return self._world.wait(lock, NEVER if timeout is None else self.monotonic() + timeout)
 
 
-class Unsaid(logging.Handler):
-    """What the client logs as an error of its own making is a violation."""
+class LoggedErrors(logging.Handler):
+    """Makes an exception that the client logs as an error a violation."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
@@ -63,7 +63,7 @@ class Unsaid(logging.Handler):
 
 
 class VirtualListener:
-    """What a node has instead of a socket that listens."""
+    """A node's listener without a socket."""
 
     port = PORT
 
@@ -75,13 +75,13 @@ class VirtualListener:
 
 
 class World:
-    """`random` is the seed's; every choice is drawn from it."""
+    """Every choice is drawn from `random`, the seed's generator."""
 
     def __init__(self, seed: int, nodes: int, **settings: Any) -> None:
         apis.load()
         self.seed = seed
         self.random = random.Random(seed)
-        self._chance, backoff.generator = backoff.generator, random.Random(seed + 1)
+        self._backoff_generator, backoff.generator = backoff.generator, random.Random(seed + 1)
         self.history: deque[str] = deque(maxlen=60)
         self.done: Counter[str] = Counter()
         self.broken: str | None = None
@@ -100,7 +100,7 @@ class World:
         for node in self.cluster.nodes.values():
             node.host = _host(node.node_id)
         self.nodes = list(self.cluster.nodes.values())
-        self.silent: set[int] = set()  # nodes that died without a word, or to which no connection comes about
+        self.silent: set[int] = set()  # dead nodes whose connections stay open, and which refuse no new connection
         self.threads = Threads(self.random, self.random.choice((0.0,) * 7 + (0.003,)))
         self.slowness = self.random.choice((0.0, 0.001, 0.02))
         self.running: list[VirtualRunning] = []
@@ -109,14 +109,14 @@ class World:
         self._holes: list[socket.socket] = []
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
-        self._log = Unsaid(self)
+        self._log = LoggedErrors(self)
         logging.getLogger("kafkabuf").addHandler(self._log)
         self.loop.enter()
         self.loop.do(self.cluster.start)
 
     def close(self) -> None:
         logging.getLogger("kafkabuf").removeHandler(self._log)
-        backoff.generator = self._chance
+        backoff.generator = self._backoff_generator
         for link in self.links:
             link.dispose()
         for hole in self._holes:
@@ -124,22 +124,23 @@ class World:
         self.loop.do(self.cluster.stop)
         self.loop.close()
 
-    def note(self, what: str) -> None:
-        self.history.append(f"{self.now() - 1000:10.3f}  {what}")
-        self.done[what.split()[0]] += 1
+    def note(self, event: str) -> None:
+        """Add an event to the history, and count it under its first word."""
+        self.history.append(f"{self.now() - 1000:10.3f}  {event}")
+        self.done[event.split()[0]] += 1
 
-    def fail(self, what: str) -> None:
-        raise Violation("\n".join((f"seed {self.seed}: {what}", *self.history, *self._state())))
+    def fail(self, problem: str) -> None:
+        raise Violation("\n".join((f"seed {self.seed}: {problem}", *self.history, *self._state())))
 
     def _state(self) -> list[str]:
         nodes = [
-            f"node {one.node_id}: running {one.running}, paused {one.paused}, isolated {one.isolated}, "
-            f"silent {one.node_id in self.silent}"
-            for one in self.nodes
+            f"node {node.node_id}: running {node.running}, paused {node.paused}, isolated {node.isolated}, "
+            f"silent {node.node_id in self.silent}"
+            for node in self.nodes
         ]
-        topics = [repr(copy) for topic in self.cluster.catalogue.topics.values() for one in topic.partitions
-                  for copy in one.copies.values() if copy.leads]  # fmt: skip
-        return [*nodes, *topics, *(repr(one) for one in self.running)]
+        leaders = [repr(copy) for topic in self.cluster.catalogue.topics.values() for partition in topic.partitions
+                   for copy in partition.copies.values() if copy.leads]  # fmt: skip
+        return [*nodes, *leaders, *map(repr, self.running)]
 
     # ---- time --------------------------------------------------------------------------------------------------------
 
@@ -153,14 +154,14 @@ class World:
         return 0.0002 + self.slowness * self.random.random()
 
     def rest(self, seconds: float) -> None:
-        """Nothing is done by the program for so long."""
+        """Let so many seconds pass, in which the users make no call."""
         self.run(self.now() + seconds, lambda: False)
 
     def wait(self, lock: Lockable, until: float) -> bool:
         if self.threads.inside:
             return lock.acquire(blocking=False)
         if self.turning is not None:
-            # The Sender pauses, and holds up nobody else.
+            # Only the Sender pauses; the world runs on.
             if lock.acquire(blocking=False):
                 return True
             self.turning.pauses_until = until
@@ -168,30 +169,30 @@ class World:
         return self.run(until, lambda: lock.acquire(blocking=False))
 
     def run(self, until: float, over: Callable[[], bool]) -> bool:
-        """Go on until `over`, or until that time is up; whether it is over."""
+        """Run on until `over()`, or until the time `until`. Returns whether it is over."""
         while True:
             self._settle()
             if over():
                 return True
             if self.now() >= until:
                 return False
-            then = min(until, self._next())
+            then = min(until, self._next_event())
             if then == NEVER:
-                self.fail("everybody waits, for ever")
-            # A little more: nobody is ever woken at the very moment.
+                self.fail("everything waits, and no event will come")
+            # A tick more: no thread ever wakes exactly on time.
             self.clock.advance(then - self.now() + _TICK)
 
-    def _next(self) -> float:
+    def _next_event(self) -> float:
         when = self._events[0][0] if self._events else NEVER
         when = min(when, self.loop.next_due())
-        return min([when, *(one.due_at for one in self.running)])
+        return min([when, *(running.due_at for running in self.running)])
 
     def _settle(self) -> None:
-        """Whatever can be done at this moment is."""
+        """Do everything that is due at this moment."""
         for _ in range(_ENDLESS):
             if not self._round():
                 return
-        self.fail("at this moment it goes on without an end")
+        self.fail(f"the work at this moment does not end after {_ENDLESS} rounds")
 
     def _round(self) -> bool:
         stirred = False
