@@ -94,8 +94,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The answer of a request that waits for something. To be awaited, or left: it may be cut off before anybody has
-    come to wait for it, of which a coroutine would complain, and what it asked for would wait on."""
+    """The answer of a request that waits for something. The connection awaits it, or leaves it: a connection may end
+    before it has begun to wait. (A coroutine would complain of that, and the parked request would wait on.)"""
 
     request: Request
     answer: Future[Any]
@@ -105,7 +105,7 @@ class Later:
         return self.request.encode((yield from self.answer), self.throttle_ms)
 
     def leave(self, _: object = None) -> None:
-        """Nobody waits any more. Does nothing where the answer has come."""
+        """Gives up waiting. Does nothing if the answer has come."""
         self.answer.cancel()
 
 

@@ -1,5 +1,6 @@
-"""ElectLeaders (key 43), versions 0 to 2, on any node: makes the preferred replica, the first one, the leader; or,
-where nobody leads, any replica that is alive. Without partitions all are looked at; what changed or failed is told."""
+"""ElectLeaders (key 43), versions 0 to 2, on any node. A preferred election makes the preferred replica, the first, the
+leader; an unclean election gives a partition without a leader any replica that is alive. A request without partitions
+means all partitions, and its answer has those that changed or failed."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def _prefer(cluster: Cluster, partition: Partition) -> None:
 
 
 def _lead_at_any_price(cluster: Cluster, partition: Partition) -> None:
-    """Whoever is alive, in sync or not: records may be lost."""
+    """Makes the first replica that is alive the leader, in sync or not: records may be lost."""
     if partition.leader != NO_LEADER:
         raise ElectionNotNeededError(f"node {partition.leader} leads")
     alive = next((one for one in partition.replicas if cluster.nodes[one].alive), None)

@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 2 to 9: a member commits for its generation, anybody for a group without members.
+"""OffsetCommit (key 8), versions 2 to 9: a member commits for its generation, any client for a group without members.
 
 Deviation: offsets are kept as long as the cluster; the retention time of old versions is passed over."""
 

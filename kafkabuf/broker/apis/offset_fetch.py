@@ -1,6 +1,6 @@
 """OffsetFetch (key 9), versions 1 to 9: one group until version 7, a list of them from version 8; a null list of topics
-(version 2 and later) asks for all. An offset that was never committed is -1. Who asks for stable offsets (version 7 and
-later) gets UNSTABLE_OFFSET_COMMIT where a transaction that has not ended would commit one (KIP-447)."""
+(version 2 and later) asks for all. An offset that was never committed is -1. A request for stable offsets (version 7
+and later) gets UNSTABLE_OFFSET_COMMIT where a transaction that has not ended would commit an offset (KIP-447)."""
 
 from __future__ import annotations
 

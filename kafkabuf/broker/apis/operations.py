@@ -1,11 +1,11 @@
-"""What anybody may do with a resource, as bits: there is no authorizer here, so it is everything that Kafka's
-AclOperation knows for its kind."""
+"""The operations that a client may do with a resource, as bits. The broker has no authorizer, so a client may do every
+operation that Kafka's AclOperation has for the kind of resource."""
 
 from __future__ import annotations
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
-# The answer to who did not ask.
+# The answer to a request that does not ask for operations.
 NOT_ASKED = -(2**31)
 
 

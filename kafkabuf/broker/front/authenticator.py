@@ -31,7 +31,7 @@ from kafkabuf.protocol.schema import Buffer
 if TYPE_CHECKING:
     from kafkabuf.broker.cluster.node import Node
 
-# Who authenticates again more often is told that it is not the time for it.
+# A client that authenticates again sooner is refused.
 _MIN_REAUTHENTICATION_SECONDS = 1.0
 
 
@@ -43,7 +43,7 @@ class Reply(NamedTuple):
 
 
 class Authenticator:
-    """`principal` is who the client is, once that is known."""
+    """`principal` is the client's name, None before the client has authenticated."""
 
     def __init__(self, node: Node, mechanisms: Mechanisms) -> None:
         self._node = node
@@ -95,7 +95,7 @@ class Authenticator:
         answer = request.encode({"error_code": code, "mechanisms": list(known)})
         if code:
             reason = f"SASL mechanism {name!r} is refused, there are {', '.join(known)}"
-            # As Kafka: who authenticates again learns of it from the end of the connection alone.
+            # As Kafka: a client that authenticates again learns of the refusal from the end of the connection alone.
             return Reply(None if self.authenticated else answer, reason)
         if self.authenticated:
             self._again_from = self._clock.monotonic() + _MIN_REAUTHENTICATION_SECONDS

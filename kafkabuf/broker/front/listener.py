@@ -77,7 +77,7 @@ class Listener:
         return len(made) + sum(one not in made for one in self._accepting.values())
 
     def _refuse(self, accepted: socket.socket) -> None:
-        """The 1st, 2nd, 4th, 8th ... are logged: whoever tries to exhaust us shall not fill the log either."""
+        """Logs the 1st, 2nd, 4th, 8th refusal and so on: a client that floods a node must not fill its log."""
         accepted.close()
         self._refused += 1
         if not self._refused & (self._refused - 1):
@@ -111,7 +111,7 @@ class Listener:
         self._loop.remove_reader(self._socket)
         self._socket.close()
         if self._node.cluster.tls is not None:
-            # A handshake lasts as long as its client likes; whose is cancelled is closed.
+            # A handshake lasts as long as its client likes; cancelling it closes its socket.
             for task in self._accepting:
                 task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)

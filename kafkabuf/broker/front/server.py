@@ -218,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._node.answers:
             self._held = frame, sequel
             return
-        # Before the answer goes: who has it may move the clock at once.
+        # Before the answer goes: the client that gets it may move the clock at once.
         if sequel.throttle_ms and sequel.close is None and not self._closing:
             self._muted = self._node.cluster.timer.after(sequel.throttle_ms / 1000, self._unmute)
         if frame is not None and not sequel.drop and self._transport is not None and not self._closing:
