@@ -18,7 +18,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 class Guarantee(StrEnum):
     """What `deliveryGuarantee` promises (docs/spark.md has the table), and which options go with it.
 
-    How the sink keeps it stands in the file of the same name.
+    The file of the same name says how the sink keeps a guarantee.
     """
 
     AT_LEAST_ONCE = "at_least_once"
@@ -27,18 +27,18 @@ class Guarantee(StrEnum):
 
     @classmethod
     def named_in(cls, options: Mapping[str, str]) -> Self | None:
-        """The guarantee that unchecked options name, in any case of letters; None where they name none that exists."""
+        """The guarantee that unchecked options name, in upper or lower case; None for a missing or misspelt name."""
         given = next((value for name, value in options.items() if name.lower() == "deliveryguarantee"), "")
         return next((guarantee for guarantee in cls if guarantee == given.strip().lower()), None)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it writes transactions: then it needs a sinkId and a marker topic."""
+        """Whether the sink writes transactions: then it needs a sinkId and a marker topic."""
         return self is not Guarantee.AT_LEAST_ONCE
 
     @property
     def needs_a_stream(self) -> bool:
-        """Whether it needs the number of a micro-batch, which `df.write` has not."""
+        """Whether the sink needs the number of a micro-batch: `df.write` has no such number."""
         return self is Guarantee.EXACTLY_ONCE
 
     @property
@@ -48,7 +48,7 @@ class Guarantee(StrEnum):
 
     @property
     def forbids_shared_partitions(self) -> bool:
-        """Whether only one task may write a Kafka partition. All tasks would write the dead letters."""
+        """Whether only one task may write a Kafka partition. Any task may write to the dead-letter topic."""
         return self is Guarantee.ATOMIC
 
 
