@@ -1,14 +1,14 @@
 # cython: language_level=3
 """The contract of the purgatory: who owns what, and what guards it.
 
-The GIL is the lock, as in _timing_wheel.pxd: what follows is read and written in stretches of C that call no Python and
-drop no last reference. Hashing and comparing keys, asking the clock and the operations' own methods do call Python:
-before and after them nothing is held, and what was seen before is looked at again after. Hence no two locks are ever
-taken, and an operation may call the purgatory from anywhere. So may a key, and it may equal others by turns: what it
-says decides only which operations it finds.
+The GIL is the lock, as in _timing_wheel.pxd. The fields below are read and written in stretches of C that call no Python
+and drop no last reference. These do call Python: hashing and comparing keys, the clock, and the methods of operations.
+The purgatory holds nothing during such a call, and looks at its fields again after it. So no thread ever takes two
+locks, and an operation or a key may call the purgatory from anywhere. A key's equality may even change from call to
+call: it decides only which operations the key finds.
 
-An operation waits from when it is watched until it leaves, by completion or by cancel_for_key. While it waits the
-purgatory owns a reference to it, and it is in the rings of all its keys; it leaves all of them, and the wheel, at once.
+An operation waits from its admission until it leaves, by completion or by cancel_for_key. While it waits the purgatory
+owns a reference to it, and the operation is in the rings of all its keys. It leaves all rings and the wheel at once.
 """
 
 from cpython.object cimport PyObject
@@ -19,18 +19,18 @@ from kafkabuf.broker.waiting._timing_wheel cimport TimerTask, TimingWheel
 
 
 cdef enum:
-    KEYS_AT_HAND = 3            # so many keys need no memory of the heap
+    KEYS_AT_HAND = 3            # an operation with at most this many keys needs no heap memory
 
 
 cdef struct Watch:
-    # One operation under one key. First its link, so that a link of a ring of operations is a Watch.
+    # One operation under one key. The link comes first, so a pointer to the link of an operation is one to its Watch.
     Link link
-    PyObject* operation         # borrowed: it waits; NULL: a mark of somebody who walks along the ring
-    PyObject* watchers          # borrowed: the dict keeps it while it has watches, and it keeps the ring
+    PyObject* operation         # borrowed, for the operation waits; NULL: a mark of a thread that walks along the ring
+    PyObject* watchers          # borrowed: the dict keeps the Watchers while it has watches, and it holds the ring
 
 
 cdef struct Idle:
-    # Part of a Watchers without operations. First its link.
+    # Part of a Watchers without operations. The link comes first.
     Link link
     PyObject* watchers
 
@@ -38,35 +38,36 @@ cdef struct Idle:
 cdef class DelayedOperation(TimerTask):
     cdef public double timeout          # seconds
     # ---- guarded by the GIL
-    cdef bint completed                 # set once, by whoever finds it unset: one of completion and expiration wins
-    cdef bint evaluating                # a thread is in try_complete, and no other goes there
-    cdef bint again                     # somebody asked meanwhile: that thread looks once more
-    cdef Watch* watches                 # as many as there are keys; NULL: does not wait
-    cdef Watch at_hand[KEYS_AT_HAND]
-    cdef Py_ssize_t watched             # of them are in a ring
-    cdef RequestPurgatory purgatory     # while it waits
-    cdef int64_t admission              # how often it was admitted: who called Python sees whether it still waits
+    cdef bint completed                 # set once, by the first that finds it unset: completion or expiration
+    cdef bint evaluating                # a thread is in try_complete: no other thread calls it meanwhile
+    cdef bint again                     # another thread evaluated meanwhile: the first calls try_complete again
+    cdef Watch* watches                 # one for each key; NULL: the operation does not wait
+    cdef Watch at_hand[KEYS_AT_HAND]    # `watches` of an operation with few keys
+    cdef Py_ssize_t watched             # number of watches that are in a ring
+    cdef RequestPurgatory purgatory     # set while the operation waits
+    cdef int64_t admission              # number of admissions: shows after a call of Python whether it still waits
 
-    # True when this call completed it.
+    # Both return True if this call completed the operation.
     cdef bint evaluate(self) except -1
     cdef bint complete(self) except -1
-    # Whether it has waited all the time since that admission.
+    # Whether it has waited without a break since that admission.
     cdef bint waits_since(self, int64_t admission) noexcept
-    # Waits no more, and has no timer. Nothing happens where that is so.
+    # Ends the wait and the timer. Does nothing for an operation that has neither.
     cdef void leave(self) noexcept
 
 
 cdef class Watchers:
-    # Is a key of the dict itself: hashed once, and equal to what equals `key`; but two that are in the dict never are.
+    # A Watchers is a key of the dict itself. It is hashed once, and equals everything that equals `key`; but two
+    # Watchers in the dict are never equal.
     cdef object key
     cdef Py_hash_t hashed
     # ---- guarded by the GIL
-    cdef bint kept                      # it is in the dict
-    cdef Link operations                # head of the ring of watches and marks, first come first
-    cdef Py_ssize_t count               # watches in it
+    cdef bint kept                      # the Watchers is in the dict
+    cdef Link operations                # head of the ring of watches and marks, in the order of arrival
+    cdef Py_ssize_t count               # watches in the ring
     cdef Idle idle                      # in the purgatory's ring while count is 0
 
-    # How many it completed.
+    # Returns how many operations it completed.
     cdef int check(self) except -1
     cdef int walk(self, Link* here, Link* end, list errors) except -1
     cdef Watch* first(self) noexcept
@@ -77,15 +78,15 @@ cdef class RequestPurgatory:
     cdef readonly TimingWheel timer
     cdef readonly Py_ssize_t purge_interval
     # ---- guarded by the GIL
-    cdef dict by_key                    # Watchers: itself, found by its key
+    cdef dict by_key                    # each Watchers is key and value; a lookup by its `key` finds it
     cdef readonly Py_ssize_t watched    # watches of all keys
     cdef readonly Py_ssize_t delayed    # operations that wait
     cdef Link idle                      # head of the ring of Idle, longest idle first
-    cdef Py_ssize_t idle_count
+    cdef Py_ssize_t idle_count          # Watchers in that ring
 
-    # From here on the operation waits; under which keys `watch` says. The number of its admission.
+    # The operation waits from here on; `watch` adds its keys. Returns the number of its admission.
     cdef int64_t admit(self, DelayedOperation operation, Py_ssize_t keys) except -1
-    # Both do nothing where it does not wait any more, or was admitted again meanwhile.
+    # Both do nothing for an operation that does not wait any more, or was admitted again meanwhile.
     cdef int watch(self, DelayedOperation operation, int64_t admission, object key) except -1
     cdef int set_timer(self, DelayedOperation operation, int64_t admission) except -1
     cdef Watchers watchers_of(self, object key)

@@ -1,4 +1,4 @@
-"""The purgatory's Python face; who owns what is in _purgatory.pxd."""
+"""The Python interface of the purgatory; _purgatory.pxd says who owns what."""
 
 from collections.abc import Hashable, Iterable
 from typing import final
@@ -6,7 +6,7 @@ from typing import final
 from kafkabuf.broker.waiting._timing_wheel import TimerTask, TimingWheel
 
 class DelayedOperation(TimerTask):
-    """To be subclassed: what waits for at most `timeout` seconds. Source: Kafka's DelayedOperation."""
+    """Base class of an operation that waits for at most `timeout` seconds. Source: Kafka's DelayedOperation."""
 
     timeout: float
 
@@ -21,7 +21,7 @@ class DelayedOperation(TimerTask):
 
 @final
 class RequestPurgatory:
-    """Operations by the keys they wait for; safe from any thread. Source: Kafka's DelayedOperationPurgatory."""
+    """Parked operations by their keys; safe from any thread. Source: Kafka's DelayedOperationPurgatory."""
 
     def __init__(self, timer: TimingWheel, purge_interval: int = 1000) -> None: ...
     @property

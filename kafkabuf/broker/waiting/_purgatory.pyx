@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Requests that cannot be answered yet: they wait for one of their keys to change, or to expire (Kafka's purgatory).
+"""Requests that cannot be answered yet: each waits until one of its keys changes, or it expires (Kafka's purgatory).
 
-Kafka leaves completed operations in the lists of their keys, and from time to time walks all lists to sweep them out,
-past all that still wait. Here an operation leaves all its lists, and its timer, when it is completed, in O(its keys):
-nothing is ever stale, and a million operations that wait cost the others nothing. What is left to purge are keys that
-nothing waits for any more: up to `purge_interval` are kept, for the next operation often has the same.
+Kafka leaves completed operations in the lists of their keys. From time to time it walks all lists to remove them, past
+all operations that still wait. Here a completed operation leaves all its lists and its timer at once, in O(its keys).
+So no entry is ever stale, and a million waiting operations cost the others nothing. Only keys without operations need
+purging: the purgatory keeps up to `purge_interval` of them, for the next operation often has the same key.
 """
 
 cimport cython
@@ -17,19 +17,19 @@ from kafkabuf.broker.waiting._ring cimport link_after, link_before, open_ring, u
 
 
 cdef class DelayedOperation(TimerTask):
-    """What waits in a RequestPurgatory for at most `timeout` seconds; to be subclassed (Kafka's DelayedOperation).
+    """Base class of an operation that waits in a RequestPurgatory for at most `timeout` seconds (DelayedOperation).
 
         class DelayedAnswer(DelayedOperation):
-            def try_complete(self):             # asked when one of its keys has changed, by one thread at a time
+            def try_complete(self):             # called when one of its keys has changed, by one thread at a time
                 return self.enough() and self.force_complete()
 
-            def on_complete(self):              # once, whatever happens
+            def on_complete(self):              # called once, whatever completed the operation
                 self.answer(expired=False)
 
-            def on_expiration(self):            # after on_complete, where it was the timeout that completed it
+            def on_expiration(self):            # called after on_complete if the timeout completed the operation
                 count.expired += 1
 
-    Whoever calls force_complete first completes it. From then on the purgatory holds no reference to it.
+    The first call of force_complete completes the operation. From then on the purgatory holds no reference to it.
     """
 
     def __init__(self, double timeout):
@@ -40,22 +40,23 @@ cdef class DelayedOperation(TimerTask):
         return self.completed
 
     def try_complete(self):
-        """If it can be completed now, calls force_complete and returns what that did; else returns False."""
+        """Returns `self.force_complete()` if the operation can be completed now, else False."""
         raise NotImplementedError(f"{type(self).__name__} must define try_complete")
 
     def on_complete(self):
-        """Called once, by the thread that completed it."""
+        """The thread that completes the operation calls this once."""
         raise NotImplementedError(f"{type(self).__name__} must define on_complete")
 
     def on_expiration(self):
-        """Called after on_complete when its time was over before anything else completed it."""
+        """Called after on_complete if the operation's timeout completed it."""
 
     def force_complete(self):
-        """Completes it, if nobody has; whether it was this call that did."""
+        """Completes the operation. Returns False if it was completed before."""
         return self.complete()
 
     cdef bint evaluate(self) except -1:
-        # Never waits for the thread that is in try_complete now: that one has perhaps looked already, but looks again.
+        # This thread never waits for another thread in try_complete. `again` makes that thread call it once more, for
+        # it may have read the state before the change.
         self.again = True
         if self.evaluating or self.completed:
             return False
@@ -109,7 +110,7 @@ cdef class DelayedOperation(TimerTask):
         self.purgatory = None
         if watches != self.at_hand:
             free(watches)
-        Py_DECREF(self)         # the purgatory's; the caller has one
+        Py_DECREF(self)         # the purgatory's reference; the caller has its own
 
 
 @cython.final
@@ -126,7 +127,7 @@ cdef class Watchers:
         return self.hashed
 
     def __eq__(self, other):
-        # Two that are in the dict differ, whatever their keys say by now: one of them is taken out without Python.
+        # Two Watchers in the dict differ, whatever their keys say by now: so purge removes one without calling Python.
         if type(other) is not Watchers:
             return PyObject_RichCompareBool(self.key, other, Py_EQ)
         if self is other or self.kept and (<Watchers> other).kept:
@@ -140,8 +141,8 @@ cdef class Watchers:
         return NULL if link == &self.operations else <Watch*> link
 
     cdef int check(self) except -1:
-        """Asks each operation that waits now, then raises what some of them raised. A mark goes ahead of the one that
-        is asked, so that anything may leave and come meanwhile."""
+        """Evaluates each operation that waits now, then raises the errors of operations. A mark moves along the ring
+        with each evaluated operation, so that operations may leave and come meanwhile."""
         cdef Watch* marks
         cdef list errors = []
         cdef int completed = 0
@@ -175,25 +176,24 @@ cdef class Watchers:
                 operation = <DelayedOperation> (<Watch*> link).operation
                 try:
                     completed += operation.evaluate()
-                except BaseException as error:      # the others must not wait for ever because of it
+                except BaseException as error:      # the other operations must not wait for ever because of this one
                     errors.append(error)
         return completed
 
 
 @cython.final
 cdef class RequestPurgatory:
-    """Operations that wait, by the keys they wait for; any thread may call any method, from anywhere.
+    """Parked operations, by the keys that they wait for. Any thread may call any method, from anywhere.
 
         wheel = TimingWheel(SystemClock())
         with ExpirationReaper(wheel):           # or a Timer in an event loop
             purgatory = RequestPurgatory(wheel)
             purgatory.try_complete_else_watch(answer, [("topic", 0), ("topic", 1)])
             ...
-            purgatory.check_and_complete(("topic", 1))      # by whoever changes it, after the change
+            purgatory.check_and_complete(("topic", 1))      # the code that changes the key calls this, after the change
 
-    Keys are hashable; `timer` runs what expires. `watched` counts an operation once for each of its keys, `delayed`
-    once. Of keys that nothing waits for, up to `purge_interval` are remembered.
-    """
+    Keys are hashable. `timer` completes operations that expire. `watched` counts an operation once for each of its
+    keys, `delayed` counts it once. The purgatory keeps up to `purge_interval` keys without operations. """
 
     def __init__(self, TimingWheel timer not None, Py_ssize_t purge_interval=1000):
         if purge_interval < 0:
@@ -208,11 +208,11 @@ cdef class RequestPurgatory:
         open_ring(&self.idle)
 
     def try_complete_else_watch(self, DelayedOperation operation not None, keys):
-        """Completes it now if that is possible; else it waits for `keys` and its timeout. True: this call completed it.
+        """Completes the operation now if that is possible, else parks it. Returns True if this call completed it.
 
-        Asks the operation twice, before it is watched and after, so that no change is missed between them. Raises
-        ValueError without keys, for they are what it would wait for, and for an operation that waits already.
-        """
+        A parked operation waits for `keys` and for its timeout. The call evaluates the operation twice, before and
+        after its keys are watched, so that it misses no change in between. Raises ValueError if `keys` is empty, and
+        for an operation that waits already. """
         cdef tuple wanted = tuple(keys)
         cdef int64_t admission
         if not wanted:
@@ -233,20 +233,21 @@ cdef class RequestPurgatory:
         return False
 
     def check_and_complete(self, key):
-        """Asks all that wait for `key` whether they can be completed now; how many this call completed.
+        """Evaluates every operation that waits for `key`. Returns how many operations this call completed.
 
-        An operation that another thread is asking is asked once more by that thread, not waited for.
-        """
+        If another thread is evaluating an operation, that thread evaluates it once more; this call does not wait for
+        it. """
         cdef Watchers watchers = self.by_key.get(key)
         return 0 if watchers is None else watchers.check()
 
     def cancel_for_key(self, key):
-        """Takes all that wait for `key` out, timers and other keys included. They are the caller's to complete."""
+        """Removes every operation that waits for `key`, from its timer and its other keys too. Returns them for the
+        caller to complete."""
         cdef Watchers watchers = self.by_key.get(key)
         return [] if watchers is None else self.cancel(watchers)
 
     def cancel_all(self):
-        """Takes everything out, as cancel_for_key does. To be called when the purgatory is given up."""
+        """Removes every operation, as cancel_for_key does. The owner calls this when it gives the purgatory up."""
         return [operation for watchers in list(self.by_key) for operation in self.cancel(watchers)]
 
     cdef list cancel(self, Watchers watchers):
@@ -298,7 +299,8 @@ cdef class RequestPurgatory:
         return 0
 
     cdef Watchers watchers_of(self, object key):
-        """Runs no Python between finding it and returning it. What is without operations is in the ring of the idle."""
+        """The Watchers of `key`, made if missing. Runs no Python between finding it and returning it. A Watchers
+        without operations is in the ring of the idle."""
         cdef Watchers made, found = self.by_key.get(key)
         if found is not None:
             return found
@@ -312,7 +314,7 @@ cdef class RequestPurgatory:
 
     cdef int set_timer(self, DelayedOperation operation, int64_t admission) except -1:
         cdef int64_t deadline = self.timer.deadline_in(operation.timeout)
-        if operation.waits_since(admission):    # nobody else completes or cancels it any more before the timer is set
+        if operation.waits_since(admission):    # nothing can end the wait now before the timer is set
             self.timer.schedule(operation, deadline)
         return 0
 

@@ -1,7 +1,8 @@
 # cython: language_level=3
-"""Rings of links that lie within other structs: lists that need no memory, and that anything leaves in O(1).
+"""Rings of links that lie within other structs: lists that allocate nothing, and that a link leaves in O(1).
 
-A ring has a head, a link of its own that points at itself while the ring is empty. Who guards a ring says where it is.
+A ring has a head: a separate link, which points at itself while the ring is empty. The owner of a ring says what guards
+it.
 """
 
 
@@ -18,7 +19,7 @@ cdef inline bint is_empty(Link* head) noexcept nogil:
     return head.next == head
 
 
-# At the end of a ring where `place` is its head.
+# Links it at the end of the ring if `place` is the head.
 cdef inline void link_before(Link* place, Link* link) noexcept nogil:
     link.next = place
     link.prev = place.prev

@@ -1,4 +1,4 @@
-"""The timing wheel's Python face; the C face that the purgatory uses is in _timing_wheel.pxd."""
+"""The Python interface of the timing wheel; the purgatory uses the C interface in _timing_wheel.pxd."""
 
 from collections.abc import Callable
 from typing import final
@@ -6,18 +6,19 @@ from typing import final
 from kafkabuf.clock import Clock
 
 class TimerTask:
-    """What a TimingWheel does later: a Timeout, or a DelayedOperation. Source: Kafka's TimerTask."""
+    """A task that a TimingWheel runs later: a Timeout, or a DelayedOperation. Source: Kafka's TimerTask."""
 
     def cancel(self) -> None: ...
 
 @final
 class Timeout(TimerTask):
-    """A call that is due later; TimingWheel.after makes it."""
+    """A call that is due later. TimingWheel.after makes it."""
 
 class TimingWheel:
     """Calls that are due later, added and cancelled in O(1) from any thread. Source: Kafka's TimingWheel, SystemTimer.
 
-    `tick_ms` milliseconds, `wheel_size` buckets; everything else is in seconds of `clock.monotonic()`.
+    A tick takes `tick_ms` milliseconds and a wheel has `wheel_size` buckets. All other times are in seconds of
+    `clock.monotonic()`.
     """
 
     def __init__(self, clock: Clock, tick_ms: int = 1, wheel_size: int = 20) -> None: ...

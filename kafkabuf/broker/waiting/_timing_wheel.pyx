@@ -1,11 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Hierarchical timing wheels: a task is added and cancelled in O(1), however many there are (Kafka's TimingWheel).
+"""Hierarchical timing wheels: adding and cancelling a task is O(1), however many tasks there are (Kafka's TimingWheel).
 
-The lowest wheel has `wheel_size` buckets of one tick, each wheel above it buckets as long as the whole wheel below.
-Only buckets are queued, at most `wheel_size` a wheel; when a bucket of a higher wheel comes up, its tasks move down. A
-task runs at its tick, never before, and those of one tick in the order they were added. Nothing moves while nothing is
-due: who drives the wheel sleeps until `next_expiry`.
-"""
+The lowest wheel has `wheel_size` buckets of one tick. A bucket of each higher wheel is as long as the whole wheel
+below. Only buckets are queued, at most `wheel_size` a wheel. When a bucket of a higher wheel is due, its tasks move
+down. A task runs at its tick, never before, and the tasks of one tick run in the order in which they were added. No
+task moves until a bucket is due: the driver of the wheel sleeps until `next_expiry`. """
 
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -19,16 +18,16 @@ cdef extern from "<math.h>" nogil:
     long long llround(double)
 
 cdef enum:
-    STEPS_PER_MS = 10_000     # times are whole steps of 100 ns
+    STEPS_PER_MS = 10_000     # a step is 100 ns; times are whole steps
     DAY_MS = 86_400_000
 
-cdef double FOREVER_S = 1e9     # thirty years; what is further away is as good as never
-cdef double END_OF_TIME_S = 4e11    # where every clock stops; FOREVER_S and a tick later it is still an int64 of steps
+cdef double FOREVER_S = 1e9     # thirty years: the longest delay, a longer one is cut to it
+cdef double END_OF_TIME_S = 4e11    # the latest clock reading; with FOREVER_S and a tick more, its steps fit in an int64
 cdef int64_t NEVER = INT64_MAX
 
 
 cdef class TimerTask:
-    """Something that a TimingWheel does later: a Timeout, or a DelayedOperation. In one wheel at a time."""
+    """A task that a TimingWheel runs later: a Timeout, or a DelayedOperation. It is in one wheel at a time."""
 
     def __cinit__(self):
         self.entry.task = <PyObject*> self
@@ -43,17 +42,17 @@ cdef class TimerTask:
         unlink(&self.entry.link)
         self.entry.wheel = NULL
         (<TimingWheel> wheel).size -= 1
-        Py_DECREF(self)         # the wheel's; the caller has one
+        Py_DECREF(self)         # the wheel's reference; the caller has its own
         return True
 
     def cancel(self):
-        """Does not run any more. No error where it has run or was cancelled. O(1)."""
+        """Cancels the task. Does nothing if the task has run or was cancelled. O(1)."""
         self.leave_wheel()
 
 
 @cython.final
 cdef class Timeout(TimerTask):
-    """A call that is due later; made by TimingWheel.after."""
+    """A call that is due later. TimingWheel.after makes it."""
 
     cdef int fire(self) except -1:
         call, self.call = self.call, None
@@ -62,13 +61,13 @@ cdef class Timeout(TimerTask):
         return 0
 
     def cancel(self):
-        """The call is not made any more, and let go at once. No error where it was made or cancelled. O(1)."""
+        """Cancels the call and releases it at once. Does nothing if the call was made or cancelled. O(1)."""
         self.leave_wheel()
         self.call = None
 
 
 cdef class TimingWheel:
-    """Calls and operations that are due later, on an injected clock; any thread may add, cancel and advance.
+    """Calls and operations that are due later, on an injected clock. Any thread may add, cancel and advance.
 
         wheel = TimingWheel(SystemClock())
         timeout = wheel.after(0.2, give_up)     # in 200 ms, unless timeout.cancel() comes first
@@ -76,17 +75,16 @@ cdef class TimingWheel:
             time.sleep(max(0.0, due - wheel.clock.monotonic()))
             wheel.advance()
 
-    The wheel itself has no thread: somebody sleeps until `next_expiry()` and calls `advance()`, as broker/timer.py does
-    in an event loop and ExpirationReaper in a thread. `on_earlier()` is called, by whichever thread adds a task, when
-    that one must wake up sooner. Close a wheel that is given up, for the collector does not see what it holds.
-    Raises ValueError for a tick below 1 ms or above a day, or a wheel of less than 2 or more than 65,536 buckets.
-    """
+    The wheel has no thread. A driver sleeps until `next_expiry()` and calls `advance()`: Timer in an event loop, and
+    ExpirationReaper in a thread. A thread that adds a task calls `on_earlier()` if the driver must wake up sooner.
+    Close a wheel that you give up, for the garbage collector does not see what the wheel holds. Raises ValueError for a
+    tick below 1 ms or above a day, and for a wheel of less than 2 or more than 65,536 buckets. """
 
     def __init__(self, clock, int64_t tick_ms=1, int64_t wheel_size=20):
         if not 1 <= tick_ms <= DAY_MS or not 2 <= wheel_size <= 65_536:
             raise ValueError(f"tick_ms is {tick_ms} and wheel_size {wheel_size}: a tick takes 1 ms to a day, and a "
                              f"wheel has 2 to 65,536 buckets")
-        monotonic = clock.monotonic     # may run Python, and that this very method
+        monotonic = clock.monotonic     # may run Python code, even this method
         if self.tick_ms:
             raise ValueError("a TimingWheel is initialized once")
         self.clock = clock
@@ -105,16 +103,16 @@ cdef class TimingWheel:
         return self.size
 
     def after(self, double seconds, call not None):
-        """Calls `call()` once `seconds` are over (at once, but not from here, where they are not above 0)."""
+        """Calls `call()` once `seconds` are over. With 0 or less the next `advance` calls it, never this method."""
         cdef Timeout timeout = Timeout.__new__(Timeout)
         timeout.call = call
         self.schedule(timeout, self.deadline_in(seconds))
         return timeout
 
     def advance(self):
-        """Runs all that is due by now, in order of deadline; how many. Never waits.
+        """Runs every task that is due by now, in order of deadline. Returns how many tasks ran. Never waits.
 
-        An error of a task is the caller's; what else is due then runs with the next call.
+        Raises the error of a task. The other due tasks then run with the next call.
         """
         cdef int64_t now = self.now_steps() // (self.tick_ms * STEPS_PER_MS)
         cdef Py_ssize_t ran = 0
@@ -125,22 +123,22 @@ cdef class TimingWheel:
             if due == NULL:
                 return ran
             task = <TimerTask> due.task
-            Py_DECREF(task)     # the wheel's
+            Py_DECREF(task)     # the wheel's reference
             ran += 1
             task.fire()
 
     def next_expiry(self):
-        """When, on the clock, `advance` has something to do next; None: not before something is added.
+        """The clock time at which `advance` next has work; None if it has no work until a task is added.
 
-        That may be no more than moving tasks down a wheel. Counts as a promise to come back then: `on_earlier` is
-        called when that would be too late.
+        The work may be only to move tasks down a wheel. The call promises that the driver comes back then: the wheel
+        calls `on_earlier` when a new task is due before that.
         """
         cdef Bucket* bucket = self.first_bucket()
         self.promised = NEVER if bucket == NULL else bucket.starts
         return None if bucket == NULL else bucket.starts * self.tick_ms / 1000.0
 
     def close(self):
-        """Forgets every task, without running it. What is added later is kept, as by a new wheel."""
+        """Forgets every task, without running it. The wheel then takes new tasks as a new wheel does."""
         self.clear()
 
     # ---- for other extensions
@@ -153,7 +151,7 @@ cdef class TimingWheel:
         cdef int64_t now = now_steps // tick
         cdef Bucket* bucket = self.first_bucket()
         if now > self.current and (bucket == NULL or bucket.starts > now):
-            self.current = now      # a wheel long idle would otherwise take tasks of soon for tasks of much later
+            self.current = now      # else a wheel that was idle for long would put a task that is due soon far too high
         return (now_steps + to_steps(min(max(seconds, 0.0), FOREVER_S)) + tick - 1) // tick
 
     cdef int schedule(self, TimerTask task, int64_t deadline) except -1:
@@ -188,7 +186,7 @@ cdef class TimingWheel:
         return 0
 
     cdef int64_t now_steps(self) except -1:
-        """In steps: what a sum of doubles lacks or has too much must not make a task a tick late."""
+        """The clock in whole steps, so that the rounding error of a sum of doubles never makes a task a tick late."""
         cdef double seconds = self.monotonic()
         if isnan(seconds):
             raise ValueError("the clock's monotonic() is not a number of seconds: nan")
@@ -209,7 +207,7 @@ cdef class TimingWheel:
             wheel[slot].level = self.levels
             wheel[slot].queued = False
         self.wheels[self.levels] = wheel
-        # Of the topmost wheel's buckets the first has begun, perhaps, so that it reaches one bucket less far.
+        # The first bucket of the topmost wheel may have begun, so the wheel reaches one bucket less far.
         if self.levels == 0:
             self.reach = self.wheel_size - 1
         else:
@@ -218,7 +216,8 @@ cdef class TimingWheel:
         return 0
 
     cdef void place(self, Entry* entry, bint older) noexcept nogil:
-        """Into the lowest wheel that reaches so far; `older`: than what is in that wheel, for it comes from above."""
+        """Puts the entry into the lowest wheel that reaches its deadline. `older`: the entry comes from a higher wheel,
+        so it is older than the entries of this wheel."""
         cdef int level = 0
         cdef int64_t unit = 1, span = entry.deadline, current = self.current
         cdef Bucket* bucket
@@ -237,7 +236,7 @@ cdef class TimingWheel:
             self.push(bucket)
 
     cdef Entry* take_due(self, int64_t now) noexcept nogil:
-        """Out of its bucket, whose reference becomes the caller's. NULL: nothing is due."""
+        """Takes the next due entry out of its bucket; the wheel's reference becomes the caller's. NULL: none is due."""
         cdef Bucket* bucket = self.first_bucket()
         cdef Link* link
         while bucket != NULL and bucket.starts <= now:
@@ -263,7 +262,7 @@ cdef class TimingWheel:
     # ---- the bucket queue
 
     cdef Bucket* first_bucket(self) noexcept nogil:
-        """The first that has tasks; those before it, whose tasks were all taken or cancelled, leave the queue."""
+        """The first bucket with tasks. Buckets before it, whose tasks were all taken or cancelled, leave the queue."""
         while self.queued and is_empty(&self.queue[0].tasks):
             self.pop()
         return self.queue[0] if self.queued else NULL
@@ -300,8 +299,9 @@ cdef inline int64_t to_steps(double seconds) noexcept nogil:
     return llround(seconds * (1000 * STEPS_PER_MS))
 
 
-cdef bint is_before(Bucket* one, Bucket* other) noexcept nogil:
-    """By time; at one time the lowest wheel comes last, and of the others, whose tasks it gets, the youngest first."""
-    if one.starts != other.starts:
-        return one.starts < other.starts
-    return <unsigned int> (one.level - 1) < <unsigned int> (other.level - 1)
+cdef bint is_before(Bucket* bucket, Bucket* other) noexcept nogil:
+    """Orders buckets by time. At one time the lowest wheel comes last, for it gets the tasks of the others; among these
+    the lower wheel, with the younger tasks, comes first."""
+    if bucket.starts != other.starts:
+        return bucket.starts < other.starts
+    return <unsigned int> (bucket.level - 1) < <unsigned int> (other.level - 1)

@@ -1,4 +1,4 @@
-"""A timing wheel driven by a thread of its own, for a purgatory that is used without an event loop."""
+"""A thread that drives a timing wheel, for a purgatory that is used without an event loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ log = logging.getLogger("kafkabuf.broker")
 
 
 class ExpirationReaper:
-    """Runs what is due, and sleeps until the wheel's next bucket: an empty wheel costs nothing.
+    """Runs due tasks, and sleeps until the wheel's next bucket is due: an empty wheel costs nothing.
 
-    Source: the expired-operation reaper of Kafka's purgatory, which looks five times a second. Errors of what it runs
-    are logged. `close` waits until the thread has ended; what is still in the wheel stays there.
+    Source: the expired-operation reaper of Kafka's purgatory, which wakes up five times a second. The thread logs the
+    errors of tasks. `close` waits until the thread has ended. Tasks that are not due stay in the wheel.
     """
 
     def __init__(self, wheel: TimingWheel) -> None:
@@ -53,7 +53,8 @@ class ExpirationReaper:
             clock.wait(self._wake, None if expiry is None else expiry - clock.monotonic())
 
     def _wake_up(self) -> None:
-        """From any thread. The lock is free for as long as the thread has not seen that it was woken."""
+        """Wakes the thread. Any thread may call this. The lock stays free until the thread has seen that it was
+        woken."""
         try:
             self._wake.release()
         except RuntimeError:

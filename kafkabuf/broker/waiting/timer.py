@@ -1,7 +1,7 @@
-"""A timing wheel driven by the event loop: deadlines on an injected clock, and operations that expire.
+"""A timing wheel that the event loop drives: deadlines on an injected clock, and operations that expire.
 
-With the system clock the loop sleeps until the wheel's next bucket. With a `ManualClock` somebody calls `advance` after
-moving it: then exactly what is due runs, and no test sleeps.
+With the system clock the loop sleeps until the wheel's next bucket is due. A test with a `ManualClock` moves the clock
+and calls `advance`: then exactly the due tasks run, and no test sleeps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Timer(TimingWheel):
             timeout.cancel()
 
     def advance(self) -> int:
-        """Runs all that is due, in order of deadline; after an error the rest runs from the loop."""
+        """Runs every due task, in order of deadline. After an error of a task the loop runs the rest."""
         try:
             return super().advance()
         finally:
