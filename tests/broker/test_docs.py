@@ -16,7 +16,7 @@ pytest_plugins = ["pytester"]
 PAGE = (Path(__file__).parents[2] / "docs" / "embedded-broker.md").read_text()
 
 
-def test_example_does_not_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
     source = "\n\n".join(examples)
     pytester.makepyfile(source)
@@ -26,18 +26,18 @@ def test_example_does_not_run(pytester: pytest.Pytester, monkeypatch: pytest.Mon
     result.assert_outcomes(passed=len(re.findall(r"^ *def test_", source, re.M)))
 
 
-def test_fault_in_the_table_has_other_parameters() -> None:
+def test_fault_table_has_the_parameters_of_the_calls() -> None:
     calls = re.findall(r"`(\w+)\(([\w, =.]*)\)`", PAGE.split("## Faults on demand")[1].split("```")[0])
     assert len(calls) >= 13
     for name, parameters in calls:
         known = inspect.signature(getattr(EmbeddedCluster, name)).parameters
-        for one in filter(None, parameters.split(", ")):
-            parameter, _, default = one.partition("=")
+        for text in filter(None, parameters.split(", ")):
+            parameter, _, default = text.partition("=")
             assert parameter in known, (name, parameter)
-            assert not default or default == repr(known[parameter].default), (name, one)
+            assert not default or default == repr(known[parameter].default), (name, text)
 
 
-def test_figure_is_not_that_of_the_code() -> None:
+def test_figures_are_those_of_the_code() -> None:
     text = " ".join(PAGE.split())
     limits = ConnectionLimits()
     assert f"the last {inspect.signature(EmbeddedCluster).parameters['request_log'].default:,} requests" in text
@@ -46,6 +46,6 @@ def test_figure_is_not_that_of_the_code() -> None:
     assert f"`request_receive_timeout_ms` ({limits.request_receive_timeout_ms // 1000} s)" in text
     assert f"`authentication_timeout_ms` ({limits.authentication_timeout_ms // 1000} s)" in text
     assert f"`socket_request_max_bytes` ({limits.socket_request_max_bytes >> 20} MiB)" in text
-    assert f"any other {MAX_WITHOUT_RECORDS >> 20} MiB" in text
-    assert f"one of a client that has not authenticated {MAX_UNAUTHENTICATED >> 10} KiB" in text
+    assert f"any other request {MAX_WITHOUT_RECORDS >> 20} MiB" in text
+    assert f"a request of a client that has not authenticated {MAX_UNAUTHENTICATED >> 10} KiB" in text
     assert f"more than {MOST_ITEMS:,} topics and partitions" in text

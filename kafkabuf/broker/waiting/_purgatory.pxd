@@ -1,11 +1,11 @@
 # cython: language_level=3
 """The contract of the purgatory: who owns what, and what guards it.
 
-The GIL is the lock, as in _timing_wheel.pxd. The fields below are read and written in stretches of C that call no Python
-and drop no last reference. These do call Python: hashing and comparing keys, the clock, and the methods of operations.
-The purgatory holds nothing during such a call, and looks at its fields again after it. So no thread ever takes two
-locks, and an operation or a key may call the purgatory from anywhere. A key's equality may even change from call to
-call: it decides only which operations the key finds.
+The GIL is the lock, as in _timing_wheel.pxd. The fields below are read and written in stretches of C that call no
+Python and drop no last reference. These do call Python: hashing and comparing keys, the clock, and the methods of
+operations. The purgatory holds nothing during such a call, and looks at its fields again after it. So no thread ever
+takes two locks, and an operation or a key may call the purgatory from anywhere. A key's equality may even change from
+call to call: it decides only which operations the key finds.
 
 An operation waits from its admission until it leaves, by completion or by cancel_for_key. While it waits the purgatory
 owns a reference to it, and the operation is in the rings of all its keys. It leaves all rings and the wheel at once.

@@ -1,9 +1,9 @@
 # cython: language_level=3
 """The contract of the hierarchical timing wheel: who owns what, and what guards it.
 
-The GIL is the lock. The fields below are read and written with the GIL held, in stretches of C that call no Python, drop
-no reference and allocate no Python object. So no other thread, finalizer or signal handler can run in between. A method
-that needs the clock reads the clock first, and the fields after that.
+The GIL is the lock. The fields below are read and written with the GIL held, in stretches of C that call no Python,
+drop no reference and allocate no Python object. So no other thread, finalizer or signal handler can run in between. A
+method that needs the clock reads the clock first, and the fields after that.
 """
 
 from cpython.object cimport PyObject
