@@ -40,7 +40,7 @@ def refused(call: Any) -> int:
     return int(caught.value.args[0].code())
 
 
-def test_deleted_topic_stays(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+def test_deleted_topic_is_gone(cluster: EmbeddedCluster, admin: AdminClient) -> None:
     with leader_of(cluster, "t") as client:
         assert client.produce("t", batch([b"x"])).error_code == 0
         done = admin.delete_topics(["t", "none"])
@@ -53,7 +53,7 @@ def test_deleted_topic_stays(cluster: EmbeddedCluster, admin: AdminClient) -> No
         assert cluster.end_offset("t", 0) == 0
 
 
-def test_topic_is_not_deleted_by_id(cluster: EmbeddedCluster) -> None:
+def test_topic_is_deleted_by_id(cluster: EmbeddedCluster) -> None:
     topic_id = cluster._call(lambda c: c.catalogue.topic("t").topic_id)
     with leader_of(cluster, "t") as client:
         for expected in (0, 100):
@@ -64,7 +64,7 @@ def test_topic_is_not_deleted_by_id(cluster: EmbeddedCluster) -> None:
         assert (answer.responses[0].name, answer.responses[0].error_code) == ("old", 0)
 
 
-def test_parked_fetch_of_a_deleted_topic_waits_on(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+def test_deleting_a_topic_answers_its_parked_fetches(cluster: EmbeddedCluster, admin: AdminClient) -> None:
     with leader_of(cluster, "t") as client:
         wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000, "current_leader_epoch": -1}
         topics = [{"topic": "t", "partitions": [wanted]}]
@@ -76,7 +76,7 @@ def test_parked_fetch_of_a_deleted_topic_waits_on(cluster: EmbeddedCluster, admi
         assert client.receive(messages.FETCH, 12).responses[0].partitions[0].error_code == 3
 
 
-def test_partitions_are_not_added_or_not_used(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+def test_added_partitions_are_placed_and_used(cluster: EmbeddedCluster, admin: AdminClient) -> None:
     assert refused(admin.create_partitions([NewPartitions("t", 2)])["t"]) == 37
     assert refused(admin.create_partitions([NewPartitions("none", 9)])["none"]) == 3
     admin.create_partitions([NewPartitions("t", 5)], validate_only=True)["t"].result(10)
@@ -93,7 +93,7 @@ def test_partitions_are_not_added_or_not_used(cluster: EmbeddedCluster, admin: A
     assert [len(found[index].replicas) for index in range(6)] == [2] * 6
 
 
-def test_deleted_records_are_read(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+def test_deleted_records_are_never_read(cluster: EmbeddedCluster, admin: AdminClient) -> None:
     with leader_of(cluster, "t") as client:
         for first in (0, 3, 6):
             times = [NOW + first + number for number in range(3)]
@@ -119,7 +119,7 @@ def offset_by_time(client: RawClient, timestamp: int) -> int:
     return int(client.ask(messages.LIST_OFFSETS, 5, replica_id=-1, topics=topics).topics[0].partitions[0].offset)
 
 
-def test_dead_node_is_described(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+def test_dead_node_is_not_described(cluster: EmbeddedCluster, admin: AdminClient) -> None:
     cluster.stop_node(1)
     found = admin.describe_cluster().result(10)
     assert (found.cluster_id, found.controller.id) == ("kafkabuf-embedded", 2)
@@ -133,7 +133,7 @@ def test_dead_node_is_described(cluster: EmbeddedCluster, admin: AdminClient) ->
         assert (answer.error_code, answer.brokers) == (114, ())
 
 
-def test_configs_are_others(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+def test_configs_are_those_that_were_set(cluster: EmbeddedCluster, admin: AdminClient) -> None:
     topic, node = ConfigResource("topic", "t"), ConfigResource("broker", "2")
     found = {one: call.result(10) for one, call in admin.describe_configs([topic, node]).items()}
     values = {name: (one.value, one.is_default) for name, one in found[topic].items()}
@@ -207,7 +207,7 @@ def test_configs_are_others(cluster: EmbeddedCluster, admin: AdminClient) -> Non
         (messages.LEAVE_GROUP, 5, {"group_id": "g", "members": []}),
     ],
 )
-def test_api_takes_no_part_in_faults(
+def test_injected_error_reaches_the_api(
     cluster: EmbeddedCluster, api_key: int, version: int, values: dict[str, Any]
 ) -> None:
     cluster.fail_next(api_key, 29)
@@ -271,7 +271,7 @@ def administer(bootstrap: str) -> dict[str, Any]:
     return said
 
 
-def test_kafka_4_administers_otherwise(kafka_4: RealKafka) -> None:
+def test_administration_answers_as_kafka_4_does(kafka_4: RealKafka) -> None:
     with EmbeddedCluster() as cluster:
         ours = administer(cluster.bootstrap_servers)
     assert ours == administer(kafka_4.bootstrap_servers)

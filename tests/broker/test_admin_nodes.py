@@ -54,7 +54,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_preferred_leader_is_not_elected(cluster: EmbeddedCluster) -> None:
+def test_preferred_leader_is_elected_on_request(cluster: EmbeddedCluster) -> None:
     assert [cluster.leader("t", index)[0] for index in range(3)] == [1, 2, 3]
     cluster.stop_node(1)
     assert cluster.leader("t", 0)[0] == 2
@@ -69,7 +69,7 @@ def test_preferred_leader_is_not_elected(cluster: EmbeddedCluster) -> None:
     assert elect(cluster, PREFERRED) == {}
 
 
-def test_unclean_election_changes_what_has_a_leader_or_nothing(cluster: EmbeddedCluster) -> None:
+def test_unclean_election_elects_only_for_partitions_without_a_leader(cluster: EmbeddedCluster) -> None:
     assert elect(cluster, UNCLEAN, 0) == {0: ELECTION_NOT_NEEDED}
     cluster.stop_node(2)
     with RawClient(address(cluster, 1)) as client:
@@ -83,7 +83,7 @@ def test_unclean_election_changes_what_has_a_leader_or_nothing(cluster: Embedded
     assert cluster.end_offset("t", 0) == 0
 
 
-def test_end_of_a_leader_epoch_is_elsewhere(cluster: EmbeddedCluster) -> None:
+def test_leader_epoch_ends_where_the_next_begins(cluster: EmbeddedCluster) -> None:
     def end(epoch: int, node: int, current: int = -1) -> tuple[int, int, int]:
         asked = {"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}
         values = {"replica_id": -1, "topics": [{"topic": "t", "partitions": [asked]}]}
@@ -105,14 +105,14 @@ def test_end_of_a_leader_epoch_is_elsewhere(cluster: EmbeddedCluster) -> None:
     assert end(first, 3)[0] == 6
 
 
-def test_dead_node_is_told_of_unasked(cluster: EmbeddedCluster) -> None:
+def test_dead_node_is_described_only_on_request(cluster: EmbeddedCluster) -> None:
     cluster.stop_node(3)
     for fenced_too, expected in ((False, {1: False, 2: False}), (True, {1: False, 2: False, 3: True})):
         answer = ask(cluster, messages.DESCRIBE_CLUSTER, 2, include_fenced_brokers=fenced_too)
         assert {one.broker_id: one.is_fenced for one in answer.brokers} == expected
 
 
-def test_node_keeps_what_others_have(cluster: EmbeddedCluster) -> None:
+def test_log_dirs_show_the_nodes_own_copies(cluster: EmbeddedCluster) -> None:
     sent = batch([b"x" * 1000])
     with RawClient(address(cluster, 1)) as client:
         client.produce("t", sent)
@@ -123,7 +123,7 @@ def test_node_keeps_what_others_have(cluster: EmbeddedCluster) -> None:
     assert kept == {1: {0: len(sent), 2: 0}, 2: {0: len(sent), 1: 0}, 3: {1: 0, 2: 0}}
 
 
-def test_group_is_listed_by_another_node_than_its_coordinator(cluster: EmbeddedCluster) -> None:
+def test_group_is_listed_by_its_coordinator_only(cluster: EmbeddedCluster) -> None:
     found: dict[str, int] = {}
     for name in (f"g-{number}" for number in range(12)):
         node = ask(cluster, messages.FIND_COORDINATOR, 0, key=name).node_id
@@ -145,7 +145,7 @@ def test_group_is_listed_by_another_node_than_its_coordinator(cluster: EmbeddedC
             assert refused == found.keys() - listed
 
 
-def test_pages_of_topics_have_gaps(cluster: EmbeddedCluster) -> None:
+def test_pages_of_topics_have_every_partition_once(cluster: EmbeddedCluster) -> None:
     for name, partitions in (("a", 2), ("z", 5)):
         cluster.create_topic(name, partitions)
     seen: list[tuple[str, int]] = []

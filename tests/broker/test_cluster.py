@@ -50,7 +50,7 @@ def metadata(client: RawClient, *names: str, version: int = 12, **more: Any) -> 
 # ---- lifecycle
 
 
-def test_cluster_takes_long_to_come_up() -> None:
+def test_cluster_comes_up_in_half_a_second() -> None:
     def seconds() -> float:
         began = time.monotonic()
         with EmbeddedCluster(brokers=5) as cluster, RawClient(cluster.bootstrap_servers.split(",")[4]) as client:
@@ -61,7 +61,7 @@ def test_cluster_takes_long_to_come_up() -> None:
     assert min(seconds() for _ in range(5)) < 0.5
 
 
-def test_idle_cluster_uses_the_processor(cluster: EmbeddedCluster) -> None:
+def test_idle_cluster_uses_next_to_no_cpu_time(cluster: EmbeddedCluster) -> None:
     clients = [connect(cluster, 1) for _ in range(20)]
     clients[0].send(1, 12, max_wait=1000, min_bytes=1, max_bytes=1, topics=[])
     assert cluster._thread is not None
@@ -75,7 +75,7 @@ def test_idle_cluster_uses_the_processor(cluster: EmbeddedCluster) -> None:
         one.socket.close()
 
 
-def test_stopping_leaves_threads_or_sockets_behind() -> None:
+def test_stopping_closes_every_thread_and_socket() -> None:
     before = threading.active_count()
     cluster = EmbeddedCluster(brokers=2).start()
     cluster.create_topic("t")
@@ -98,7 +98,7 @@ def test_stopping_leaves_threads_or_sockets_behind() -> None:
     client.socket.close()
 
 
-def test_connection_accepted_while_stopping_stays_open() -> None:
+def test_connection_accepted_while_stopping_is_closed() -> None:
     for _ in range(20):
         cluster = EmbeddedCluster().start()
         clients = [RawClient(cluster.bootstrap_servers, timeout=5) for _ in range(3)]
@@ -108,7 +108,7 @@ def test_connection_accepted_while_stopping_stays_open() -> None:
             one.socket.close()
 
 
-def test_cluster_starts_again_with_the_old_topics() -> None:
+def test_cluster_in_memory_starts_again_empty() -> None:
     cluster = EmbeddedCluster()
     for _ in range(2):
         cluster.start()
@@ -119,7 +119,7 @@ def test_cluster_starts_again_with_the_old_topics() -> None:
         cluster.stop()
 
 
-def test_taken_port_leaves_half_a_cluster() -> None:
+def test_failed_start_leaves_no_thread() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         before = threading.active_count()
         cluster = EmbeddedCluster(brokers=2, ports=[0, taken.getsockname()[1]])
@@ -129,19 +129,19 @@ def test_taken_port_leaves_half_a_cluster() -> None:
 
 
 @pytest.mark.parametrize("values", [{"brokers": 0}, {"brokers": 2, "ports": [9092]}])
-def test_impossible_cluster_is_started(values: dict[str, Any]) -> None:
+def test_impossible_cluster_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         EmbeddedCluster(**values)
 
 
-def test_cluster_listens_beyond_loopback(cluster: EmbeddedCluster) -> None:
+def test_cluster_listens_on_loopback_only(cluster: EmbeddedCluster) -> None:
     assert {host for host, _, _ in cluster.nodes().values()} == {"127.0.0.1"}
 
 
 # ---- topics
 
 
-def test_leaders_gather_on_one_node(cluster: EmbeddedCluster) -> None:
+def test_leaders_are_spread_over_the_nodes(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", 6)
     assert Counter(cluster.leader("t", index)[0] for index in range(6)) == {1: 2, 2: 2, 3: 2}
     for number in range(3):
@@ -149,7 +149,7 @@ def test_leaders_gather_on_one_node(cluster: EmbeddedCluster) -> None:
     assert len({cluster.leader(f"one-{number}", 0)[0] for number in range(3)}) == 3
 
 
-def test_impossible_topic_is_created(cluster: EmbeddedCluster) -> None:
+def test_impossible_topic_is_refused(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t")
     impossible: list[tuple[str, dict[str, Any], type[Exception]]] = [
         ("t", {}, TopicExistsError),
@@ -170,7 +170,7 @@ def test_impossible_topic_is_created(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_create_topics_request_makes_another_topic(cluster: EmbeddedCluster, version: int) -> None:
+def test_create_topics_request_makes_the_wanted_topics(cluster: EmbeddedCluster, version: int) -> None:
     wanted = [
         {
             "name": "a",
@@ -207,7 +207,7 @@ def test_create_topics_request_makes_another_topic(cluster: EmbeddedCluster, ver
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_tells_something_else(cluster: EmbeddedCluster, version: int) -> None:
+def test_metadata_shows_nodes_and_topics(cluster: EmbeddedCluster, version: int) -> None:
     cluster.create_topic("t", 3, replication_factor=2)
     with connect(cluster, 1) as client:
         answer = metadata(client, "t", "new", "bad name", version=version, allow_auto_topic_creation=True)
@@ -228,7 +228,7 @@ def test_metadata_tells_something_else(cluster: EmbeddedCluster, version: int) -
             assert by_id.topics[0].name == "t"
 
 
-def test_topic_is_created_against_the_clients_or_the_clusters_will(cluster: EmbeddedCluster) -> None:
+def test_topic_is_created_only_if_client_and_cluster_allow_it(cluster: EmbeddedCluster) -> None:
     with connect(cluster, 1) as client:
         assert metadata(client, "t", allow_auto_topic_creation=False).topics[0].error_code == 3
     with EmbeddedCluster(auto_create_topics=False) as strict, connect(strict, 1) as client:
@@ -239,7 +239,7 @@ def test_topic_is_created_against_the_clients_or_the_clusters_will(cluster: Embe
 # ---- nodes that come and go
 
 
-def test_node_that_does_not_lead_takes_records(cluster: EmbeddedCluster) -> None:
+def test_node_that_does_not_lead_refuses_records(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t")
     leader, _ = cluster.leader("t", 0)
     for node_id in cluster.nodes():
@@ -252,7 +252,7 @@ def test_node_that_does_not_lead_takes_records(cluster: EmbeddedCluster) -> None
     assert cluster.end_offset("t", 0) == 1
 
 
-def test_dead_nodes_partitions_stay_without_a_leader(cluster: EmbeddedCluster) -> None:
+def test_partitions_of_a_dead_node_get_a_new_leader(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", 3)
     victim, epoch = cluster.leader("t", 0)
     others = {index: cluster.leader("t", index) for index in (1, 2)}
@@ -276,7 +276,7 @@ def test_dead_nodes_partitions_stay_without_a_leader(cluster: EmbeddedCluster) -
         assert metadata(client, "t").topics[0].partitions[0].leader_epoch == risen
 
 
-def test_replica_is_passed_over_in_the_election(cluster: EmbeddedCluster) -> None:
+def test_next_replica_leads_after_the_leader(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", 1, replication_factor=2)
     with connect(cluster, 1) as client:
         leader, heir = metadata(client, "t").topics[0].partitions[0].replica_nodes
@@ -284,7 +284,7 @@ def test_replica_is_passed_over_in_the_election(cluster: EmbeddedCluster) -> Non
     assert cluster.leader("t", 0)[0] == heir
 
 
-def test_cluster_without_nodes_never_recovers(cluster: EmbeddedCluster) -> None:
+def test_cluster_without_nodes_recovers_with_the_last_copy_in_sync(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t")
     for node_id in cluster.nodes():
         cluster.stop_node(node_id)
@@ -297,7 +297,7 @@ def test_cluster_without_nodes_never_recovers(cluster: EmbeddedCluster) -> None:
         assert client.produce("t", batch([b"x"])).error_code == 0
 
 
-def test_group_is_served_by_a_node_that_does_not_coordinate_it(cluster: EmbeddedCluster) -> None:
+def test_group_is_served_by_its_coordinator_only(cluster: EmbeddedCluster) -> None:
     with connect(cluster, 1) as client:
         coordinators = {
             name: client.ask(10, 4, key_type=0, coordinator_keys=[name]).coordinators[0].node_id
@@ -317,7 +317,7 @@ def test_group_is_served_by_a_node_that_does_not_coordinate_it(cluster: Embedded
 # ---- faults
 
 
-def test_injected_error_appends_or_stays(cluster: EmbeddedCluster) -> None:
+def test_injected_error_appends_nothing_and_ends_after_its_requests(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t")
     cluster.fail_next(messages.PRODUCE, 7, times=2)
     with leader_of(cluster, "t") as client:
@@ -326,7 +326,7 @@ def test_injected_error_appends_or_stays(cluster: EmbeddedCluster) -> None:
     assert cluster.end_offset("t", 0) == 2
 
 
-def test_error_for_a_topic_hits_another(cluster: EmbeddedCluster) -> None:
+def test_error_for_a_topic_hits_only_that_topic(cluster: EmbeddedCluster) -> None:
     for name in ("t", "u"):
         cluster.create_topic(name)
         cluster.move_leader(name, 0, 1)
@@ -344,7 +344,7 @@ def test_error_for_a_topic_hits_another(cluster: EmbeddedCluster) -> None:
         assert codes == [0, 3]
 
 
-def test_error_for_an_api_without_topics_is_lost(cluster: EmbeddedCluster) -> None:
+def test_injected_error_reaches_apis_without_topics(cluster: EmbeddedCluster) -> None:
     apis: dict[int, Callable[[RawClient], int]] = {
         messages.INIT_PRODUCER_ID: lambda c: c.ask(22, 4).error_code,
         messages.HEARTBEAT: lambda c: c.ask(12, 4).error_code,
@@ -359,7 +359,7 @@ def test_error_for_an_api_without_topics_is_lost(cluster: EmbeddedCluster) -> No
             assert code(client) != 15
 
 
-def test_dropped_answer_is_not_carried_out_or_is_given(
+def test_request_with_a_dropped_response_is_carried_out(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.create_topic("t")
@@ -374,7 +374,7 @@ def test_dropped_answer_is_not_carried_out_or_is_given(
         assert client.produce("t", batch([b"x"])).base_offset == 1
 
 
-def test_delayed_answer_comes_at_once_or_delays_others() -> None:
+def test_delayed_response_delays_no_other_client() -> None:
     clock = ManualClock()
     with EmbeddedCluster(clock=clock) as cluster:
         cluster.create_topic("t")
@@ -394,7 +394,7 @@ def test_delayed_answer_comes_at_once_or_delays_others() -> None:
             assert slow.receive(0, 9).responses[0].partition_responses[0].base_offset == 0
 
 
-def test_long_poll_ends_before_its_time_on_the_clock() -> None:
+def test_long_poll_ends_at_its_time_on_the_clock() -> None:
     clock = ManualClock()
     with EmbeddedCluster(clock=clock) as cluster, RawClient(cluster.bootstrap_servers) as client:
         cluster.create_topic("t")

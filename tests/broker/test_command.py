@@ -44,7 +44,7 @@ def send(settings: dict[str, object], topic: str = "t") -> int:
         return producer.send(topic, b"x").result(10).offset
 
 
-def test_users_and_certificates_are_not_used(tmp_path: Path) -> None:
+def test_command_uses_its_users_and_certificates(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     identity = authority.issue("broker", "IP:127.0.0.1")
     tls = ("--tls", str(identity.certificate), "--tls-key", str(identity.key))
@@ -65,13 +65,13 @@ def test_users_and_certificates_are_not_used(tmp_path: Path) -> None:
             send({**settings, "sasl.password": "wrong"})
 
 
-def test_second_run_has_forgotten_the_first(tmp_path: Path) -> None:
+def test_second_run_continues_the_data_folder(tmp_path: Path) -> None:
     for expected in (0, 1):
         with running("--data-dir", str(tmp_path / "data")) as (_, servers):
             assert send({"bootstrap.servers": servers}) == expected
 
 
-def test_status_is_no_line_of_the_terminal() -> None:
+def test_status_is_a_line_of_the_terminal() -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "kafkabuf", "broker", "--brokers", "3", "--port", "0"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150"}
@@ -91,7 +91,7 @@ def test_status_is_no_line_of_the_terminal() -> None:
     assert "Traceback" not in shown
 
 
-def test_rates_are_not_those_of_the_time_between() -> None:
+def test_rates_are_those_of_the_time_between() -> None:
     before = Stats(3, 3, 10, 0, 1000, 5_000, 10)
     now = Stats(3, 2, 1234, 7, 3468, 1_005_000, 10)
     shown = describe(now, before, 2.0)
@@ -99,7 +99,7 @@ def test_rates_are_not_those_of_the_time_between() -> None:
     assert "1 MB/s in" in describe(Stats(1, 1, 0, 0, 0, 999_600, 0), Stats(1, 1, 0, 0, 0, 0, 0), 1.0)
 
 
-def test_taken_port_gives_a_traceback() -> None:
+def test_taken_port_is_explained() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = CliRunner().invoke(main, ["broker", "--port", str(port)])
@@ -121,7 +121,7 @@ def test_taken_port_gives_a_traceback() -> None:
         (["--data-dir", __file__], 2, "is a file"),
     ],
 )
-def test_senseless_option_is_taken(arguments: list[str], code: int, reason: str) -> None:
+def test_senseless_option_is_refused(arguments: list[str], code: int, reason: str) -> None:
     result = CliRunner().invoke(main, ["broker", "--port", "0", *arguments])
     assert result.exit_code == code, result.output
     assert reason in " ".join(result.output.split())

@@ -71,7 +71,7 @@ def hostile_frames() -> list[tuple[str, bytes, str]]:
 
 
 @pytest.mark.parametrize(("name", "data", "reason"), hostile_frames())
-def test_hostile_frame_is_answered_or_harms_others(
+def test_hostile_frame_closes_only_its_own_connection(
     cluster: EmbeddedCluster, client: RawClient, caplog: pytest.LogCaptureFixture, name: str, data: bytes, reason: str
 ) -> None:
     with caplog.at_level(logging.WARNING, "kafkabuf.broker"), RawClient(cluster.bootstrap_servers) as hostile:
@@ -92,7 +92,7 @@ def damaged(frame: bytes, random: Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_damaged_request_raises_something_else_than_a_kafka_error(seed: int) -> None:
+def test_damaged_request_raises_nothing_but_kafka_errors(seed: int) -> None:
     async def body() -> None:
         cluster = Cluster(ClusterConfig(max_message_bytes=1_000_000, verify_records=True), SystemClock(), loop())
         await cluster.start()
@@ -128,7 +128,7 @@ def sample_frames() -> list[bytes]:
     return frames
 
 
-def test_unsupported_api_versions_version_closes_the_connection(client: RawClient) -> None:
+def test_unsupported_api_versions_version_gets_the_supported_versions(client: RawClient) -> None:
     client.send_frame(struct.pack(">hhih", 18, 99, 6, -1) + b"\0\0\0")
     frame = client.receive_frame()
     assert frame is not None
@@ -138,7 +138,7 @@ def test_unsupported_api_versions_version_closes_the_connection(client: RawClien
     assert client.ask(18, 3).error_code == 0
 
 
-def test_advertised_version_has_no_answer(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_every_advertised_version_is_answered(cluster: EmbeddedCluster, client: RawClient) -> None:
     """Every API and version of ApiVersions answers an empty request."""
     for one in client.ask(18, 3).api_keys:
         for version in range(max(one.min_version, 3 if one.api_key == 0 else 0), one.max_version + 1):
@@ -147,7 +147,7 @@ def test_advertised_version_has_no_answer(cluster: EmbeddedCluster, client: RawC
             assert client.ask(one.api_key, version, **values) is not None
 
 
-def test_requests_in_one_packet_are_answered_out_of_order(client: RawClient) -> None:
+def test_requests_in_one_packet_are_answered_in_order(client: RawClient) -> None:
     frames = b""
     for number in range(50):
         data = struct.pack(">hhih", 18, 0, number, -1)
@@ -158,14 +158,14 @@ def test_requests_in_one_packet_are_answered_out_of_order(client: RawClient) -> 
     assert [struct.unpack_from(">i", frame or b"")[0] for frame in got] == list(range(50))
 
 
-def test_request_overtakes_the_one_before_it(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_request_never_overtakes_the_request_before_it(cluster: EmbeddedCluster, client: RawClient) -> None:
     cluster.delay_next(messages.METADATA, 0.05)
     first, second = client.send(3, 9, topics=[]), client.send(18, 0)
     frames = [client.receive_frame() or b"" for _ in range(2)]
     assert [struct.unpack_from(">i", frame)[0] for frame in frames] == [first, second]
 
 
-def test_large_frame_arrives_broken(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_large_frame_arrives_whole(cluster: EmbeddedCluster, client: RawClient) -> None:
     cluster.create_topic("large", configs={"max.message.bytes": "9000000"})
     data = batch([bytes(range(256)) * 30_000])
     assert client.produce("large", data).error_code == 0
@@ -180,7 +180,7 @@ def used_bytes() -> tuple[int, int]:
     return int(pages[0]) * resource.getpagesize(), int(pages[1]) * resource.getpagesize()
 
 
-def test_announced_length_takes_memory_before_the_bytes_come(cluster: EmbeddedCluster) -> None:
+def test_announced_length_takes_no_memory_before_its_bytes_come(cluster: EmbeddedCluster) -> None:
     virtual, resident = used_bytes()
     waiting = [RawClient(cluster.bootstrap_servers) for _ in range(20)]
     for one in waiting:
@@ -193,7 +193,7 @@ def test_announced_length_takes_memory_before_the_bytes_come(cluster: EmbeddedCl
         one.socket.close()
 
 
-def test_peer_that_does_not_read_blocks_the_others(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_peer_that_does_not_read_blocks_no_other_client(cluster: EmbeddedCluster, client: RawClient) -> None:
     for _ in range(8):
         client.produce("t", batch([b"x" * 1_000_000]))
     with RawClient(cluster.bootstrap_servers) as lazy:
@@ -225,7 +225,7 @@ def ask_again_and_again(client: RawClient, topics: list[dict[str, Any]]) -> None
         pass
 
 
-def test_request_whose_connection_is_cut_before_it_waits_is_forgotten() -> None:
+def test_request_is_unparked_when_its_connection_is_lost_at_once() -> None:
     """Fetch parks; the connection is lost in the same turn of the loop, before anybody has come to await the answer."""
 
     async def body() -> None:

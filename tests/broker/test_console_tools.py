@@ -38,7 +38,7 @@ def tool(cluster: EmbeddedCluster, main_class: str, arguments: str, text: str = 
     return done.stdout
 
 
-def test_console_tools_find_no_kafka(cluster: EmbeddedCluster) -> None:
+def test_console_tools_work_with_the_cluster(cluster: EmbeddedCluster) -> None:
     """Each is a JVM of its own, so those that can run beside each other do."""
     create = "--create --topic t --partitions 2 --replication-factor 2 --config retention.bytes=99999"
     assert tool(cluster, TOPICS, create) == "Created topic t.\n"

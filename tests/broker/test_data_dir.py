@@ -71,7 +71,7 @@ def topic_id(cluster: EmbeddedCluster, name: str) -> object:
     return cluster._call(lambda c: c.catalogue.topic(name).topic_id)
 
 
-def test_restart_forgets_topics_records_or_offsets(tmp_path: Path) -> None:
+def test_restart_keeps_topics_records_and_offsets(tmp_path: Path) -> None:
     with running(tmp_path) as (cluster, client):
         cluster.create_topic("t", 2, configs={"max.message.bytes": "500", "retention.ms": "-1"})
         cluster.create_topic("gone")
@@ -103,7 +103,7 @@ def test_restart_forgets_topics_records_or_offsets(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "node-1").iterdir() if path.is_dir()] == []
 
 
-def test_restart_takes_a_repeated_batch_for_new(tmp_path: Path) -> None:
+def test_restart_recognizes_a_repeated_batch(tmp_path: Path) -> None:
     with running(tmp_path) as (cluster, client):
         cluster.create_topic("t")
         found = client.ask(messages.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=1000)
@@ -119,7 +119,7 @@ def test_restart_takes_a_repeated_batch_for_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_restart_loses_a_transaction(tmp_path: Path, clean: bool) -> None:
+def test_restart_keeps_transactions(tmp_path: Path, clean: bool) -> None:
     world = World(data_dir=tmp_path)
     producer = world.start()
     world.send(producer, 0)
@@ -152,7 +152,7 @@ def test_restart_loses_a_transaction(tmp_path: Path, clean: bool) -> None:
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_offsets_of_a_transaction_are_lost_or_come_too_soon(tmp_path: Path, done: bool) -> None:
+def test_offsets_of_a_transaction_survive_a_restart_and_wait_for_its_end(tmp_path: Path, done: bool) -> None:
     world = World(data_dir=tmp_path)
     commit(world.client, 1)
     producer = world.start()
@@ -177,7 +177,7 @@ def test_offsets_of_a_transaction_are_lost_or_come_too_soon(tmp_path: Path, done
         assert committed(world.client)[0] == 3
 
 
-def test_markers_on_their_way_are_lost_with_the_restart(tmp_path: Path) -> None:
+def test_held_markers_are_written_after_a_restart(tmp_path: Path) -> None:
     world = World(data_dir=tmp_path)
     producer = world.start()
     world.send(producer, 0)
@@ -202,7 +202,7 @@ def _forget(cluster: EmbeddedCluster) -> None:
     cluster.stop()
 
 
-def test_second_cluster_works_in_the_same_folder(tmp_path: Path) -> None:
+def test_second_cluster_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     with running(tmp_path) as (cluster, _):
         cluster.create_topic("t")
         with pytest.raises(KafkaStorageError, match="another cluster uses"):
@@ -210,7 +210,7 @@ def test_second_cluster_works_in_the_same_folder(tmp_path: Path) -> None:
         assert cluster.topics() == {"t": 1}
 
 
-def test_unusable_folder_is_taken(tmp_path: Path) -> None:
+def test_unusable_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cluster = EmbeddedCluster(data_dir=tmp_path / "file")
     with pytest.raises(KafkaStorageError, match=r"cannot open .*file: File exists"):
@@ -223,7 +223,7 @@ def test_unusable_folder_is_taken(tmp_path: Path) -> None:
         cluster.start()
 
 
-def test_deleted_topic_comes_back_under_its_name(tmp_path: Path) -> None:
+def test_interrupted_deletion_never_brings_the_records_back(tmp_path: Path) -> None:
     with running(tmp_path) as (cluster, client):
         cluster.create_topic("t")
         assert client.produce("t", batch([b"old"])).error_code == 0
@@ -244,7 +244,7 @@ def no_room(*arguments: Any) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_full_disk_is_no_error_or_ends_the_cluster(tmp_path: Path) -> None:
+def test_full_disk_is_a_storage_error_and_the_cluster_goes_on(tmp_path: Path) -> None:
     world = World(data_dir=tmp_path)
     client = world.client
     producer = world.start()
@@ -269,7 +269,7 @@ def test_full_disk_is_no_error_or_ends_the_cluster(tmp_path: Path) -> None:
         assert committed(client)[0] == 1
 
 
-def test_follower_without_room_takes_the_leader_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_leader_works_on_without_a_full_follower(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     room = [os.pwrite, no_room]
     with running(tmp_path, brokers=2, clock=(clock := ManualClock())) as (cluster, _):
         cluster.create_topic("t", replication_factor=2)
@@ -289,7 +289,7 @@ def test_follower_without_room_takes_the_leader_with_it(tmp_path: Path, caplog: 
             assert cluster.replica_end_offsets("t", 0) == {1: 3, 2: 3}
 
 
-def test_copy_out_of_sync_leads_after_a_restart(tmp_path: Path) -> None:
+def test_copy_in_sync_leads_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path, brokers=2) as (cluster, _):
         cluster.create_topic("t", replication_factor=2)
         preferred, epoch = cluster.leader("t", 0)
@@ -304,7 +304,7 @@ def test_copy_out_of_sync_leads_after_a_restart(tmp_path: Path) -> None:
         assert b"only here" in cluster.records("t", 0)[0]
 
 
-def test_fewer_nodes_lose_copies_without_a_word(tmp_path: Path) -> None:
+def test_restart_with_fewer_nodes_is_refused(tmp_path: Path) -> None:
     with running(tmp_path, brokers=2) as (cluster, _):
         cluster.create_topic("t", replication_factor=2)
     with pytest.raises(KafkaStorageError, match=r"topic t has copies on node 2, the cluster has nodes 1 to 1"):
@@ -314,7 +314,7 @@ def test_fewer_nodes_lose_copies_without_a_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "..", "a/b", "", "x" * 250, "a\0b"])
-def test_topic_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+def test_topic_name_never_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     manager = LogManager(Timer(None, ManualClock()), tmp_path / "data")  # type: ignore[arg-type]
     manager.start()
     with pytest.raises(InvalidTopicError):
@@ -324,7 +324,7 @@ def test_topic_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     manager.close()
 
 
-def test_journal_loses_a_change_with_a_torn_line_or_keeps_it_for_ever(tmp_path: Path) -> None:
+def test_journal_loses_only_the_change_of_a_torn_line(tmp_path: Path) -> None:
     journal = Journal(path := tmp_path / "journal")
     journal.open()
     for number in range(3):
@@ -350,7 +350,7 @@ def test_journal_loses_a_change_with_a_torn_line_or_keeps_it_for_ever(tmp_path: 
         Journal(path).open()
 
 
-def test_journal_grows_for_ever(tmp_path: Path) -> None:
+def test_journal_is_rewritten_when_most_lines_are_outdated(tmp_path: Path) -> None:
     journal = Journal(path := tmp_path / "journal")
     journal.open()
     for number in range(3000):
@@ -363,7 +363,7 @@ def test_journal_grows_for_ever(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_kill_loses_acknowledged_records(tmp_path: Path, brokers: int) -> None:
+def test_kill_loses_no_acknowledged_record(tmp_path: Path, brokers: int) -> None:
     command = [sys.executable, "-m", "kafkabuf", "broker", "--brokers", str(brokers), "--port", "0"]
     command += ["--partitions", "2", "--data-dir", str(tmp_path)]
     acknowledged: list[tuple[int, int, int]] = []

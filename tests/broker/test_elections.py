@@ -44,7 +44,7 @@ def careless() -> Iterator[Rig]:
 # ---- elections
 
 
-def test_dead_leader_is_followed_by_one_out_of_sync_or_loses_records(rig: Rig) -> None:
+def test_dead_leader_is_followed_by_a_copy_in_sync(rig: Rig) -> None:
     lag(rig, NEVER, 2)
     rig.produce(1, timeout=100)
     rig.advance(45)
@@ -62,7 +62,7 @@ def test_dead_leader_is_followed_by_one_out_of_sync_or_loses_records(rig: Rig) -
     assert (rig.leader, rig.isr, rig.ends()) == (3, [1, 2, 3], [2, 2, 2])
 
 
-def test_unclean_election_is_refused_or_leaves_logs_that_differ(careless: Rig) -> None:
+def test_unclean_election_leaves_equal_logs(careless: Rig) -> None:
     lag(careless, NEVER, 2, 3)
     for n in range(5):
         careless.produce(1, b"lost %d" % n, acks=1)
@@ -78,7 +78,7 @@ def test_unclean_election_is_refused_or_leaves_logs_that_differ(careless: Rig) -
     assert b"kept" in careless.log(1)
 
 
-def test_preferred_replica_leads_by_itself_or_not_when_asked(rig: Rig) -> None:
+def test_preferred_replica_leads_only_on_request(rig: Rig) -> None:
     partition = rig.cluster.catalogue.topic(TOPIC).partition(0)
     kill(rig, 1)
     assert not rig.run(lambda: rig.cluster.controller.prefer(partition))
@@ -90,7 +90,7 @@ def test_preferred_replica_leads_by_itself_or_not_when_asked(rig: Rig) -> None:
     assert partition.leader_epoch == 2
 
 
-def test_copy_out_of_sync_is_made_the_leader(rig: Rig) -> None:
+def test_copy_out_of_sync_never_becomes_the_leader(rig: Rig) -> None:
     lag(rig, NEVER, 3)
     rig.produce(1, timeout=100)
     rig.advance(45)
@@ -99,7 +99,7 @@ def test_copy_out_of_sync_is_made_the_leader(rig: Rig) -> None:
     assert rig.leader == 1
 
 
-def test_orderly_stop_leaves_parked_requests_or_partitions_behind(rig: Rig) -> None:
+def test_orderly_stop_answers_parked_requests_and_moves_leaders(rig: Rig) -> None:
     lag(rig, NEVER, 2, 3)
     parked = rig.produce(1, timeout=100)
     rig.run(rig.node(1).stop)
@@ -108,7 +108,7 @@ def test_orderly_stop_leaves_parked_requests_or_partitions_behind(rig: Rig) -> N
     assert rig.node(1).produces.delayed == rig.node(1).fetches.delayed == 0
 
 
-def test_node_that_returns_leads_or_stays_out_of_sync(rig: Rig) -> None:
+def test_returning_node_follows_and_catches_up(rig: Rig) -> None:
     rig.produce(1)
     rig.run(rig.node(1).stop)
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_node_that_returns_leads_or_stays_out_of_sync(rig: Rig) -> None:
     assert rig.log(1) == rig.log(2)
 
 
-def test_controller_dies_with_its_node(rig: Rig) -> None:
+def test_another_node_becomes_the_controller(rig: Rig) -> None:
     assert rig.cluster.controller.node_id == 1
     kill(rig, 1)
     assert rig.cluster.controller.node_id == 2
@@ -130,7 +130,7 @@ def test_controller_dies_with_its_node(rig: Rig) -> None:
 # ---- paused, isolated
 
 
-def test_paused_node_is_missed_at_once_or_never(rig: Rig) -> None:
+def test_paused_node_is_fenced_when_its_session_ends(rig: Rig) -> None:
     rig.run(rig.node(1).pause)
     rig.advance(8.5)
     assert (rig.leader, rig.cluster.placement.alive()) == (1, [1, 2, 3])
@@ -142,7 +142,7 @@ def test_paused_node_is_missed_at_once_or_never(rig: Rig) -> None:
     assert sorted(rig.isr) == [1, 2, 3]
 
 
-def test_short_pause_costs_a_leader_its_place(rig: Rig) -> None:
+def test_leader_keeps_its_place_after_a_short_pause(rig: Rig) -> None:
     rig.run(rig.node(1).pause)
     rig.advance(8)
     rig.run(rig.node(1).resume)
@@ -151,7 +151,7 @@ def test_short_pause_costs_a_leader_its_place(rig: Rig) -> None:
     assert result(rig.produce(1)).error_code == 0
 
 
-def test_follower_that_is_paused_goes_on_fetching(rig: Rig) -> None:
+def test_paused_follower_fetches_nothing(rig: Rig) -> None:
     rig.run(rig.node(3).pause)
     parked = rig.produce(1, timeout=100)
     assert (rig.ends(), parked.done) == ([1, 1, 0], False)
@@ -159,7 +159,7 @@ def test_follower_that_is_paused_goes_on_fetching(rig: Rig) -> None:
     assert (rig.ends(), result(parked).error_code) == ([1, 1, 1], 0)
 
 
-def test_leader_cut_off_from_the_others_acknowledges_to_all(rig: Rig) -> None:
+def test_isolated_leader_never_acknowledges_for_all(rig: Rig) -> None:
     rig.produce(1, b"before")
     isolate(rig, 1)
     alone, parked = rig.produce(1, b"alone", acks=1), rig.produce(1, b"for all", timeout=20)
@@ -180,7 +180,7 @@ def test_leader_cut_off_from_the_others_acknowledges_to_all(rig: Rig) -> None:
     assert result(parked).error_code == NotLeaderOrFollowerError.code
 
 
-def test_last_in_sync_is_replaced_while_it_is_cut_off(rig: Rig) -> None:
+def test_isolated_last_copy_in_sync_is_never_replaced(rig: Rig) -> None:
     kill(rig, 2)
     kill(rig, 3)
     assert rig.isr == [1]
@@ -197,7 +197,7 @@ def test_last_in_sync_is_replaced_while_it_is_cut_off(rig: Rig) -> None:
 # ---- what is cut off
 
 
-def test_logs_that_parted_over_many_epochs_differ_for_good() -> None:
+def test_logs_that_diverged_over_many_epochs_become_equal() -> None:
     """KIP-279: node 1 has an epoch that node 2 has not, between two that node 1 has not."""
     rig = Rig(2, configs={"unclean.leader.election.enable": "true"})
     rig.produce(1, b"common")
@@ -226,7 +226,7 @@ def test_logs_that_parted_over_many_epochs_differ_for_good() -> None:
     rig.close()
 
 
-def test_follower_far_behind_waits_for_what_retention_has_dropped(rig: Rig) -> None:
+def test_follower_far_behind_restarts_at_the_leaders_log_start(rig: Rig) -> None:
     kill(rig, 3)
     for n in range(10):
         rig.produce(1, b"%d" % n)
@@ -237,7 +237,7 @@ def test_follower_far_behind_waits_for_what_retention_has_dropped(rig: Rig) -> N
     assert sorted(rig.isr) == [1, 2, 3]
 
 
-def test_follower_keeps_what_was_deleted(rig: Rig) -> None:
+def test_followers_delete_the_deleted_records(rig: Rig) -> None:
     for n in range(10):
         rig.produce(1, b"%d" % n)
     request = SimpleNamespace(
@@ -248,7 +248,7 @@ def test_follower_keeps_what_was_deleted(rig: Rig) -> None:
     assert [rig.replica(node_id).log.log_start_offset for node_id in (1, 2, 3)] == [7, 7, 7]
 
 
-def test_follower_whose_disk_is_full_for_a_while_stays_behind(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follower_whose_disk_was_full_catches_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(data: object) -> None:
         raise KafkaStorageError("no space is left")
 
@@ -261,7 +261,7 @@ def test_follower_whose_disk_is_full_for_a_while_stays_behind(rig: Rig, monkeypa
     assert (rig.ends(), result(parked).error_code) == ([1, 1, 1], 0)
 
 
-def test_marker_is_lost_with_the_leader_that_wrote_it(rig: Rig) -> None:
+def test_marker_survives_the_leader_that_wrote_it(rig: Rig) -> None:
     write_transaction(rig)
     lag(rig, NEVER, 2, 3)
     assert rig.run(lambda: rig.cluster.write_marker((TOPIC, 0), Marker(7, 0, 0, True)))

@@ -193,7 +193,7 @@ def stored(cluster: EmbeddedCluster) -> list[Stored]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_acknowledged_record_is_lost_in_trouble(cluster: EmbeddedCluster, client: str) -> None:
+def test_acknowledged_records_survive_every_trouble(cluster: EmbeddedCluster, client: str) -> None:
     acknowledged: Stored = {}
     send, flush = CLIENTS[client](cluster.bootstrap_servers, acknowledged)
     with Reader(cluster.bootstrap_servers) as reader:

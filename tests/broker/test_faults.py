@@ -26,7 +26,7 @@ def world() -> Iterator[World]:
 # ---- faults
 
 
-def test_lost_answer_of_an_end_is_not_found_again(world: World) -> None:
+def test_end_is_repeated_after_a_lost_response(world: World) -> None:
     producer = world.start()
     world.send(producer, 0)
     world.cluster.drop_next(messages.END_TXN)
@@ -71,7 +71,7 @@ def transactional_values(api_key: int, producer: tuple[int, int]) -> dict[str, A
         (messages.WRITE_TXN_MARKERS, 1),
     ],
 )
-def test_api_takes_no_part_in_faults(world: World, api_key: int, version: int) -> None:
+def test_injected_error_reaches_the_api(world: World, api_key: int, version: int) -> None:
     values = transactional_values(api_key, (1, 0))
     if api_key == messages.DESCRIBE_PRODUCERS:
         values = {"topics": [{"name": "t", "partition_indexes": [0]}]}
@@ -88,7 +88,7 @@ def test_api_takes_no_part_in_faults(world: World, api_key: int, version: int) -
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(messages.ADD_PARTITIONS_TO_TXN, 3), (messages.TXN_OFFSET_COMMIT, 5)])
-def test_error_after_the_deed_undoes_it(world: World, api_key: int, version: int) -> None:
+def test_error_after_the_request_leaves_it_carried_out(world: World, api_key: int, version: int) -> None:
     producer = world.start()
     world.cluster.fail_next(api_key, 7, after=True)
     assert "request_timed_out: 7" in str(world.client.ask(api_key, version, **transactional_values(api_key, producer)))
@@ -97,12 +97,12 @@ def test_error_after_the_deed_undoes_it(world: World, api_key: int, version: int
     assert "none: 0" in str(world.client.ask(api_key, version, **transactional_values(api_key, producer)))
 
 
-def test_error_of_its_own_gives_way_to_a_later_one(world: World) -> None:
+def test_error_of_the_request_itself_comes_before_an_injected_error(world: World) -> None:
     world.cluster.fail_next(messages.PRODUCE, 20, after=True)
     assert world.client.produce("t", batch([b"x"])[:-1]).error_code == 2
 
 
-def test_error_after_an_append_appends_nothing(world: World) -> None:
+def test_error_after_an_append_leaves_the_append(world: World) -> None:
     world.cluster.fail_next(messages.PRODUCE, 20, after=True)
     assert world.send((4711, 0), 0, transactional_id=None).error_code == 20
     assert world.cluster.end_offset("t", 0) == 1
@@ -121,7 +121,7 @@ def test_error_after_an_append_appends_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])
-def test_wrong_node_does_not_name_the_right_one(version: int) -> None:
+def test_wrong_node_names_the_leader(version: int) -> None:
     with EmbeddedCluster(brokers=2) as cluster:
         cluster.create_topic("t")
         leader, epoch = cluster.leader("t", 0)
@@ -139,20 +139,20 @@ def test_wrong_node_does_not_name_the_right_one(version: int) -> None:
         assert [(each.node_id, each.host, each.port) for each in answer.node_endpoints] == expected
 
 
-def test_leader_that_does_not_exist_breaks_the_answer(world: World) -> None:
+def test_leader_hint_may_name_an_unknown_node(world: World) -> None:
     world.cluster._call(lambda c: setattr(c.catalogue.replica("t", 0, 1), "known", PartitionState(9, 1, (1,))))
     one = world.client.produce("t", batch([b"x"]), version=10)
     assert (one.error_code, one.current_leader.leader_id) == (6, 9)
 
 
-def test_unknown_topic_id_is_taken(world: World) -> None:
+def test_unknown_topic_id_is_refused(world: World) -> None:
     data = [{"topic_id": uuid.UUID(int=5), "partition_data": [{"index": 0, "records": batch([b"x"])}]}]
     answer = world.client.ask(messages.PRODUCE, 13, acks=1, timeout=1000, topic_data=data)
     assert answer.responses[0].partition_responses[0].error_code == 100
 
 
 @pytest.mark.parametrize(("version", "finalized"), [(0, []), (2, [("transaction.version", 2, 2)])])
-def test_feature_is_told_at_another_level(version: int, finalized: list[tuple[str, int, int]]) -> None:
+def test_transaction_version_is_a_finalized_feature(version: int, finalized: list[tuple[str, int, int]]) -> None:
     with EmbeddedCluster(transaction_version=version) as cluster, RawClient(cluster.bootstrap_servers) as client:
         for asked in (3, 4):
             answer = client.ask(messages.API_VERSIONS, asked, client_software_name="x", client_software_version="1")

@@ -74,7 +74,7 @@ def dump(folder: Path) -> str:
     return done.stdout
 
 
-def test_kafkas_tool_cannot_read_the_files(tmp_path: Path) -> None:
+def test_kafkas_tool_reads_the_files(tmp_path: Path) -> None:
     log = opened(tmp_path, SMALL)
     fill(log)
     log.truncate_to(log.end_offset - 2)
@@ -100,7 +100,7 @@ def test_kafkas_tool_cannot_read_the_files(tmp_path: Path) -> None:
     assert "is empty" not in text
 
 
-def test_kafkas_own_files_cannot_be_read(tmp_path: Path, kafka_4: RealKafka) -> None:
+def test_files_of_kafka_are_read(tmp_path: Path, kafka_4: RealKafka) -> None:
     kafka_4.create_topic("files")
     with RawClient(kafka_4.bootstrap_servers) as client:
         for sequence in range(30):
@@ -115,7 +115,7 @@ def test_kafkas_own_files_cannot_be_read(tmp_path: Path, kafka_4: RealKafka) -> 
     assert log.leader_epochs.entries == [(0, 0)]
 
 
-def test_clean_restart_forgets_something_or_reads_everything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_clean_restart_reads_no_sealed_segment_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = opened(tmp_path, SMALL)
     fill(log)
     before = contents(log)
@@ -132,7 +132,7 @@ def test_clean_restart_forgets_something_or_reads_everything(tmp_path: Path, cap
         put(log, b"x", producer=(7, 0, 61))
 
 
-def test_kill_loses_what_was_appended_or_known(tmp_path: Path) -> None:
+def test_kill_loses_no_appended_batch_and_no_state(tmp_path: Path) -> None:
     log = opened(tmp_path, SMALL)
     fill(log)
     before = contents(log)
@@ -143,7 +143,7 @@ def test_kill_loses_what_was_appended_or_known(tmp_path: Path) -> None:
     assert contents(killed(log, tmp_path, SMALL)) == before
 
 
-def test_torn_tail_stays_or_takes_more_with_it(tmp_path: Path) -> None:
+def test_recovery_cuts_off_exactly_the_torn_batch(tmp_path: Path) -> None:
     log = opened(tmp_path / "whole")
     put(log, b"one", producer=(7, 0, 0))
     put(log, b"two", b"three", producer=(7, 0, 1))
@@ -170,7 +170,7 @@ def test_torn_tail_stays_or_takes_more_with_it(tmp_path: Path) -> None:
     tail=st.one_of(st.none(), st.binary(max_size=80), st.just(b"\0" * 5000)),
     segment_bytes=st.sampled_from([1 << 30, 3000]),
 )
-def test_damage_reaches_what_lies_before_it(
+def test_damage_leaves_the_batches_before_it(
     sizes: list[int], at: float, tail: bytes | None, segment_bytes: int
 ) -> None:
     """Of the last segment, everything from some byte on is cut off, or replaced; or that byte alone, which a CRC or a
@@ -200,7 +200,7 @@ def test_damage_reaches_what_lies_before_it(
             assert found == batches[:intact]
 
 
-def test_lookup_by_index_differs_from_a_scan(tmp_path: Path) -> None:
+def test_lookup_by_index_equals_a_scan(tmp_path: Path) -> None:
     disk, memory = opened(tmp_path, LogConfig(segment_bytes=30_000)), PartitionLog()
     for number in range(250):
         values, time = [b"x" * (number * 37 % 900)] * (number % 4 + 1), NOW + number + (number * 71) % 7
@@ -217,7 +217,7 @@ def test_lookup_by_index_differs_from_a_scan(tmp_path: Path) -> None:
         assert read_all(disk, 3, limit) == read_all(memory, 3, limit)
 
 
-def test_fetch_limits_cut_batches_or_block_the_consumer(tmp_path: Path) -> None:
+def test_fetch_limit_returns_whole_batches_and_at_least_one(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for number in range(3):
         put(log, b"x" * 100 * (number + 1))
@@ -245,7 +245,7 @@ OPERATIONS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(OPERATIONS)
-def test_log_on_disk_differs_from_one_in_memory(operations: list[tuple[str, int]]) -> None:
+def test_log_on_disk_equals_a_log_in_memory(operations: list[tuple[str, int]]) -> None:
     config = LogConfig(segment_bytes=1500)
     with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
         disk, memory, epoch = opened(folder := Path(name), config), PartitionLog(clock=ManualClock(wall_ms=NOW)), 0
@@ -284,7 +284,7 @@ def _do(log: PartitionLog, what: str, number: int, epoch: int, sequences: dict[i
         log.truncate_to(max(log.end_offset - number, 0))
 
 
-def test_sealed_segments_stay_for_ever_or_go_too_soon(tmp_path: Path) -> None:
+def test_retention_drops_sealed_segments_when_they_expire(tmp_path: Path) -> None:
     clock = ManualClock(wall_ms=NOW)
     one = len(batch([b"x" * 900]))
     config = LogConfig(retention_bytes=5 * one, retention_ms=1000, segment_bytes=2 * one)
@@ -314,7 +314,7 @@ def test_sealed_segments_stay_for_ever_or_go_too_soon(tmp_path: Path) -> None:
     assert contents(killed(log, tmp_path, config)) == contents(log)
 
 
-def test_damage_in_an_older_segment_leaves_a_gap(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_segments_behind_a_damaged_segment_are_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = opened(tmp_path, SMALL)
     fill(log)
     second = sorted(tmp_path.glob("*.log"))[1]
@@ -331,7 +331,7 @@ def test_damage_in_an_older_segment_leaves_a_gap(tmp_path: Path, caplog: pytest.
 
 @pytest.mark.parametrize("damage", [b"", b"?" * 7, b"\0" * 16, b"\0\0\0\1\0\0\0\2" * 4, b"\0\0\0\1\x7f\0\0\0"])
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot"])
-def test_damaged_index_leads_astray(tmp_path: Path, suffix: str, damage: bytes) -> None:
+def test_damaged_index_is_made_anew(tmp_path: Path, suffix: str, damage: bytes) -> None:
     log = opened(tmp_path, SMALL)
     fill(log)
     before = contents(log)
@@ -347,7 +347,7 @@ def test_damaged_index_leads_astray(tmp_path: Path, suffix: str, damage: bytes) 
         assert entry is None or SparseIndex(path, entry).load()
 
 
-def test_index_that_could_be_right_cuts_the_log(tmp_path: Path) -> None:
+def test_plausible_but_wrong_index_loses_no_batch(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for _ in range(20):
         put(log, b"x" * 1000)
@@ -357,7 +357,7 @@ def test_index_that_could_be_right_cuts_the_log(tmp_path: Path) -> None:
     assert contents(opened(tmp_path, recovery_point=20)) == before
 
 
-def test_epochs_are_gone_with_their_checkpoint(tmp_path: Path) -> None:
+def test_epochs_are_derived_from_batches_without_the_checkpoint(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for epoch in (1, 1, 4):
         put(log, b"x", epoch=epoch)
@@ -367,7 +367,7 @@ def test_epochs_are_gone_with_their_checkpoint(tmp_path: Path) -> None:
     assert killed(log, tmp_path).leader_epochs.entries == [(1, 0), (4, 2)]
 
 
-def test_damaged_snapshot_is_believed(tmp_path: Path) -> None:
+def test_damaged_snapshot_is_ignored(tmp_path: Path) -> None:
     log = opened(tmp_path)
     put(log, b"x", producer=(7, 0, 0))
     before = contents(log)
@@ -379,7 +379,7 @@ def test_damaged_snapshot_is_believed(tmp_path: Path) -> None:
         assert contents(opened(tmp_path, recovery_point=1)) == before
 
 
-def test_snapshot_outlives_what_it_was_taken_of(tmp_path: Path) -> None:
+def test_truncation_deletes_the_snapshots_behind_it(tmp_path: Path) -> None:
     log = opened(tmp_path, LogConfig(segment_bytes=300))
     for sequence in range(5):
         put(log, b"x" * 50, producer=(7, 0, sequence))
@@ -391,7 +391,7 @@ def test_snapshot_outlives_what_it_was_taken_of(tmp_path: Path) -> None:
     assert contents(killed(log, tmp_path, PLAIN)) == before
 
 
-def test_full_disk_leaves_half_a_batch(tmp_path: Path) -> None:
+def test_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     log = opened(tmp_path)
     put(log, b"before", producer=(7, 0, 0))
     kept = contents(log)
@@ -410,7 +410,7 @@ def test_full_disk_leaves_half_a_batch(tmp_path: Path) -> None:
     assert contents(killed(log, tmp_path)) == contents(log)
 
 
-def test_unreadable_file_is_passed_over(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").mkdir()
     with pytest.raises(
         KafkaStorageError, match=r"cannot open .*\.log: Is a directory; check the disk, and the file's owner"
@@ -418,7 +418,7 @@ def test_unreadable_file_is_passed_over(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-def test_flush_messages_does_not_flush(tmp_path: Path) -> None:
+def test_log_is_flushed_every_flush_messages_records(tmp_path: Path) -> None:
     log = opened(tmp_path, LogConfig(flush_messages=3))
     points = []
     for _ in range(7):
@@ -427,7 +427,7 @@ def test_flush_messages_does_not_flush(tmp_path: Path) -> None:
     assert points == [0, 0, 3, 3, 3, 6, 6]
 
 
-def test_old_messages_on_disk_are_lost_or_misplaced(tmp_path: Path) -> None:
+def test_old_messages_on_disk_keep_their_offsets(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for number in range(60):
         time = NOW + number
@@ -448,7 +448,7 @@ def test_old_messages_on_disk_are_lost_or_misplaced(tmp_path: Path) -> None:
         assert int.from_bytes(found[:8], "big") == offset + (6 - offset % 7 - 1 if 1 <= offset % 7 <= 5 else 0)
 
 
-def test_segments_names_are_not_the_first_offsets(tmp_path: Path) -> None:
+def test_segments_are_named_for_their_first_offsets(tmp_path: Path) -> None:
     log = opened(tmp_path, LogConfig(segment_bytes=100))
     for values in ([b"a"], [b"b", b"c"], [b"d"]):
         put(log, *values)
@@ -456,7 +456,7 @@ def test_segments_names_are_not_the_first_offsets(tmp_path: Path) -> None:
     assert names == [0, 1, 3]
 
 
-def test_sealed_segment_is_never_flushed_or_trusted_before_it_is(tmp_path: Path) -> None:
+def test_sealed_segment_is_trusted_once_it_is_flushed(tmp_path: Path) -> None:
     tasks: list[Callable[[], None]] = []
 
     class Flusher(Executor):

@@ -18,7 +18,7 @@ ORDERS = ("range sticky", "sticky range", "sticky range")
 
 
 @scenario
-async def test_lone_member_waits_for_others(world: World) -> None:
+async def test_lone_member_joins_at_once(world: World) -> None:
     answer = await settled(world.join())
     assert (answer["generation_id"], answer["protocol_name"]) == (1, "range")
     assert answer["leader"] == answer["member_id"]
@@ -26,7 +26,7 @@ async def test_lone_member_waits_for_others(world: World) -> None:
 
 
 @scenario
-async def test_new_member_is_let_in_without_its_id(world: World) -> None:
+async def test_new_member_joins_only_with_the_id_it_was_given(world: World) -> None:
     refused = await settled(world.join(needs_member_id=True))
     assert refused["error_code"] == 79
     assert not world.group.members
@@ -35,7 +35,7 @@ async def test_new_member_is_let_in_without_its_id(world: World) -> None:
 
 
 @scenario
-async def test_member_that_never_uses_its_id_holds_up_the_group(world: World) -> None:
+async def test_group_waits_for_an_unused_member_id_only_until_its_session_timeout(world: World) -> None:
     (leader,) = await world.stable(1)
     await settled(world.join(needs_member_id=True, session_timeout=5.0))
     joined = world.join(leader)
@@ -45,7 +45,7 @@ async def test_member_that_never_uses_its_id_holds_up_the_group(world: World) ->
 
 
 @scenario
-async def test_second_member_joins_without_the_first(world: World) -> None:
+async def test_second_member_makes_the_first_join_again(world: World) -> None:
     (leader,) = await world.stable(1)
     second = world.join()
     assert pending(second)
@@ -59,12 +59,12 @@ async def test_second_member_joins_without_the_first(world: World) -> None:
 
 
 @scenario
-async def test_followers_get_no_assignment_or_the_wrong_one(world: World) -> None:
+async def test_each_follower_gets_its_assignment(world: World) -> None:
     await world.stable(3)
 
 
 @scenario
-async def test_silent_member_is_waited_for_beyond_the_rebalance_timeout(world: World) -> None:
+async def test_rebalance_waits_for_a_silent_member_until_its_timeout(world: World) -> None:
     await world.stable(2)
     for one in world.group.members:
         one.joining.session_timeout = 100.0
@@ -77,7 +77,7 @@ async def test_silent_member_is_waited_for_beyond_the_rebalance_timeout(world: W
 
 
 @scenario
-async def test_dead_member_keeps_its_partitions(world: World) -> None:
+async def test_dead_member_is_removed_from_the_group(world: World) -> None:
     leader, other = await world.stable(2)
     await world.advance(6)
     assert world.group.heartbeat(leader, world.group.generation)["error_code"] == 0
@@ -88,7 +88,7 @@ async def test_dead_member_keeps_its_partitions(world: World) -> None:
 
 
 @scenario
-async def test_parked_member_loses_its_session(world: World) -> None:
+async def test_session_of_a_parked_member_does_not_expire(world: World) -> None:
     (leader,) = await world.stable(1)
     second = world.join(session_timeout=1.0)
     world.group.members[leader].joining.session_timeout = 100.0
@@ -99,7 +99,7 @@ async def test_parked_member_loses_its_session(world: World) -> None:
 
 
 @scenario
-async def test_leader_that_dies_before_it_assigns_hangs_the_rest(world: World) -> None:
+async def test_death_of_a_leader_before_it_assigns_starts_a_rebalance(world: World) -> None:
     first = await settled(world.join(session_timeout=3.0))
     second = world.join()
     await settled(world.join(first["member_id"], session_timeout=3.0))
@@ -112,7 +112,7 @@ async def test_leader_that_dies_before_it_assigns_hangs_the_rest(world: World) -
 
 
 @scenario
-async def test_leaving_member_is_waited_for(world: World) -> None:
+async def test_group_does_not_wait_for_a_member_that_left(world: World) -> None:
     leader, other = await world.stable(2)
     assert world.group.leave(leader, None) == 0
     assert world.group.leave(leader, None) == 25
@@ -123,7 +123,7 @@ async def test_leaving_member_is_waited_for(world: World) -> None:
 
 
 @scenario
-async def test_member_leaving_in_a_rebalance_blocks_it(world: World) -> None:
+async def test_rebalance_completes_when_the_missing_member_leaves(world: World) -> None:
     leader, other = await world.stable(2)
     joined = world.join(leader)
     third = world.join()
@@ -135,7 +135,7 @@ async def test_member_leaving_in_a_rebalance_blocks_it(world: World) -> None:
 
 
 @scenario
-async def test_old_generation_is_served(world: World) -> None:
+async def test_old_generation_and_unknown_member_are_refused(world: World) -> None:
     (leader,) = await world.stable(1)
     assert world.group.heartbeat(leader, 0) == {"error_code": 22}
     assert world.group.heartbeat("nobody", 1) == {"error_code": 25}
@@ -144,7 +144,7 @@ async def test_old_generation_is_served(world: World) -> None:
 
 
 @scenario
-async def test_follower_that_lost_its_answer_starts_a_rebalance(world: World) -> None:
+async def test_follower_that_joins_again_gets_its_response_without_a_rebalance(world: World) -> None:
     leader, other = await world.stable(2)
     generation = world.group.generation
     answer = await settled(world.join(other))
@@ -155,7 +155,7 @@ async def test_follower_that_lost_its_answer_starts_a_rebalance(world: World) ->
 
 
 @scenario
-async def test_members_without_a_common_protocol_form_a_group(world: World) -> None:
+async def test_member_without_a_common_protocol_is_refused(world: World) -> None:
     await world.stable(1)
     assert (await settled(world.join(protocols="sticky")))["error_code"] == 23
     assert (await settled(world.join(protocol_type="connect")))["error_code"] == 23
@@ -163,7 +163,7 @@ async def test_members_without_a_common_protocol_form_a_group(world: World) -> N
 
 
 @scenario
-async def test_protocol_is_one_that_somebody_lacks(world: World) -> None:
+async def test_every_member_supports_the_elected_protocol(world: World) -> None:
     first = await settled(world.join(protocols="sticky range roundrobin"))
     second = world.join(protocols="roundrobin range")
     answer = await settled(world.join(first["member_id"], protocols="sticky range roundrobin"))
@@ -172,7 +172,7 @@ async def test_protocol_is_one_that_somebody_lacks(world: World) -> None:
 
 
 @scenario
-async def test_static_member_that_returns_is_counted_twice(world: World) -> None:
+async def test_returning_static_member_replaces_its_former_self(world: World) -> None:
     first = await settled(world.join(instance="i-1"))
     again = await settled(world.join(instance="i-1"))
     assert again["member_id"] != first["member_id"]
@@ -182,7 +182,7 @@ async def test_static_member_that_returns_is_counted_twice(world: World) -> None
 
 
 @scenario
-async def test_new_member_that_is_gone_is_waited_for(world: World) -> None:
+async def test_vanished_new_member_is_dropped_after_five_minutes(world: World) -> None:
     """It has no id yet and cannot send heartbeats: five minutes, whatever its session time-out."""
     leader = (await settled(world.join(rebalance_timeout=1000.0, session_timeout=100.0)))["member_id"]
     await synced(world, leader)
@@ -197,7 +197,7 @@ async def test_new_member_that_is_gone_is_waited_for(world: World) -> None:
 
 
 @scenario
-async def test_member_that_does_not_sync_stays(world: World) -> None:
+async def test_member_that_does_not_sync_is_dropped(world: World) -> None:
     leader = (await settled(world.join(session_timeout=100.0)))["member_id"]
     other = world.join(session_timeout=100.0)
     await settled(world.join(leader, session_timeout=100.0))
@@ -210,7 +210,7 @@ async def test_member_that_does_not_sync_stays(world: World) -> None:
 
 
 @scenario
-async def test_stable_group_rebalances_by_itself(world: World) -> None:
+async def test_heartbeats_keep_a_group_stable(world: World) -> None:
     members = await world.stable(2)
     for _ in range(20):
         await world.advance(5)
@@ -218,7 +218,7 @@ async def test_stable_group_rebalances_by_itself(world: World) -> None:
 
 
 @scenario
-async def test_member_whose_connection_ends_has_not_joined(world: World) -> None:
+async def test_member_whose_connection_ends_has_joined(world: World) -> None:
     (leader,) = await world.stable(1)
     gone = world.join()
     gone.cancel()
@@ -233,7 +233,7 @@ async def test_member_whose_connection_ends_has_not_joined(world: World) -> None
 
 
 @scenario
-async def test_minority_elects_the_protocol(world: World) -> None:
+async def test_majority_elects_the_protocol(world: World) -> None:
     joined = [(await settled(world.join(protocols="range sticky")))["member_id"]]
     for _ in range(2):
         new = world.join(protocols="sticky range")
@@ -244,7 +244,7 @@ async def test_minority_elects_the_protocol(world: World) -> None:
 
 
 @scenario
-async def test_member_syncs_for_another_protocol(world: World) -> None:
+async def test_sync_for_another_protocol_is_refused(world: World) -> None:
     leader = (await settled(world.join()))["member_id"]
     for protocol in (("connect", None), (None, "sticky")):
         assert (await settled(world.group.sync(leader, 1, {}, protocol=protocol)))["error_code"] == 23
@@ -252,7 +252,7 @@ async def test_member_syncs_for_another_protocol(world: World) -> None:
 
 
 @scenario
-async def test_topics_of_a_group_are_misread(world: World) -> None:
+async def test_topics_of_a_group_are_those_of_its_members_metadata(world: World) -> None:
     member = await settled(world.join())
     (one,) = world.group.members
     metadata = subscription("a", "topic")
@@ -272,13 +272,13 @@ async def test_topics_of_a_group_are_misread(world: World) -> None:
 
 
 @scenario
-async def test_session_timeout_of_nothing_is_taken(world: World) -> None:
+async def test_session_timeout_out_of_range_is_refused(world: World) -> None:
     for seconds in (0.0, -1.0, 1800.1):
         assert (await settled(world.join(session_timeout=seconds)))["error_code"] == 26
 
 
 @scenario
-async def test_stranger_commits_for_a_living_group(world: World) -> None:
+async def test_only_members_commit_for_a_group_with_members(world: World) -> None:
     assert world.group.check_commit("", None, -1) is None
     first = await settled(world.join())
     late = world.group.check_commit(first["member_id"], None, 1)
@@ -296,7 +296,7 @@ async def test_stranger_commits_for_a_living_group(world: World) -> None:
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 1)])
-def test_timer_runs_too_early_or_in_the_wrong_order(order: tuple[int, ...]) -> None:
+def test_timer_runs_tasks_in_order_and_never_early(order: tuple[int, ...]) -> None:
     async def body() -> None:
         clock = ManualClock()
         timer = Timer(asyncio.get_running_loop(), clock)
@@ -319,7 +319,7 @@ def test_timer_runs_too_early_or_in_the_wrong_order(order: tuple[int, ...]) -> N
     asyncio.run(body())
 
 
-def test_timer_sleeps_past_an_earlier_deadline() -> None:
+def test_timer_wakes_up_for_an_earlier_deadline() -> None:
     """The loop is armed for the first deadline, also when it was added last."""
 
     async def body() -> None:

@@ -95,7 +95,7 @@ def soon(world: World | None = None) -> Iterator[None]:
 # ---- slow and silent ones --------------------------------------------------------------------------------------------
 
 
-def test_request_may_drip_in_for_ever(world: World) -> None:
+def test_request_that_drips_in_is_cut_off_in_time(world: World) -> None:
     slow = world.connect()
     slow.socket.sendall(struct.pack(">ihh", 1000, PRODUCE, 9))
     for _ in range(6):
@@ -111,7 +111,7 @@ def test_request_may_drip_in_for_ever(world: World) -> None:
     assert world.served()
 
 
-def test_long_gap_between_requests_counts_as_slow(world: World) -> None:
+def test_gap_between_requests_is_not_slow(world: World) -> None:
     client = world.connect()
     for _ in range(3):
         assert client.ask(API_VERSIONS, 0).error_code == 0
@@ -120,7 +120,7 @@ def test_long_gap_between_requests_counts_as_slow(world: World) -> None:
 
 
 @pytest.mark.parametrize("held_by", ["long poll", "throttling"])
-def test_client_that_we_keep_waiting_is_closed(world: World, held_by: str) -> None:
+def test_client_that_the_node_keeps_waiting_stays_open(world: World, held_by: str) -> None:
     """Bytes of its next request lie there meanwhile: it is not to blame."""
     client = world.connect()
     if held_by == "long poll":
@@ -138,7 +138,7 @@ def test_client_that_we_keep_waiting_is_closed(world: World, held_by: str) -> No
     assert world.connections(2)
 
 
-def test_idle_connection_stays(world: World) -> None:
+def test_idle_connection_is_closed(world: World) -> None:
     idle = world.connect()
     idle.ask(API_VERSIONS, 0)
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_idle_connection_stays(world: World) -> None:
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_peer_that_does_not_take_its_answer_stays(world: World, last: bool) -> None:
+def test_peer_that_does_not_read_its_response_is_closed(world: World, last: bool) -> None:
     """8 MB of which it reads nothing; where it is the last, only the flush of it holds the connection."""
     for _ in range(8):
         world.bystander.produce("t", batch([b"x" * 1_000_000]))
@@ -171,7 +171,7 @@ def test_peer_that_does_not_take_its_answer_stays(world: World, last: bool) -> N
 
 
 @pytest.mark.parametrize("world", [{"max_connections": 4}], indirect=True)
-def test_connection_beyond_the_limit_is_served(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_connection_beyond_the_limit_is_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:
     assert world.served()
     friends = [world.connect() for _ in range(3)]
     assert world.connections(4)
@@ -187,12 +187,12 @@ def test_connection_beyond_the_limit_is_served(world: World, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("name", ConnectionLimits.__slots__)
-def test_limit_of_nothing_is_taken(name: str) -> None:
+def test_limit_of_zero_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}=0: at least 1"):
         ConnectionLimits(**{name: 0})
 
 
-def test_thousand_idle_connections_cost_cpu_or_memory() -> None:
+def test_thousand_idle_connections_are_cheap() -> None:
     """1,000 held; at most 1 % of one CPU and 8 KiB each for the node's side, asyncio's part included."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # both ends are in this process
@@ -231,14 +231,14 @@ def forget_peak() -> int:
 
 
 @pytest.mark.parametrize("world", [{"socket_request_max_bytes": 5000}], indirect=True)
-def test_setting_for_large_requests_is_ignored(world: World) -> None:
+def test_request_above_its_size_limit_is_refused(world: World) -> None:
     assert world.connect().produce("t", batch([b"x" * 4500])).error_code == 0
     hostile = world.connect()
     hostile.socket.sendall(struct.pack(">ih", 5001, PRODUCE))
     assert hostile.closed()
 
 
-def test_request_without_records_may_be_large(world: World) -> None:
+def test_large_request_without_records_is_refused(world: World) -> None:
     names = [{"name": "x" * 200} for _ in range(5300)]
     with soon(world):
         hostile = world.connect()
@@ -250,7 +250,7 @@ def test_request_without_records_may_be_large(world: World) -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_too_many_items_of_a_produce_request_become_objects(world: World, nested: bool) -> None:
+def test_produce_request_with_too_many_items_is_refused(world: World, nested: bool) -> None:
     """Topics without names, or partitions without records: a few bytes each on the wire."""
     head = messages.encode_request_header(PRODUCE, 9, 1, "x") + b"\0\xff\xff\0\0\0\0"
     count = 3 * MOST_ITEMS
@@ -268,7 +268,7 @@ def test_too_many_items_of_a_produce_request_become_objects(world: World, nested
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_as_many_items_of_another_request_become_objects(world: World, nested: bool) -> None:
+def test_any_request_with_too_many_items_is_refused(world: World, nested: bool) -> None:
     """Topics in Metadata, partitions of one topic in DescribeProducers; nothing else in the request is wrong."""
     for count in (MOST_ITEMS - nested, MOST_ITEMS + 1 - nested):
         key, version = (messages.DESCRIBE_PRODUCERS, 0) if nested else (METADATA, 9)
@@ -317,7 +317,7 @@ def damaged(data: bytes, at: int) -> bytes:
         (struct.pack(">qi", 0, -1) + batch([b"x"])[12:], 2),
     ],
 )
-def test_broken_records_are_stored(world: World, records: bytes, code: int) -> None:
+def test_broken_records_are_refused(world: World, records: bytes, code: int) -> None:
     hostile = world.connect()
     with soon(world):
         assert hostile.produce("t", records).error_code == code
@@ -350,7 +350,7 @@ def bombs() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_bomb_goes_off(bombs: dict[str, bytes], name: str) -> None:
+def test_compression_bomb_is_refused(bombs: dict[str, bytes], name: str) -> None:
     data = bombs[name]
     before = forget_peak()
     with soon(), pytest.raises(CorruptMessageError, match="or too large"):
@@ -362,7 +362,7 @@ def test_bomb_goes_off(bombs: dict[str, bytes], name: str) -> None:
 
 @pytest.mark.parametrize("name", CODECS)
 @pytest.mark.parametrize("size", [0, 1, 1000, 100_000, 3 * MIB])
-def test_harmless_data_is_taken_for_a_bomb(name: str, size: int) -> None:
+def test_harmless_data_is_decompressed(name: str, size: int) -> None:
     codec, compress = CODECS[name]
     data = (bytes(range(256)) * (size // 256 + 1))[:size]
     assert decompress(codec, bytes(compress(data))) == data
@@ -373,7 +373,7 @@ def test_harmless_data_is_taken_for_a_bomb(name: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_cut_or_damaged_data_is_unpacked(name: str) -> None:
+def test_damaged_compressed_data_is_refused(name: str) -> None:
     codec, compress = CODECS[name]
     whole = bytes(compress(bytes(range(256)) * 10))
     for data in (whole[: len(whole) // 2], b"\xff" * 100, b""):
@@ -384,14 +384,14 @@ def test_cut_or_damaged_data_is_unpacked(name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [-4, -1, 2**31 - 1, 1000])
-def test_block_size_that_leads_back_never_ends(size: int) -> None:
+def test_wrong_block_size_is_refused(size: int) -> None:
     data = b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, size) + bytes(cramjam.snappy.compress_raw(b"x"))
     with soon(), pytest.raises(CorruptMessageError, match=f"a block says {size} bytes"):
         decompress(SNAPPY, data)
 
 
 @pytest.mark.parametrize("name", ["gzip", "xerial", "lz4", "zstd"])
-def test_bomb_in_a_request_harms_others(world: World, bombs: dict[str, bytes], name: str) -> None:
+def test_bomb_in_a_request_is_refused_at_once(world: World, bombs: dict[str, bytes], name: str) -> None:
     codec, data = CODECS[name][0], bombs[name]
     if len(data) > 900_000:
         data = data[:200_000]
@@ -404,7 +404,7 @@ def test_bomb_in_a_request_harms_others(world: World, bombs: dict[str, bytes], n
     assert world.served()
 
 
-def test_many_small_bombs_add_up(world: World) -> None:
+def test_many_small_bombs_share_one_limit(world: World) -> None:
     """Each within its limit: a set of compressed messages has one limit for all of them."""
     small = gzip.compress(message(bytes(3 * MIB)))
     assert world.connect().produce_v2("t", message(small, attributes=GZIP))[0] == 0

@@ -26,7 +26,7 @@ def follow(log: PartitionLog, leader: PartitionLog) -> None:
         log.append_as_follower(data)
 
 
-def test_follower_copies_or_changes_what_it_fetched() -> None:
+def test_follower_shares_the_batches_it_fetched() -> None:
     leader, follower = PartitionLog(), PartitionLog()
     put(leader, b"a", b"b", epoch=2)
     put(leader, b"c", epoch=5)
@@ -36,7 +36,7 @@ def test_follower_copies_or_changes_what_it_fetched() -> None:
     assert (follower.end_offset, follower.leader_epochs.entries) == (3, [(2, 0), (5, 2)])
 
 
-def test_several_batches_in_one_buffer_become_one() -> None:
+def test_follower_splits_a_buffer_into_its_batches() -> None:
     leader, follower = PartitionLog(), PartitionLog()
     for value in (b"a", b"b", b"c"):
         put(leader, value, producer=(7, 0, ord(value) - ord("a")))
@@ -51,7 +51,7 @@ def test_several_batches_in_one_buffer_become_one() -> None:
     ("first", "data"),
     [(1, batch([b"x"])), (0, b"\0" * 7 + b"\1" + batch([b"x"])[8:]), (0, batch([b"x"])[:-1]), (0, b"\0" * 40)],
 )
-def test_follower_takes_what_does_not_follow(first: int, data: bytes) -> None:
+def test_follower_refuses_a_batch_that_does_not_follow(first: int, data: bytes) -> None:
     log = PartitionLog()
     for _ in range(first):
         put(log, b"x")
@@ -60,7 +60,7 @@ def test_follower_takes_what_does_not_follow(first: int, data: bytes) -> None:
     assert (log.end_offset, len(log.batches())) == (first, first)
 
 
-def test_truncation_leaves_a_batch_or_takes_one_too_many() -> None:
+def test_truncation_drops_every_batch_that_reaches_the_offset() -> None:
     log = PartitionLog()
     for values in ([b"a"], [b"b", b"c"], [b"d"]):
         put(log, *values)
@@ -77,7 +77,7 @@ def test_truncation_leaves_a_batch_or_takes_one_too_many() -> None:
     assert (log.end_offset, log.size, log.read(0, ALL, True)) == (0, 0, [])
 
 
-def test_truncated_batches_are_remembered_as_duplicates_or_lost_ones_are_forgotten() -> None:
+def test_truncation_forgets_exactly_the_dropped_batches_of_a_producer() -> None:
     log = PartitionLog()
     for sequence in range(4):
         put(log, b"x", producer=(7, 0, sequence))
@@ -90,7 +90,7 @@ def test_truncated_batches_are_remembered_as_duplicates_or_lost_ones_are_forgott
     put(log, b"x", producer=(7, 0, 2))
 
 
-def test_truncated_marker_leaves_its_transaction_ended() -> None:
+def test_truncating_a_marker_reopens_its_transaction() -> None:
     log = PartitionLog()
     put(log, b"plain")
     put_in_transaction(log, (7, 0, 0), b"a")
@@ -102,7 +102,7 @@ def test_truncated_marker_leaves_its_transaction_ended() -> None:
     assert (log.last_stable_offset, log.end_offset) == (1, 1)
 
 
-def test_truncation_before_the_first_offset_kept() -> None:
+def test_truncation_before_the_log_start_empties_the_log() -> None:
     log = PartitionLog(LogConfig(retention_bytes=1))
     for _ in range(5):
         put(log, b"x", epoch=1)
@@ -113,7 +113,7 @@ def test_truncation_before_the_first_offset_kept() -> None:
     assert put(log, b"y", epoch=3) == 2
 
 
-def test_consumers_read_above_the_high_watermark() -> None:
+def test_last_stable_offset_stays_at_the_high_watermark() -> None:
     log = PartitionLog()
     put(log, b"a")
     assert log.high_watermark == 1
@@ -126,7 +126,7 @@ def test_consumers_read_above_the_high_watermark() -> None:
     assert log.high_watermark == 1
 
 
-def test_transaction_is_stable_before_its_marker_is_replicated() -> None:
+def test_transaction_is_stable_once_its_marker_is_replicated() -> None:
     log = PartitionLog()
     log.high_watermark = 0
     put(log, b"plain")
@@ -146,7 +146,7 @@ def test_transaction_is_stable_before_its_marker_is_replicated() -> None:
     assert stable == [3, 6]
 
 
-def test_epoch_ends_elsewhere_than_where_the_next_begins() -> None:
+def test_epoch_ends_where_the_next_begins() -> None:
     log = PartitionLog()
     for epoch in (1, 1, 4, 4, 6):
         put(log, b"x", epoch=epoch)
@@ -174,7 +174,7 @@ def test_epoch_ends_elsewhere_than_where_the_next_begins() -> None:
     assert log.leader_epochs.entries == [(1, 1), (4, 2), (8, 3)]
 
 
-def test_retention_drops_what_is_young_or_not_replicated() -> None:
+def test_retention_by_time_keeps_young_and_unreplicated_batches() -> None:
     clock = ManualClock(wall_ms=NOW)
     log = PartitionLog(LogConfig(retention_ms=1000), clock=clock)
     for age in (900, 500, 800, 0):
@@ -200,7 +200,7 @@ def test_retention_drops_what_is_young_or_not_replicated() -> None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
-def test_cleanup_policy_does_not_matter(policy: str) -> None:
+def test_only_a_cleanup_policy_with_delete_drops_records(policy: str) -> None:
     configs = {"cleanup.policy": policy, "retention.ms": "5", "retention.bytes": "7", "segment.bytes": "14"}
     assert LogConfig.of(configs) == LogConfig(7, 5, 14, delete="delete" in policy)
     log = PartitionLog(LogConfig.of(configs), clock=ManualClock(wall_ms=NOW + 60_000))
@@ -213,13 +213,13 @@ def test_cleanup_policy_does_not_matter(policy: str) -> None:
 @pytest.mark.parametrize(
     "config", ["retention.ms=-2", "retention.bytes=x", "segment.bytes=13", "flush.messages=0", "cleanup.policy=keep"]
 )
-def test_senseless_config_is_taken(config: str) -> None:
+def test_senseless_config_is_refused(config: str) -> None:
     name, _, value = config.partition("=")
     with pytest.raises(InvalidConfigError, match=name):
         LogConfig.of({name: value})
 
 
-def test_cluster_does_not_look_at_the_clock() -> None:
+def test_cluster_applies_retention_by_its_clock() -> None:
     clock = ManualClock(wall_ms=NOW)
     with EmbeddedCluster(clock=clock) as cluster:
         cluster.create_topic("timed", configs={"retention.ms": "5000"})

@@ -56,7 +56,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_dead_copies_are_told_as_in_sync_or_the_controller_as_alive(cluster: EmbeddedCluster) -> None:
+def test_metadata_shows_dead_copies_as_offline(cluster: EmbeddedCluster) -> None:
     leader, _ = cluster.leader("t", 0)
     assert told(cluster, 1) == (leader, [1, 2, 3], [])
     cluster.kill_node(1)
@@ -69,7 +69,7 @@ def test_dead_copies_are_told_as_in_sync_or_the_controller_as_alive(cluster: Emb
 
 
 @pytest.mark.parametrize("trouble", ["pause", "isolate"])
-def test_silent_node_answers_or_forgets_what_it_was_asked(cluster: EmbeddedCluster, trouble: str) -> None:
+def test_silent_node_answers_once_it_is_back(cluster: EmbeddedCluster, trouble: str) -> None:
     with connect(cluster, 2) as before:
         if trouble == "pause":
             cluster.pause_node(2)
@@ -90,7 +90,7 @@ def test_silent_node_answers_or_forgets_what_it_was_asked(cluster: EmbeddedClust
                 assert client.receive(messages.API_VERSIONS, 0).error_code == 0
 
 
-def test_answer_of_a_node_that_stands_still_gets_out_or_is_lost(cluster: EmbeddedCluster, clock: ManualClock) -> None:
+def test_paused_node_sends_its_response_once_it_resumes(cluster: EmbeddedCluster, clock: ManualClock) -> None:
     leader, _ = cluster.leader("t", 0)
     for other in {1, 2, 3} - {leader}:
         cluster.set_replica_lag(other, 2.0)
@@ -111,7 +111,7 @@ def test_answer_of_a_node_that_stands_still_gets_out_or_is_lost(cluster: Embedde
         assert client.receive(messages.PRODUCE, 9).responses[0].partition_responses[0].error_code == 0
 
 
-def test_node_that_is_cut_off_knows_what_it_cannot_know(cluster: EmbeddedCluster, clock: ManualClock) -> None:
+def test_isolated_node_keeps_the_metadata_it_had(cluster: EmbeddedCluster, clock: ManualClock) -> None:
     leader, epoch = cluster.leader("t", 0)
     other = leader % 3 + 1
     cluster.isolate_node(leader)
@@ -130,7 +130,7 @@ def test_node_that_is_cut_off_knows_what_it_cannot_know(cluster: EmbeddedCluster
     wait_until(lambda: cluster.replica_end_offsets("t", 0)[leader] == 0)
 
 
-def test_topic_has_other_copies_than_asked_for(cluster: EmbeddedCluster) -> None:
+def test_topic_has_as_many_copies_as_were_asked_for(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("alone", replication_factor=1)
     for name, copies in (("t", 3), ("alone", 1)):
         assert len(cluster.replica_end_offsets(name, 0)) == copies
@@ -141,7 +141,7 @@ def test_topic_has_other_copies_than_asked_for(cluster: EmbeddedCluster) -> None
         assert len(modest.in_sync("t", 0)) == 1
 
 
-def test_only_copy_is_taken_over_by_a_node_that_has_none(cluster: EmbeddedCluster) -> None:
+def test_partition_waits_for_the_node_with_its_only_copy(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("alone", replication_factor=1)
     owner, _ = cluster.leader("alone", 0)
     with connect(cluster, owner) as client:
@@ -154,7 +154,7 @@ def test_only_copy_is_taken_over_by_a_node_that_has_none(cluster: EmbeddedCluste
         assert client.fetch("alone", 0).high_watermark == 1
 
 
-def test_impossible_replication_is_asked_for(cluster: EmbeddedCluster) -> None:
+def test_impossible_replication_is_refused(cluster: EmbeddedCluster) -> None:
     impossible: list[dict[str, Any]] = [
         {"brokers": 2, "replication_factor": 3},
         {"replication_factor": 0},

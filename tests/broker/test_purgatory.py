@@ -62,7 +62,7 @@ def world() -> World:
 
 
 # Kafka: testRequestSatisfaction
-def test_operation_completes_without_its_key_or_twice(world: World) -> None:
+def test_operation_completes_once_when_its_key_is_checked(world: World) -> None:
     check = world.purgatory.check_and_complete
     assert check("one") == 0
     one, two = world.park("one"), world.park("two")
@@ -79,7 +79,7 @@ def test_operation_completes_without_its_key_or_twice(world: World) -> None:
 
 
 # Kafka: testSafeTryCompleteOrElse
-def test_operation_is_not_asked_again_once_it_is_watched(world: World) -> None:
+def test_operation_is_evaluated_again_once_it_is_watched(world: World) -> None:
     """A change between the first question and the watch would be missed."""
 
     class Changing(Operation):
@@ -98,7 +98,7 @@ def test_operation_is_not_asked_again_once_it_is_watched(world: World) -> None:
 
 
 # Kafka: testRequestExpiry
-def test_operation_expires_early_or_never(world: World) -> None:
+def test_operation_expires_at_its_timeout(world: World) -> None:
     soon, late = world.park("one", timeout=0.02), world.park("one", timeout=200.0)
     assert world.advance(0.019) == 0
     assert world.advance(0.001) == 1
@@ -111,7 +111,7 @@ def test_operation_expires_early_or_never(world: World) -> None:
 
 
 # Kafka: testRequestPurge
-def test_completed_operation_is_still_watched(world: World) -> None:
+def test_completed_operation_leaves_all_its_keys(world: World) -> None:
     world.park("a")
     two, three = world.park("a", "b"), world.park("a", "b", "c")
     assert world.counts == (6, 3, 3)
@@ -124,7 +124,7 @@ def test_completed_operation_is_still_watched(world: World) -> None:
 
 
 # Kafka: shouldCancelForKeyReturningCancelledOperations, shouldReturnNilOperationsOnCancelForKeyWhenKeyDoesntExist
-def test_cancelled_operation_is_completed_or_stays_somewhere(world: World) -> None:
+def test_cancelled_operation_leaves_everything_uncompleted(world: World) -> None:
     first, second, other = world.park("key"), world.park("key", "key2"), world.park("key2")
     assert world.purgatory.cancel_for_key("nothing") == []
     assert world.purgatory.cancel_for_key("key") == [first, second]
@@ -140,7 +140,7 @@ def test_cancelled_operation_is_completed_or_stays_somewhere(world: World) -> No
     assert world.counts == (0, 0, 0)
 
 
-def test_operation_is_held_after_it_was_completed(world: World) -> None:
+def test_completed_operation_is_released_at_once(world: World) -> None:
     """With an hour of its timeout to go, and nobody collecting garbage (KAFKA-19763)."""
 
     def witness(end: Callable[[Operation], object]) -> weakref.ref[Operation]:
@@ -176,7 +176,7 @@ class Key:
         return isinstance(other, Key) and other.number == self.number
 
 
-def test_keys_that_nothing_waits_for_pile_up() -> None:
+def test_idle_keys_are_purged() -> None:
     world, keys = World(purge_interval=3), weakref.WeakSet[Key]()
     for number in range(20):
         key = Key(number)
@@ -195,7 +195,7 @@ def test_keys_that_nothing_waits_for_pile_up() -> None:
         RequestPurgatory(world.wheel, -1)
 
 
-def test_million_completed_operations_leave_something_behind() -> None:
+def test_million_completed_operations_leave_nothing_behind() -> None:
     """Kafka's bound is its purge interval; here nothing is stale, and as many keys may be remembered."""
     world, operations, shuffle = World(), list[DelayedOperation](), random.Random(6).shuffle
     named = [Name() for _ in range(3000)]
@@ -228,7 +228,7 @@ class Quick(DelayedOperation):
 
 
 # Kafka: testDelayedFuture
-def test_operation_for_several_futures_ends_with_one_of_them(world: World) -> None:
+def test_operation_for_several_futures_waits_for_all_of_them(world: World) -> None:
     """A key is whatever changes: here the futures, which check themselves when they are done."""
 
     class WaitForAll(Operation):
@@ -270,7 +270,7 @@ def test_operation_for_several_futures_ends_with_one_of_them(world: World) -> No
 # ---- operations that misbehave, and those that act from within
 
 
-def test_error_of_one_operation_loses_the_others(world: World) -> None:
+def test_error_of_one_operation_leaves_the_others_evaluated(world: World) -> None:
     class Broken(Operation):
         def on_complete(self) -> None:
             raise ZeroDivisionError
@@ -296,7 +296,7 @@ def test_error_of_one_operation_loses_the_others(world: World) -> None:
     assert operations[3].completions == 1
 
 
-def test_operation_that_cannot_be_watched_stays_half_watched(world: World) -> None:
+def test_operation_that_cannot_be_watched_leaves_no_trace(world: World) -> None:
     class Failing(Operation):
         def try_complete(self) -> bool:
             super().try_complete()
@@ -315,7 +315,7 @@ def test_operation_that_cannot_be_watched_stays_half_watched(world: World) -> No
     assert world.counts == (0, 0, 0)
 
 
-def test_operation_waits_twice(world: World) -> None:
+def test_waiting_operation_is_not_admitted_again(world: World) -> None:
     operation = world.park("a")
     with pytest.raises(ValueError, match="waits in a purgatory already"):
         RequestPurgatory(world.wheel).try_complete_else_watch(operation, ["b"])
@@ -325,7 +325,7 @@ def test_operation_waits_twice(world: World) -> None:
     assert world.counts == (0, 0, 0)
 
 
-def test_base_class_completes_silently(world: World) -> None:
+def test_base_class_must_be_subclassed(world: World) -> None:
     with pytest.raises(NotImplementedError, match="DelayedOperation must define try_complete"):
         world.purgatory.try_complete_else_watch(DelayedOperation(1.0), ["a"])
     with pytest.raises(NotImplementedError, match="DelayedOperation must define on_complete"):
@@ -333,7 +333,7 @@ def test_base_class_completes_silently(world: World) -> None:
 
 
 # Kafka: testLockInTryCompleteElseWatch
-def test_operation_that_asks_for_itself_recurses(world: World) -> None:
+def test_operation_that_checks_its_own_key_is_evaluated_without_recursion(world: World) -> None:
     class Curious(Operation):
         def try_complete(self) -> bool:
             if self.asked < 5:
@@ -346,7 +346,7 @@ def test_operation_that_asks_for_itself_recurses(world: World) -> None:
     assert (operation.asked, operation.completions) == (5, 1)
 
 
-def test_operations_that_come_meanwhile_are_asked_without_end(world: World) -> None:
+def test_check_passes_operations_that_come_meanwhile(world: World) -> None:
     class Breeding(Operation):
         def try_complete(self) -> bool:
             if self.asked == 2 and len(children) < 100:  # the first two questions are those of its own parking
@@ -362,7 +362,7 @@ def test_operations_that_come_meanwhile_are_asked_without_end(world: World) -> N
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_walk_along_a_key_is_upset_by_what_operations_do(seed: int) -> None:
+def test_walk_along_a_key_survives_whatever_operations_do(seed: int) -> None:
     """They complete and cancel each other, park others and walk along the same key, while they are asked."""
     world, rng, everything = World(purge_interval=2), random.Random(seed), list[Operation]()
     keys = "abc"
@@ -396,7 +396,7 @@ def test_walk_along_a_key_is_upset_by_what_operations_do(seed: int) -> None:
     assert all(operation.completions <= 1 for operation in everything)
 
 
-def test_keys_may_be_any_iterable(world: World) -> None:
+def test_keys_may_be_any_iterable_of_hashables(world: World) -> None:
     keys: list[Iterable[Hashable]] = [("a", 1), ["a", ("t", 0)], {"a", "b"}, iter("ab"), "ab"]
     for some in keys:
         world.purgatory.try_complete_else_watch(Operation(), some)
@@ -424,7 +424,7 @@ class Lying:
 
 
 @in_a_child
-def test_purgatory_without_init_or_with_a_second_one_is_refused(world: World) -> None:
+def test_purgatory_is_initialized_exactly_once(world: World) -> None:
     bare = RequestPurgatory.__new__(RequestPurgatory)
     with pytest.raises(TypeError, match="__init__ was not called"):
         bare.try_complete_else_watch(Operation(), ["key"])
@@ -434,7 +434,7 @@ def test_purgatory_without_init_or_with_a_second_one_is_refused(world: World) ->
 
 
 @in_a_child
-def test_operation_that_a_key_admits_again_waits_for_the_keys_of_its_last_admission(world: World) -> None:
+def test_operation_that_a_key_admits_again_waits_for_the_keys_of_the_last_admission(world: World) -> None:
     """The first admission has room for three keys at hand: what comes after the second must not go there."""
     operation, key = Operation(), Lying()
 
@@ -450,7 +450,7 @@ def test_operation_that_a_key_admits_again_waits_for_the_keys_of_its_last_admiss
     assert world.counts == (0, 0, 0)
 
 
-def test_error_of_an_overtaken_admission_leaves_the_last_one_waiting(world: World) -> None:
+def test_error_of_an_overtaken_admission_leaves_the_last_admission_waiting(world: World) -> None:
     operation, key = Operation(), Lying()
 
     def again() -> None:
@@ -465,7 +465,7 @@ def test_error_of_an_overtaken_admission_leaves_the_last_one_waiting(world: Worl
 
 
 @in_a_child
-def test_keys_that_become_equal_are_forgotten_one_by_one() -> None:
+def test_keys_that_become_equal_are_purged_one_by_one() -> None:
     world = World(purge_interval=0)
     first, second = Lying(), Lying()
     waits, idle = world.park(first), world.park(second)
@@ -477,7 +477,7 @@ def test_keys_that_become_equal_are_forgotten_one_by_one() -> None:
     assert world.counts == (0, 0, 0)
 
 
-def test_key_is_neither_hashed_nor_compared_to_be_forgotten() -> None:
+def test_key_is_purged_without_hashing_or_comparing_it() -> None:
     """What its methods raise, or call, would come between an idle key and its end."""
     world = World(purge_interval=0)
     key, other = Lying(), Lying()
@@ -492,7 +492,7 @@ def test_key_is_neither_hashed_nor_compared_to_be_forgotten() -> None:
     assert world.purgatory.check_and_complete(key) == 1
 
 
-def test_cancel_all_takes_what_its_key_does_not_lead_to_any_more(world: World) -> None:
+def test_cancel_all_removes_operations_whose_keys_have_changed(world: World) -> None:
     class Changing(Lying):
         number = 1
 

@@ -76,7 +76,7 @@ class Produce(DelayedOperation):
             self.ends.append("expired")
 
 
-def test_operation_is_completed_twice_early_or_never() -> None:
+def test_every_operation_is_completed_once_and_not_too_early() -> None:
     """100,000 of them from 8 threads, whose partitions go forward, lose their leaders, and do too little in time."""
     partitions, each = 40, 12_500
     watermarks = [0] * partitions
@@ -114,7 +114,7 @@ def test_operation_is_completed_twice_early_or_never() -> None:
 
 
 # Kafka: testTryCompleteWithMultipleThreads
-def test_change_that_meets_a_question_is_missed() -> None:
+def test_change_during_an_evaluation_is_not_missed() -> None:
     """Whoever makes the last of twenty attempts makes it possible; no later one would help."""
     purgatory = RequestPurgatory(TimingWheel(ManualClock()))
 
@@ -149,7 +149,7 @@ def test_change_that_meets_a_question_is_missed() -> None:
     assert all(operation.is_completed for operation in operations.values())
 
 
-def test_question_waits_for_another_thread() -> None:
+def test_evaluation_never_waits_for_another_thread() -> None:
     """It returns at once; the thread that is in try_complete asks again."""
     purgatory = RequestPurgatory(TimingWheel(ManualClock()))
     inside, go_on = threading.Event(), threading.Event()
@@ -180,7 +180,7 @@ def test_question_waits_for_another_thread() -> None:
     assert (completed, slow.asked, slow.is_completed) == ([1], 4, True)
 
 
-def test_several_threads_complete_one_operation() -> None:
+def test_one_of_several_threads_completes_an_operation() -> None:
     wheel = TimingWheel(SystemClock())
     purgatory = RequestPurgatory(wheel)
     won = [0] * (THREADS + 1)
@@ -226,7 +226,7 @@ class Key:
         return isinstance(other, Key) and other.number == self.number
 
 
-def test_operation_is_watched_under_a_key_that_is_being_forgotten() -> None:
+def test_operation_is_found_under_a_key_that_comes_and_goes() -> None:
     """Nothing is remembered, so that keys come and go; an operation must be found under its key all the same."""
     purgatory = RequestPurgatory(TimingWheel(ManualClock()), purge_interval=0)
 
@@ -255,7 +255,7 @@ def test_operation_is_watched_under_a_key_that_is_being_forgotten() -> None:
     assert (purgatory.watched, purgatory.delayed) == (0, 0)
 
 
-def test_wheel_loses_tasks_of_several_threads() -> None:
+def test_wheel_runs_each_task_of_several_threads_once() -> None:
     """Added, cancelled and run by all of them: each runs once, or at most once if it was cancelled."""
     clock = ManualClock()
     wheel = TimingWheel(clock, wheel_size=3)

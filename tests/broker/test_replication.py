@@ -48,7 +48,7 @@ def strict() -> Iterator[Rig]:
 # ---- copies
 
 
-def test_follower_has_other_bytes_or_a_copy_of_them(rig: Rig) -> None:
+def test_followers_share_the_leaders_bytes(rig: Rig) -> None:
     for n in range(20):
         assert result(rig.produce(1, b"%d" % n)).base_offset == n
     assert rig.ends() == [20, 20, 20]
@@ -58,13 +58,13 @@ def test_follower_has_other_bytes_or_a_copy_of_them(rig: Rig) -> None:
         assert one.base_offset == two.base_offset == three.base_offset
 
 
-def test_followers_never_learn_the_high_watermark_of_an_idle_leader(rig: Rig) -> None:
+def test_followers_learn_the_high_watermark_of_an_idle_leader(rig: Rig) -> None:
     rig.produce(1)
     rig.advance(0.5)
     assert rig.high_watermarks() == [1, 1, 1]
 
 
-def test_idle_cluster_fetches(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_cluster_fetches_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.produce(1)
     rig.advance(2)
     asked: list[Any] = []
@@ -82,7 +82,7 @@ def test_idle_cluster_fetches(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(asked) == 2
 
 
-def test_one_copy_is_waited_for(rig: Rig) -> None:
+def test_partition_with_one_copy_parks_nothing(rig: Rig) -> None:
     rig.run(lambda: rig.cluster.catalogue.create_topic("alone", 1, 1, {"min.insync.replicas": "2"}))
     one = Rig(1)
     assert result(one.produce(1)).base_offset == 0
@@ -94,7 +94,7 @@ def test_one_copy_is_waited_for(rig: Rig) -> None:
 # ---- acks=all
 
 
-def test_record_is_acknowledged_before_all_in_sync_have_it(rig: Rig) -> None:
+def test_record_is_acknowledged_once_all_in_sync_have_it(rig: Rig) -> None:
     lag(rig, 5, 3)
     parked, loose = rig.produce(1, timeout=60), rig.produce(1, acks=1)
     assert (loose.done, result(loose).base_offset) == (True, 1)
@@ -105,7 +105,7 @@ def test_record_is_acknowledged_before_all_in_sync_have_it(rig: Rig) -> None:
     assert (parked.done, result(parked).error_code, rig.ends()) == (True, 0, [2, 2, 2])
 
 
-def test_acknowledgement_never_comes_or_too_late(rig: Rig) -> None:
+def test_missing_acknowledgement_times_out_on_time(rig: Rig) -> None:
     lag(rig, NEVER, 2)
     parked = rig.produce(1, timeout=3)
     rig.advance(2.5)
@@ -114,7 +114,7 @@ def test_acknowledgement_never_comes_or_too_late(rig: Rig) -> None:
     assert (result(parked).error_code, result(parked).base_offset) == (RequestTimedOutError.code, 0)
 
 
-def test_too_few_in_sync_are_written_to(strict: Rig) -> None:
+def test_write_with_too_few_in_sync_is_refused(strict: Rig) -> None:
     kill(strict, 3)
     assert result(strict.produce(1)).error_code == 0
     kill(strict, 2)
@@ -130,7 +130,7 @@ def test_too_few_in_sync_are_written_to(strict: Rig) -> None:
     assert strict.replica(1).log.high_watermark == 2
 
 
-def test_copies_lost_after_the_append_are_not_missed(strict: Rig) -> None:
+def test_copies_lost_after_the_append_are_reported(strict: Rig) -> None:
     lag(strict, NEVER, 2, 3)
     parked = strict.produce(1, timeout=100)
     kill(strict, 3)
@@ -139,7 +139,7 @@ def test_copies_lost_after_the_append_are_not_missed(strict: Rig) -> None:
     assert result(parked).error_code == NotEnoughReplicasAfterAppendError.code
 
 
-def test_cluster_wide_minimum_is_not_kept_or_not_overridden() -> None:
+def test_topic_overrides_the_minimum_in_sync_of_the_cluster() -> None:
     strict = Rig(min_insync_replicas=3)
     kill(strict, 3)
     assert result(strict.produce(1)).error_code == NotEnoughReplicasError.code
@@ -148,7 +148,7 @@ def test_cluster_wide_minimum_is_not_kept_or_not_overridden() -> None:
     strict.close()
 
 
-def test_settings_that_change_leave_what_waits_for_them(strict: Rig) -> None:
+def test_changed_settings_complete_what_waits_for_them(strict: Rig) -> None:
     topic, partition = strict.cluster.catalogue.topic(TOPIC), strict.cluster.catalogue.topic(TOPIC).partition(0)
     kill(strict, 2)
     kill(strict, 3)
@@ -164,7 +164,7 @@ def test_settings_that_change_leave_what_waits_for_them(strict: Rig) -> None:
     assert partition.leader == 2
 
 
-def test_new_leader_is_waited_for_by_the_old_ones_client(rig: Rig) -> None:
+def test_new_leader_ends_the_parked_requests_of_the_old_leader(rig: Rig) -> None:
     lag(rig, NEVER, 2, 3)
     parked = rig.produce(1, timeout=100)
     rig.run(lambda: rig.cluster.controller.move(rig.cluster.catalogue.topic(TOPIC).partition(0), 2))
@@ -172,7 +172,7 @@ def test_new_leader_is_waited_for_by_the_old_ones_client(rig: Rig) -> None:
     assert result(parked).error_code == NotLeaderOrFollowerError.code
 
 
-def test_deleted_topic_is_waited_for(rig: Rig) -> None:
+def test_deleted_topic_ends_its_parked_requests(rig: Rig) -> None:
     lag(rig, NEVER, 2)
     parked, polling = rig.produce(1, timeout=100), rig.fetch(1, 0, wait=100)
     rig.run(lambda: rig.cluster.catalogue.delete_topic(TOPIC))
@@ -180,7 +180,7 @@ def test_deleted_topic_is_waited_for(rig: Rig) -> None:
     assert fetched(polling).error_code == UnknownTopicOrPartitionError.code
 
 
-def test_record_sent_again_is_acknowledged_before_the_first_is(rig: Rig) -> None:
+def test_repeated_batch_is_acknowledged_with_the_first(rig: Rig) -> None:
     lag(rig, 5, 2)
     first, again = (rig.produce(1, producer=(7, 0, 0), timeout=60) for _ in range(2))
     assert rig.replica(1).log.end_offset == 1
@@ -190,7 +190,7 @@ def test_record_sent_again_is_acknowledged_before_the_first_is(rig: Rig) -> None
     assert (result(first).base_offset, result(again).base_offset, result(again).error_code) == (0, 0, 0)
 
 
-def test_one_slow_partition_answers_for_the_other() -> None:
+def test_partitions_wait_for_their_followers_separately() -> None:
     rig = Rig(partitions=2)
     isolate(rig, 3)
     assert not rig.produce(1, partition=1, timeout=60).done
@@ -203,7 +203,7 @@ def test_one_slow_partition_answers_for_the_other() -> None:
 # ---- the ISR
 
 
-def test_slow_follower_stays_in_sync_or_never_is_again(rig: Rig) -> None:
+def test_slow_follower_leaves_the_isr_and_returns(rig: Rig) -> None:
     lag(rig, NEVER, 3)
     parked = rig.produce(1, timeout=100)
     rig.advance(30)
@@ -214,7 +214,7 @@ def test_slow_follower_stays_in_sync_or_never_is_again(rig: Rig) -> None:
     assert (rig.isr, rig.ends()) == ([1, 2, 3], [1, 1, 1])
 
 
-def test_follower_that_keeps_up_with_a_lag_falls_out(rig: Rig) -> None:
+def test_follower_that_keeps_up_with_a_lag_stays_in_sync(rig: Rig) -> None:
     lag(rig, 10, 3)
     for _ in range(100):
         rig.produce(1, acks=1)
@@ -223,7 +223,7 @@ def test_follower_that_keeps_up_with_a_lag_falls_out(rig: Rig) -> None:
     assert 80 <= rig.ends()[2] < 100
 
 
-def test_follower_that_falls_behind_little_by_little_stays() -> None:
+def test_follower_that_falls_behind_little_by_little_leaves_the_isr() -> None:
     rig = Rig(replica_lag_time_max_ms=2_000)
     lag(rig, 10, 3)
     for _ in range(8):
@@ -233,7 +233,7 @@ def test_follower_that_falls_behind_little_by_little_stays() -> None:
     rig.close()
 
 
-def test_leader_that_is_cut_off_shrinks_the_isr() -> None:
+def test_isolated_leader_never_shrinks_the_isr() -> None:
     rig = Rig(replica_lag_time_max_ms=2_000)
     isolate(rig, 1)
     parked = rig.produce(1, timeout=200)
@@ -247,7 +247,7 @@ def test_leader_that_is_cut_off_shrinks_the_isr() -> None:
     rig.close()
 
 
-def test_follower_never_catches_up_with_a_busy_leader(rig: Rig) -> None:
+def test_follower_catches_up_with_a_busy_leader(rig: Rig) -> None:
     kill(rig, 2)
     kill(rig, 3)
     rig.produce(1)
@@ -263,7 +263,7 @@ def test_follower_never_catches_up_with_a_busy_leader(rig: Rig) -> None:
     assert rig.isr == [1, 2]
 
 
-def test_copy_without_the_last_epochs_records_is_in_sync(rig: Rig) -> None:
+def test_copy_is_in_sync_only_with_the_records_before_the_epoch(rig: Rig) -> None:
     """What the new leader has may be acknowledged, even where its high watermark does not say so yet."""
     rig.produce(1)
     lag(rig, NEVER, 3)
@@ -281,7 +281,7 @@ def test_copy_without_the_last_epochs_records_is_in_sync(rig: Rig) -> None:
     assert rig.isr == [2, 3]
 
 
-def test_high_watermark_is_beyond_what_a_follower_has(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_high_watermark_of_a_follower_never_passes_its_log(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     kill(rig, 3)
     for _ in range(5):
         rig.produce(1)
@@ -299,7 +299,7 @@ def test_high_watermark_is_beyond_what_a_follower_has(rig: Rig, monkeypatch: pyt
 # ---- what consumers see
 
 
-def test_consumer_sees_what_not_all_in_sync_have(rig: Rig) -> None:
+def test_consumer_sees_only_what_all_in_sync_have(rig: Rig) -> None:
     lag(rig, 5, 2)
     rig.produce(1, acks=1)
     one = fetched(rig.fetch(1, 0))
@@ -310,7 +310,7 @@ def test_consumer_sees_what_not_all_in_sync_have(rig: Rig) -> None:
     assert (fetched(polling).high_watermark, len(fetched(polling).records)) == (1, 1)
 
 
-def test_consumer_ahead_of_a_new_leaders_high_watermark_is_sent_elsewhere(rig: Rig) -> None:
+def test_consumer_ahead_of_a_new_leaders_high_watermark_waits(rig: Rig) -> None:
     rig.produce(1)
     assert rig.high_watermarks() == [1, 0, 0]
     isolate(rig, 3)
@@ -324,7 +324,7 @@ def test_consumer_ahead_of_a_new_leaders_high_watermark_is_sent_elsewhere(rig: R
     assert (fetched(polling).error_code, len(fetched(polling).records)) == (0, 1)
 
 
-def test_parked_fetch_misses_that_its_epoch_is_over(rig: Rig) -> None:
+def test_new_epoch_ends_a_parked_fetch(rig: Rig) -> None:
     there, elsewhere = rig.fetch(1, 0, wait=100, epoch=0), rig.fetch(1, 0, wait=100)
     kill(rig, 2)
     assert not there.done
@@ -337,7 +337,7 @@ def test_parked_fetch_misses_that_its_epoch_is_over(rig: Rig) -> None:
     assert fetched(polling).error_code == FencedLeaderEpochError.code
 
 
-def test_parked_fetch_takes_less_than_it_asked_for(rig: Rig) -> None:
+def test_parked_fetch_waits_for_min_bytes(rig: Rig) -> None:
     rig.produce(1, b"x")
     size = len(rig.log(1))
     polling = rig.fetch(1, 0, wait=100, min_bytes=2 * size)
@@ -349,11 +349,11 @@ def test_parked_fetch_takes_less_than_it_asked_for(rig: Rig) -> None:
     assert (late.done, fetched(late).nbytes) == (True, 0)
 
 
-def test_offset_beyond_the_log_is_waited_for(rig: Rig) -> None:
+def test_offset_beyond_the_log_is_out_of_range(rig: Rig) -> None:
     assert fetched(rig.fetch(1, 1, wait=100)).error_code == OffsetOutOfRangeError.code
 
 
-def test_transaction_is_stable_before_its_marker_is_everywhere(rig: Rig) -> None:
+def test_transaction_is_stable_once_all_in_sync_have_its_marker(rig: Rig) -> None:
     write_transaction(rig)
     lag(rig, 5, 2)
     polling = rig.fetch(1, 0, wait=100, committed=True)

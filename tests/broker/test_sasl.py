@@ -75,7 +75,7 @@ def bearer(value: str, other: str = "") -> bytes:
     return f"n,{other},\x01auth=Bearer {value}\x01\x01".encode()
 
 
-def test_request_before_authentication_is_served(world: World) -> None:
+def test_request_before_authentication_is_refused(world: World) -> None:
     client = world.connect()
     assert client.ask(API_VERSIONS, 3).error_code == 0
     client.send(METADATA, 9, topics=[])
@@ -93,7 +93,7 @@ def test_request_before_authentication_is_served(world: World) -> None:
     assert client.closed(), "no mechanism was named"
 
 
-def test_unknown_mechanism_is_taken(world: World) -> None:
+def test_unknown_mechanism_is_refused(world: World) -> None:
     client = world.connect()
     answer = handshake(client, "GSSAPI")
     assert (answer.error_code, len(answer.mechanisms)) == (33, 4)
@@ -114,7 +114,7 @@ def test_unknown_mechanism_is_taken(world: World) -> None:
         SECRET.encode(),
     ],
 )
-def test_wrong_credentials_are_taken(world: World, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
+def test_wrong_credentials_are_refused(world: World, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
     client = world.connect()
     handshake(client)
     answer = token(client, data)
@@ -124,7 +124,7 @@ def test_wrong_credentials_are_taken(world: World, caplog: pytest.LogCaptureFixt
     assert SECRET not in caplog.text + answer.error_message
 
 
-def test_answer_tells_whether_a_user_exists(world: World) -> None:
+def test_response_never_tells_whether_a_user_exists(world: World) -> None:
     told = set()
     for name in ("alice", "nobody"):
         client = world.connect()
@@ -142,7 +142,7 @@ def test_answer_tells_whether_a_user_exists(world: World) -> None:
     assert len(told) == 2, "one for each mechanism"
 
 
-def test_salt_of_an_unknown_user_changes(world: World) -> None:
+def test_salt_of_an_unknown_user_never_changes(world: World) -> None:
     salts = []
     for nonce in ("one", "two"):
         client = world.connect()
@@ -163,7 +163,7 @@ def test_salt_of_an_unknown_user_changes(world: World) -> None:
         b"n,,n=alice,r=" + b"x" * 5000,
     ],
 )
-def test_scram_message_of_another_form_is_taken(world: World, data: bytes) -> None:
+def test_malformed_scram_message_is_refused(world: World, data: bytes) -> None:
     client = world.connect()
     handshake(client, "SCRAM-SHA-256")
     assert token(client, data).error_code == 58
@@ -180,7 +180,7 @@ def scram_final(first: str, server_first: str, head: str) -> str:
 
 
 @pytest.mark.parametrize("change", ["nothing", "binding", "nonce", "proof", "no proof", "short proof"])
-def test_scram_proof_of_something_else_is_taken(world: World, change: str) -> None:
+def test_only_the_right_scram_proof_is_accepted(world: World, change: str) -> None:
     client = world.connect()
     handshake(client, "SCRAM-SHA-256")
     server_first = token(client, b"n,,n=alice,r=mynonce").auth_bytes.decode()
@@ -196,7 +196,7 @@ def test_scram_proof_of_something_else_is_taken(world: World, change: str) -> No
     assert answer.error_code == (0 if change == "nothing" else 58)
 
 
-def test_bare_tokens_of_the_first_version_do_not_let_in(world: World) -> None:
+def test_bare_tokens_of_handshake_version_0_are_accepted(world: World) -> None:
     client = world.connect()
     assert handshake(client, version=0).error_code == 0
     client.send_frame(b"\0alice\0" + SECRET.encode())
@@ -208,7 +208,7 @@ def test_bare_tokens_of_the_first_version_do_not_let_in(world: World) -> None:
     assert client.closed()
 
 
-def test_frame_of_a_stranger_may_be_large(world: World) -> None:
+def test_large_frame_needs_authentication(world: World) -> None:
     client = world.connect()
     client.socket.sendall(struct.pack(">ih", 512 * 1024 + 1, PRODUCE))
     assert client.closed()
@@ -217,7 +217,7 @@ def test_frame_of_a_stranger_may_be_large(world: World) -> None:
     assert client.produce("t", batch([b"x" * 900_000])).error_code == 0
 
 
-def test_dialogue_without_sasl_is_led() -> None:
+def test_dialogue_without_sasl_is_refused() -> None:
     with EmbeddedCluster() as cluster, RawClient(cluster.bootstrap_servers) as client:
         assert handshake(client).error_code == 34
         assert token(client, b"x").error_code == 34
@@ -225,7 +225,7 @@ def test_dialogue_without_sasl_is_led() -> None:
         assert {SASL_HANDSHAKE, SASL_AUTHENTICATE} <= {one.api_key for one in client.ask(API_VERSIONS, 3).api_keys}
 
 
-def test_silent_stranger_stays(world: World) -> None:
+def test_silent_client_is_closed_before_it_authenticates(world: World) -> None:
     clock = ManualClock()
     world.cluster._call(lambda c: setattr(c, "network_clock", clock))
     silent, known = world.connect(), world.connect()
@@ -236,7 +236,7 @@ def test_silent_stranger_stays(world: World) -> None:
     assert known.ask(API_VERSIONS, 0).error_code == 0
 
 
-def test_injected_refusal_is_not_told(world: World) -> None:
+def test_injected_error_reaches_the_sasl_apis(world: World) -> None:
     world.cluster.fail_next(SASL_AUTHENTICATE, 58)
     assert log_in(world.connect()).error_code == 58
     world.cluster.fail_next(SASL_HANDSHAKE, 33)
@@ -249,7 +249,7 @@ def test_injected_refusal_is_not_told(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", [{"connections_max_reauth_ms": 60_000}], indirect=True)
-def test_session_never_ends(world: World) -> None:
+def test_session_ends_unless_it_is_renewed(world: World) -> None:
     client = world.connect()
     assert log_in(client).session_lifetime.total_seconds() == 60
     world.clock.advance(59.9)
@@ -263,7 +263,7 @@ def test_session_never_ends(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", [{"connections_max_reauth_ms": 60_000}], indirect=True)
-def test_renewal_changes_who_the_client_is(world: World) -> None:
+def test_renewal_keeps_principal_and_mechanism(world: World) -> None:
     client = world.connect()
     log_in(client)
     answer = log_in(client, "bob", USERS["bob"])
@@ -276,14 +276,14 @@ def test_renewal_changes_who_the_client_is(world: World) -> None:
     assert "takes the mechanism PLAIN" in token(client, b"n,,n=alice,r=x").error_message
 
 
-def test_session_without_end_is_renewed(world: World) -> None:
+def test_session_without_an_end_cannot_be_renewed(world: World) -> None:
     client = world.connect()
     log_in(client)
     assert handshake(client).error_code == 34
 
 
 @pytest.mark.parametrize("world", [{"connections_max_reauth_ms": 60_000}], indirect=True)
-def test_renewal_may_come_again_and_again(world: World) -> None:
+def test_second_renewal_within_a_second_is_refused(world: World) -> None:
     client = world.connect()
     log_in(client)
     assert log_in(client).error_code == 0
@@ -293,7 +293,7 @@ def test_renewal_may_come_again_and_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", [{}, {"connections_max_reauth_ms": 20_000}], indirect=True)
-def test_token_outlives_itself(world: World) -> None:
+def test_session_ends_with_its_token(world: World) -> None:
     client = world.connect()
     handshake(client, "OAUTHBEARER")
     answer = token(client, bearer(jwt(exp=NOW + 30)))
@@ -320,7 +320,7 @@ def test_token_outlives_itself(world: World) -> None:
         "W10.W10.",
     ],
 )
-def test_bad_token_is_taken(world: World, value: str) -> None:
+def test_bad_token_is_refused(world: World, value: str) -> None:
     client = world.connect()
     handshake(client, "OAUTHBEARER")
     answer = token(client, bearer(value))
@@ -329,7 +329,7 @@ def test_bad_token_is_taken(world: World, value: str) -> None:
     assert client.closed()
 
 
-def test_token_lets_another_in(world: World) -> None:
+def test_token_authenticates_only_its_principal(world: World) -> None:
     for other, expected in (("a=alice", 0), ("a=bob", 58)):
         client = world.connect()
         handshake(client, "OAUTHBEARER")
@@ -339,7 +339,7 @@ def test_token_lets_another_in(world: World) -> None:
     assert token(client, b"n,,\x01auth=Basic x\x01\x01").error_code == 58
 
 
-def test_validator_that_fails_ends_the_node() -> None:
+def test_validator_that_raises_refuses_the_token() -> None:
     def validator(token: str) -> Any:
         return {"none": None, "tuple": ("bob", NOW + 5)}[token]
 
@@ -353,11 +353,11 @@ def test_validator_that_fails_ends_the_node() -> None:
     world.close()
 
 
-def test_unsigned_tokens_are_taken_without_being_asked_for() -> None:
+def test_unsigned_tokens_need_to_be_configured() -> None:
     assert "OAUTHBEARER" not in Security(users=USERS).sasl_mechanisms
 
 
-def test_our_clients_session_is_renewed() -> None:
+def test_kafkabuf_producer_renews_its_session() -> None:
     """KafkaProducer authenticates again before its session ends, on the same connection."""
     with EmbeddedCluster(security=Security(users=USERS, connections_max_reauth_ms=1500)) as cluster:
         settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}

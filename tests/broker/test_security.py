@@ -104,7 +104,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
 @pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
 @pytest.mark.parametrize("client", [with_ours, with_confluent, with_kafka_python])
-def test_client_is_kept_out(
+def test_client_authenticates_over_tls(
     tls_cluster: EmbeddedCluster, authority: Authority, client: Callable[..., None], mechanism: str
 ) -> None:
     before = tls_cluster.end_offset("t", 0)
@@ -114,7 +114,7 @@ def test_client_is_kept_out(
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("client", [with_ours, with_confluent])
-def test_wrong_password_is_let_in(
+def test_wrong_password_is_refused(
     tls_cluster: EmbeddedCluster,
     authority: Authority,
     caplog: pytest.LogCaptureFixture,
@@ -127,7 +127,7 @@ def test_wrong_password_is_let_in(
     assert "guessed" not in caplog.text
 
 
-def test_certificate_of_strangers_is_accepted_by_our_client(tls_cluster: EmbeddedCluster, folder: Path) -> None:
+def test_kafkabuf_producer_refuses_an_unknown_certificate(tls_cluster: EmbeddedCluster, folder: Path) -> None:
     with pytest.raises(SslAuthenticationError):
         with_ours(tls_cluster, str(Authority(folder, "stranger").certificate), "PLAIN")
 
@@ -162,7 +162,7 @@ def api_versions(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("client_auth", ["requested", "required"])
-def test_client_certificate_is_not_asked_for(
+def test_client_certificate_is_checked(
     authority: Authority, identity: Identity, folder: Path, client_auth: Any
 ) -> None:
     security = Security(ssl_certfile=identity.store, ssl_cafile=authority.certificate, ssl_client_auth=client_auth)
@@ -174,7 +174,7 @@ def test_client_certificate_is_not_asked_for(
         assert let_in(cluster, authority, None) == (client_auth == "requested")
 
 
-def test_plain_text_or_silence_on_a_tls_port_stays_open(authority: Authority, identity: Identity) -> None:
+def test_plain_text_or_silence_on_a_tls_port_is_closed(authority: Authority, identity: Identity) -> None:
     limits = ConnectionLimits(authentication_timeout_ms=100)
     with EmbeddedCluster(security=Security(ssl_certfile=identity.store), limits=limits) as cluster:
         with RawClient(cluster.bootstrap_servers, 5) as plain, RawClient(cluster.bootstrap_servers, 5) as silent:
@@ -185,7 +185,7 @@ def test_plain_text_or_silence_on_a_tls_port_stays_open(authority: Authority, id
             assert api_versions(good)
 
 
-def test_end_waits_for_a_silent_client(identity: Identity) -> None:
+def test_stop_never_waits_for_a_silent_client(identity: Identity) -> None:
     limits = ConnectionLimits(authentication_timeout_ms=60_000)
     cluster = EmbeddedCluster(security=Security(ssl_certfile=identity.store), limits=limits).start()
     with RawClient(cluster.bootstrap_servers, 5) as silent:
@@ -198,7 +198,7 @@ def test_end_waits_for_a_silent_client(identity: Identity) -> None:
 
 
 @pytest.mark.parametrize("settings", ["keyfile", "encrypted"])
-def test_key_in_a_file_of_its_own_is_not_found(authority: Authority, identity: Identity, settings: str) -> None:
+def test_key_may_be_in_a_separate_file(authority: Authority, identity: Identity, settings: str) -> None:
     security = Security(ssl_certfile=identity.certificate, ssl_keyfile=identity.key)
     if settings == "encrypted":
         locked = authority.issue("locked", "IP:127.0.0.1", password=SECRET)
@@ -207,7 +207,7 @@ def test_key_in_a_file_of_its_own_is_not_found(authority: Authority, identity: I
         assert api_versions(sock)
 
 
-def test_bad_files_are_found_by_the_first_client(authority: Authority, identity: Identity, folder: Path) -> None:
+def test_bad_files_are_refused_at_the_start(authority: Authority, identity: Identity, folder: Path) -> None:
     locked = authority.issue("locked2", password=SECRET)
     for certfile, keyfile, password in [
         (folder / "nothing.pem", None, None),
@@ -241,13 +241,13 @@ def test_bad_files_are_found_by_the_first_client(authority: Authority, identity:
         ({"connections_max_reauth_ms": -1}, "0 and above"),
     ],
 )
-def test_contradiction_is_accepted(settings: dict[str, Any], reason: str) -> None:
+def test_contradictory_settings_are_refused(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason) as raised:
         Security(**settings)
     assert SECRET not in str(raised.value)
 
 
-def test_password_is_in_the_repr() -> None:
+def test_password_is_not_in_the_repr() -> None:
     security = Security(users=USERS, ssl_certfile="c", ssl_key_password=SECRET)
     assert SECRET not in repr(security)
     assert security.sasl_mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -10,12 +10,12 @@ from tests.broker.simulation import simulate
 
 
 @pytest.mark.parametrize("first", range(0, 200, 25))
-def test_replication_loses_repeats_or_reorders(first: int) -> None:
+def test_replication_keeps_every_acknowledged_record_once_in_order(first: int) -> None:
     """A failure names its seed, and how to replay it."""
     done = sum((simulate(seed) for seed in range(first, first + 25)), start=Counter[str]())
     assert done["acknowledged"] > 1_000
     assert all(done[trouble] > 50 for trouble in ("kill", "stop", "pause", "isolate", "lag", "move", "mend"))
 
 
-def test_simulation_runs_otherwise_the_second_time() -> None:
+def test_simulation_of_a_seed_is_repeatable() -> None:
     assert simulate(7, 200) == simulate(7, 200)

@@ -6,7 +6,7 @@ from tests.broker.group_support import World, pending, scenario, settled, synced
 
 
 @scenario
-async def test_static_member_that_returns_rebalances_the_group(world: World) -> None:
+async def test_returning_static_member_causes_no_rebalance(world: World) -> None:
     leader = (await settled(world.join(instance="i-1")))["member_id"]
     follower = world.join(instance="i-2")
     await settled(world.join(leader, instance="i-1"))
@@ -26,7 +26,7 @@ async def test_static_member_that_returns_rebalances_the_group(world: World) -> 
 
 
 @scenario
-async def test_returning_static_leader_assigns_again(world: World) -> None:
+async def test_returning_static_leader_assigns_nothing(world: World) -> None:
     """It is told to skip that, or, being too old to know how, that its former self leads (KIP-814)."""
     first = (await settled(world.join(instance="i-1")))["member_id"]
     await synced(world, first)
@@ -39,7 +39,7 @@ async def test_returning_static_leader_assigns_again(world: World) -> None:
 
 
 @scenario
-async def test_static_leader_loses_its_lead_by_returning(world: World) -> None:
+async def test_returning_static_leader_keeps_its_lead(world: World) -> None:
     leader = (await settled(world.join(instance="i-1")))["member_id"]
     other = world.join()
     await settled(world.join(leader, instance="i-1"))
@@ -50,7 +50,7 @@ async def test_static_leader_loses_its_lead_by_returning(world: World) -> None:
 
 
 @scenario
-async def test_static_member_with_other_protocols_changes_nothing(world: World) -> None:
+async def test_static_member_that_returns_with_other_protocols_causes_a_rebalance(world: World) -> None:
     first = (await settled(world.join(instance="i-1")))["member_id"]
     await synced(world, first)
     again = await settled(world.join(instance="i-1", protocols="sticky range"))
@@ -58,7 +58,7 @@ async def test_static_member_with_other_protocols_changes_nothing(world: World) 
 
 
 @scenario
-async def test_former_self_of_a_static_member_waits_for_ever(world: World) -> None:
+async def test_former_self_of_a_static_member_is_fenced(world: World) -> None:
     first = (await settled(world.join(instance="i-1")))["member_id"]
     await synced(world, first)
     other = world.join()
@@ -75,7 +75,7 @@ async def test_former_self_of_a_static_member_waits_for_ever(world: World) -> No
 
 
 @scenario
-async def test_absent_static_member_loses_its_place_in_a_rebalance(world: World) -> None:
+async def test_absent_static_member_keeps_its_place_in_a_rebalance(world: World) -> None:
     (leader,) = await world.stable(1)
     static = world.join(instance="i-1", session_timeout=500.0)
     await settled(world.join(leader))
@@ -93,7 +93,7 @@ async def test_absent_static_member_loses_its_place_in_a_rebalance(world: World)
 
 
 @scenario
-async def test_group_of_absent_static_members_forgets_them(world: World) -> None:
+async def test_group_keeps_absent_static_members_until_their_sessions_end(world: World) -> None:
     static = (await settled(world.join(instance="i-1", session_timeout=500.0)))["member_id"]
     await synced(world, static)
     promised = (await settled(world.join(needs_member_id=True, session_timeout=1000.0)))["member_id"]

@@ -62,7 +62,7 @@ class Model:
     ("tick_ms", "wheel_size", "farthest_ms", "steps"),
     [(1, 20, 500, 400_000), (1, 20, 100_000_000, 200_000), (1, 2, 5_000, 200_000), (7, 3, 10_000, 200_000)],
 )
-def test_wheel_runs_something_else_than_a_heap(tick_ms: int, wheel_size: int, farthest_ms: int, steps: int) -> None:
+def test_wheel_runs_the_same_as_a_heap(tick_ms: int, wheel_size: int, farthest_ms: int, steps: int) -> None:
     """A million steps: the same tasks, at the same time, in the same order, and it is told in time when to come."""
     clock, model, rng, ran = Millis(), Model(tick_ms), random.Random(wheel_size * farthest_ms), list[int]()
     wheel = TimingWheel(clock, tick_ms, wheel_size)
@@ -94,7 +94,7 @@ def test_wheel_runs_something_else_than_a_heap(tick_ms: int, wheel_size: int, fa
 
 
 # Kafka: TimerTest.testAlreadyExpiredTask
-def test_task_that_is_due_already_waits_or_runs_inside_of_after() -> None:
+def test_task_that_is_already_due_runs_in_the_next_advance() -> None:
     wheel, ran = TimingWheel(ManualClock(), wheel_size=3), list[int]()
     for late in range(-5, 1):
         wheel.after(late / 1000, partial(ran.append, late))
@@ -104,7 +104,7 @@ def test_task_that_is_due_already_waits_or_runs_inside_of_after() -> None:
 
 
 # Kafka: TimerTest.testTaskExpiration
-def test_task_is_lost_or_early_on_its_way_down_the_wheels() -> None:
+def test_task_runs_on_time_after_moving_down_the_wheels() -> None:
     clock, ran = ManualClock(), list[tuple[int, int]]()
     wheel = TimingWheel(clock, wheel_size=3)
 
@@ -124,7 +124,7 @@ def test_task_is_lost_or_early_on_its_way_down_the_wheels() -> None:
 
 
 # Kafka: TimerTaskListTest.testAll
-def test_task_counts_after_it_was_cancelled() -> None:
+def test_cancelled_task_does_not_count() -> None:
     wheel = TimingWheel(ManualClock(), wheel_size=3)
     timeouts = [wheel.after(delay, lambda: None) for delay in (0.001, 0.001, 0.05, 7.0)]
     for left, timeout in zip((3, 2, 1, 0), timeouts, strict=True):
@@ -135,7 +135,7 @@ def test_task_counts_after_it_was_cancelled() -> None:
 
 
 # Kafka: TimerTaskListTest.testGetDelay
-def test_driver_is_told_a_time_after_the_deadline() -> None:
+def test_next_expiry_is_never_after_the_deadline() -> None:
     clock = ManualClock()
     wheel = TimingWheel(clock)
     wheel.after(10.0, lambda: None)
@@ -149,7 +149,7 @@ def test_driver_is_told_a_time_after_the_deadline() -> None:
     assert woken <= 4  # once a wheel
 
 
-def test_sums_of_doubles_make_a_task_late() -> None:
+def test_rounding_of_doubles_makes_no_task_late() -> None:
     clock, ran = ManualClock(), list[int]()
     wheel = TimingWheel(clock)
     for tenths in range(1, 1000):
@@ -160,7 +160,7 @@ def test_sums_of_doubles_make_a_task_late() -> None:
         assert ran[-1] == tenths
 
 
-def test_task_cancelled_by_the_one_before_runs() -> None:
+def test_task_cancelled_by_the_task_before_it_does_not_run() -> None:
     clock, ran = ManualClock(), list[str]()
     wheel = TimingWheel(clock)
 
@@ -176,7 +176,7 @@ def test_task_cancelled_by_the_one_before_runs() -> None:
     assert ran == ["first", "third"]
 
 
-def test_error_of_one_task_loses_the_others() -> None:
+def test_error_of_one_task_leaves_the_others_due() -> None:
     clock, ran = ManualClock(), list[int]()
     wheel = TimingWheel(clock)
     for delay in range(4):
@@ -193,7 +193,7 @@ def divide(dividend: int, divisor: int, into: list[int]) -> None:
     into.append(dividend // divisor)
 
 
-def test_wheel_long_idle_takes_soon_for_late() -> None:
+def test_task_added_after_a_long_idle_time_is_due_in_time() -> None:
     clock = ManualClock()
     wheel = TimingWheel(clock)
     for _ in range(3):
@@ -204,7 +204,7 @@ def test_wheel_long_idle_takes_soon_for_late() -> None:
         clock.advance(36_000.0)
 
 
-def test_task_of_a_thread_that_was_held_up_waits_a_turn_of_the_wheel() -> None:
+def test_task_of_a_thread_that_was_held_up_is_due_at_once() -> None:
     """It has read the clock, and before it goes on others turn the wheel past that time."""
 
     class HeldUp(Millis):
@@ -230,7 +230,7 @@ def test_task_of_a_thread_that_was_held_up_waits_a_turn_of_the_wheel() -> None:
     assert ran == ["held up"]
 
 
-def test_driver_is_not_told_of_an_earlier_task() -> None:
+def test_driver_is_woken_only_for_an_earlier_task() -> None:
     wheel, told = TimingWheel(ManualClock()), list[float | None]()
     wheel.on_earlier = lambda: told.append(wheel.next_expiry())
     for delay in (0.015, 0.016, 0.012, 0.012, 0.5, 0.0):
@@ -238,7 +238,7 @@ def test_driver_is_not_told_of_an_earlier_task() -> None:
     assert told == pytest.approx([1_000.015, 1_000.012, 1_000.0])
 
 
-def test_call_is_held_after_it_was_made_or_cancelled() -> None:
+def test_call_is_released_once_it_was_made_or_cancelled() -> None:
     clock = ManualClock()
     wheel = TimingWheel(clock)
 
@@ -269,7 +269,7 @@ def tasks(wheel: TimingWheel) -> tuple[list[Timeout], list[weakref.ref[Any]]]:
 
 
 @pytest.mark.parametrize("seconds", [1e300, float("inf"), 1e9])
-def test_delay_beyond_all_wheels_overflows(seconds: float) -> None:
+def test_delay_beyond_all_wheels_is_accepted(seconds: float) -> None:
     clock = ManualClock()
     for wheel in (TimingWheel(clock), TimingWheel(clock, 1, 2), TimingWheel(clock, 1000, 65_536)):
         wheel.after(seconds, lambda: None)
@@ -277,7 +277,7 @@ def test_delay_beyond_all_wheels_overflows(seconds: float) -> None:
         assert wheel.advance() == 0
 
 
-def test_wheel_that_cannot_turn_is_made() -> None:
+def test_impossible_wheel_is_refused() -> None:
     for tick_ms, wheel_size in ((0, 20), (-1, 20), (86_400_001, 20), (1, 1), (1, 65_537)):
         with pytest.raises(ValueError, match="2 to 65,536 buckets"):
             TimingWheel(ManualClock(), tick_ms, wheel_size)
@@ -286,7 +286,7 @@ def test_wheel_that_cannot_turn_is_made() -> None:
 
 
 @in_a_child
-def test_clock_that_uses_the_wheel_while_it_is_made_again_is_refused() -> None:
+def test_second_init_during_the_use_of_the_wheel_is_refused() -> None:
     """Wheels of two buckets would be taken for larger ones."""
     wheel = TimingWheel(ManualClock(), 1, 2)
 
@@ -305,7 +305,7 @@ def test_clock_that_uses_the_wheel_while_it_is_made_again_is_refused() -> None:
 
 @pytest.mark.parametrize(("tick_ms", "wheel_size"), [(1, 2), (1, 20), (1, 65_536)])
 @pytest.mark.parametrize("far", [4e11, 9.22e11, 1e300, float("inf")])
-def test_clock_at_the_end_of_time_is_served(tick_ms: int, wheel_size: int, far: float) -> None:
+def test_clock_at_the_end_of_time_keeps_the_order(tick_ms: int, wheel_size: int, far: float) -> None:
     """A task of the beginning is still there: the wheels must reach from it to the end."""
     clock, ran = Far(), list[int]()
     wheel = TimingWheel(clock, tick_ms, wheel_size)
@@ -344,7 +344,7 @@ class Loop:
         self.delays.append(None)
 
 
-def test_idle_loop_ticks() -> None:
+def test_loop_is_armed_only_for_buckets_with_tasks() -> None:
     """It is armed for buckets that have tasks, and for nothing else."""
     loop, clock = Loop(), ManualClock()
     timer = Timer(cast(Any, loop), clock)
@@ -376,7 +376,7 @@ class Noting(SystemClock):
         return super().wait(lock, timeout)
 
 
-def test_reaper_sleeps_past_an_earlier_task_or_ticks() -> None:
+def test_reaper_wakes_up_for_an_earlier_task_and_never_ticks() -> None:
     ran, clock = threading.Event(), Noting()
     wheel = TimingWheel(clock)
 
@@ -396,7 +396,7 @@ def test_reaper_sleeps_past_an_earlier_task_or_ticks() -> None:
 
 
 # Kafka: testReaper
-def test_reaper_ends_with_the_first_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_reaper_goes_on_after_an_error(caplog: pytest.LogCaptureFixture) -> None:
     clock, done = ManualClock(), threading.Event()
     wheel = TimingWheel(clock)
     with ExpirationReaper(wheel):
@@ -411,7 +411,7 @@ def test_reaper_ends_with_the_first_error(caplog: pytest.LogCaptureFixture) -> N
 
 
 # Kafka: testReaperClose
-def test_close_waits_for_ever_or_leaves_the_thread() -> None:
+def test_close_ends_the_reapers_thread() -> None:
     before = threading.active_count()
     reapers = [ExpirationReaper(TimingWheel(SystemClock())) for _ in range(3)]
     assert threading.active_count() == before + 3

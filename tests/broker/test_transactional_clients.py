@@ -130,7 +130,7 @@ def read_with_kafka_python(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("produce", [with_confluent, with_kafka_python, with_aiokafka])
-def test_aborted_records_are_read_or_committed_ones_are_not(
+def test_exactly_the_committed_records_are_read(
     cluster: EmbeddedCluster, produce: Callable[[EmbeddedCluster, str], int]
 ) -> None:
     topic = produce.__name__
@@ -142,7 +142,7 @@ def test_aborted_records_are_read_or_committed_ones_are_not(
     assert sum(cluster.end_offsets(topic).values()) == TRANSACTIONS * (EACH + PARTITIONS) + left_open
 
 
-def test_second_producer_fences_nobody(cluster: EmbeddedCluster) -> None:
+def test_second_producer_fences_the_first(cluster: EmbeddedCluster) -> None:
     config = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "fencing"}
     first, second = confluent_kafka.Producer(config), confluent_kafka.Producer(config)
     first.init_transactions(20)
@@ -159,7 +159,7 @@ def test_second_producer_fences_nobody(cluster: EmbeddedCluster) -> None:
     assert cluster.end_offset("fencing", 0) == 4
 
 
-def test_offsets_are_committed_without_their_transaction(cluster: EmbeddedCluster) -> None:
+def test_offsets_are_committed_with_their_transaction(cluster: EmbeddedCluster) -> None:
     """Consume, produce, send_offsets_to_transaction: aborted first, then committed."""
     cluster.create_topic("input")
     source = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
@@ -193,7 +193,7 @@ def test_offsets_are_committed_without_their_transaction(cluster: EmbeddedCluste
     consumer.close()
 
 
-def test_java_does_transactions_of_the_other_version(cluster: EmbeddedCluster) -> None:
+def test_java_does_transactions_of_the_clusters_version(cluster: EmbeddedCluster) -> None:
     """Kafka's ProducerPerformance ends a transaction every few milliseconds: in version 2 each end raises the epoch."""
     cluster.create_topic("java")
     tool = (

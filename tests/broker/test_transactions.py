@@ -41,13 +41,13 @@ def answers(bootstrap: str, parts: tuple[Any, ...]) -> dict[str, Any]:
     return script.answers
 
 
-def test_kafka_4_answers_otherwise(kafka_4: RealKafka) -> None:
+def test_transactions_answer_as_kafka_4_does(kafka_4: RealKafka) -> None:
     with EmbeddedCluster() as cluster:
         ours = answers(cluster.bootstrap_servers, transaction_steps.PARTS)
     assert ours == answers(kafka_4.bootstrap_servers, transaction_steps.PARTS)
 
 
-def test_kafka_3_9_answers_otherwise(kafka_3_9: RealKafka) -> None:
+def test_transactions_answer_as_kafka_3_9_does(kafka_3_9: RealKafka) -> None:
     with EmbeddedCluster(transaction_version=0) as cluster:
         ours = answers(cluster.bootstrap_servers, V1_PARTS)
     theirs = answers(kafka_3_9.bootstrap_servers, V1_PARTS)
@@ -57,7 +57,7 @@ def test_kafka_3_9_answers_otherwise(kafka_3_9: RealKafka) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_marker_differs_from_kafkas(kafka_4: RealKafka, committed: bool) -> None:
+def test_marker_equals_that_of_kafka(kafka_4: RealKafka, committed: bool) -> None:
     topic = f"marker-{committed}"
     kafka_4.create_topic(topic)
     with RawClient(kafka_4.bootstrap_servers) as client:
@@ -85,7 +85,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_transaction_outlives_its_timeout(version: int) -> None:
+def test_transaction_is_aborted_at_its_timeout(version: int) -> None:
     world = World(transaction_version=version)
     producer = world.start(timeout=3_000)
     assert world.send(producer, 0).error_code == 0
@@ -101,7 +101,7 @@ def test_transaction_outlives_its_timeout(version: int) -> None:
     world.close()
 
 
-def test_timeout_of_a_transaction_that_ended_hits_the_next(world: World) -> None:
+def test_each_transaction_has_its_own_timeout(world: World) -> None:
     producer = world.start(timeout=3_000)
     world.send(producer, 0)
     world.advance(2)
@@ -113,7 +113,7 @@ def test_timeout_of_a_transaction_that_ended_hits_the_next(world: World) -> None
     assert world.stable() == 4
 
 
-def test_timeout_begins_anew_with_each_partition(world: World) -> None:
+def test_timeout_begins_with_the_first_partition(world: World) -> None:
     producer = world.start(timeout=3_000)
     world.send(producer, 0)
     world.advance(2)
@@ -122,13 +122,13 @@ def test_timeout_begins_anew_with_each_partition(world: World) -> None:
     assert (world.stable(0), world.stable(1)) == (2, 2)
 
 
-def test_idle_producer_times_out(world: World) -> None:
+def test_producer_without_a_transaction_never_times_out(world: World) -> None:
     producer = world.start(timeout=1_000)
     world.advance(100)
     assert world.send(producer, 0).error_code == 0
 
 
-def test_held_markers_let_the_next_transaction_in(world: World) -> None:
+def test_held_markers_hold_up_the_next_transaction(world: World) -> None:
     producer = world.start()
     world.send(producer, 0)
     world.cluster.hold_markers()
@@ -155,7 +155,7 @@ def test_held_markers_let_the_next_transaction_in(world: World) -> None:
     assert world.send(following, 0).error_code == 0
 
 
-def test_epochs_run_over(world: World) -> None:
+def test_used_up_epochs_lead_to_a_new_producer_id(world: World) -> None:
     producer = world.start()
 
     def use_up(cluster: Cluster) -> None:
@@ -192,7 +192,7 @@ def test_epochs_run_over(world: World) -> None:
     assert world.batches()[-1][2] == 32767
 
 
-def test_producer_is_forgotten_too_early_or_never(world: World) -> None:
+def test_silent_producer_is_forgotten_after_its_expiration(world: World) -> None:
     known, unknown = (4711, 0), (4712, 0)
     assert world.send(known, 0, transactional_id=None).error_code == 0
     world.advance(EXPIRATION_MS / 1000 - 1)
@@ -206,7 +206,7 @@ def test_producer_is_forgotten_too_early_or_never(world: World) -> None:
     assert world.cluster._ask("t", 0, lambda partition: [one for one, _ in partition.log.producers]) == [4712]
 
 
-def test_producer_with_an_open_transaction_is_forgotten(world: World) -> None:
+def test_producer_with_an_open_transaction_is_remembered(world: World) -> None:
     producer = world.start(timeout=900_000)
     world.cluster.hold_markers()
     world.send(producer, 0)
@@ -215,7 +215,7 @@ def test_producer_with_an_open_transaction_is_forgotten(world: World) -> None:
     assert world.cluster._call(lambda c: c.catalogue.topic("t").partition(0).log.producers.in_transaction(*producer))
 
 
-def test_new_leader_takes_a_batch_twice() -> None:
+def test_new_leader_recognizes_a_repeated_batch() -> None:
     world = World(brokers=3)
     leader, _ = world.cluster.leader("t", 0)
     producer = 4711, 0
@@ -234,7 +234,7 @@ def test_new_leader_takes_a_batch_twice() -> None:
     world.close()
 
 
-def test_marker_is_lost_while_nobody_leads(world: World) -> None:
+def test_marker_is_written_once_the_partition_has_a_leader_again(world: World) -> None:
     producer = world.start(timeout=3_000)
     world.send(producer, 0)
     world.cluster.stop_node(1)
@@ -244,7 +244,7 @@ def test_marker_is_lost_while_nobody_leads(world: World) -> None:
     assert world.stable() == 2
 
 
-def test_transaction_ends_with_its_coordinator() -> None:
+def test_transaction_survives_the_end_of_its_coordinator() -> None:
     world = World(brokers=3)
     coordinator = world.cluster._call(lambda c: c.placement.coordinator("tx"))
     others = [node for node in (1, 2, 3) if node != coordinator]
@@ -267,7 +267,7 @@ def test_transaction_ends_with_its_coordinator() -> None:
     world.close()
 
 
-def test_commit_outside_the_transaction_is_undone_by_its_end(world: World) -> None:
+def test_newest_commit_wins_when_a_transaction_ends(world: World) -> None:
     """An offset committed after the transaction's stays; one before it is replaced."""
     producer = world.start()
 
@@ -298,7 +298,7 @@ def test_commit_outside_the_transaction_is_undone_by_its_end(world: World) -> No
     assert committed() == 6
 
 
-def test_transactions_are_listed_beyond_the_filters(world: World) -> None:
+def test_filters_limit_the_listed_transactions(world: World) -> None:
     def listed(**filters: Any) -> list[str]:
         return [
             one.transactional_id
@@ -317,7 +317,7 @@ def test_transactions_are_listed_beyond_the_filters(world: World) -> None:
     assert world.client.ask(messages.LIST_TRANSACTIONS, 2, transactional_id_pattern="(").error_code == 128
 
 
-def test_transactions_of_other_coordinators_are_listed() -> None:
+def test_each_coordinator_lists_its_own_transactions() -> None:
     world = World(brokers=2)
     names = [f"tx-{number}" for number in range(8)]
     found: list[set[str]] = []
@@ -334,11 +334,11 @@ def test_transactions_of_other_coordinators_are_listed() -> None:
 
 
 @pytest.mark.parametrize(("name", "partition"), [("group", 47), ("polygenelubricants", 0), ("", 0), ("grüße", 23)])
-def test_group_is_in_another_partition_than_javas_hash_says(name: str, partition: int) -> None:
+def test_group_is_in_the_partition_of_javas_hash(name: str, partition: int) -> None:
     assert offsets_partition(name) == partition
 
 
-def test_aborted_transaction_is_forgotten_while_its_marker_is_there() -> None:
+def test_aborted_transaction_is_remembered_until_its_marker_is_dropped() -> None:
     states = ProducerStates()
     states.append(BatchInfo(3, 0, 2, 5, 0, 0, True), 10, 0)
     states.end(Marker(5, 0, 0, False), 13, 0, 0)
@@ -348,7 +348,7 @@ def test_aborted_transaction_is_forgotten_while_its_marker_is_there() -> None:
     assert states.aborted == []
 
 
-def test_aborted_transactions_out_of_reach_are_named() -> None:
+def test_only_aborted_transactions_within_the_offsets_are_returned() -> None:
     log = PartitionLog()
     for producer_id in range(3):
         log.append(b"", BatchInfo(3, 0, 2, producer_id, 0, 0, True), 0)
@@ -358,7 +358,7 @@ def test_aborted_transactions_out_of_reach_are_named() -> None:
     assert [one.first_offset for one in log.aborted(4, 9)] == [4, 8]
 
 
-def test_aborted_transactions_pile_up_behind_retention() -> None:
+def test_retention_drops_aborted_transactions_and_passes_open_ones() -> None:
     world = World(retention_bytes=400)
     for _ in range(20):
         producer = world.start()

@@ -55,7 +55,7 @@ def answered(world: World, client: RawClient, seconds: float) -> bool:
 # ---- latency ---------------------------------------------------------------------------------------------------------
 
 
-def test_latency_ends_after_one_request(world: World) -> None:
+def test_latency_holds_until_it_is_taken_back(world: World) -> None:
     world.cluster.set_latency(3.0, METADATA)
     for _ in range(2):
         world.cluster.clear_requests()
@@ -66,7 +66,7 @@ def test_latency_ends_after_one_request(world: World) -> None:
     assert world.client.ask(METADATA, 9, topics=[])
 
 
-def test_latencies_of_api_node_and_once_do_not_add_up(world: World) -> None:
+def test_latencies_of_api_node_and_once_add_up(world: World) -> None:
     world.cluster.set_latency(1.0)
     world.cluster.set_latency(2.0, node_id=1)
     world.cluster.set_latency(4.0, METADATA, 1)
@@ -79,7 +79,7 @@ def test_latencies_of_api_node_and_once_do_not_add_up(world: World) -> None:
     assert world.client.ask(METADATA, 9, topics=[])
 
 
-def test_latency_holds_the_deed_back_too(world: World) -> None:
+def test_latency_holds_back_only_the_response(world: World) -> None:
     world.cluster.set_latency(5, PRODUCE)
     data = [{"name": "t", "partition_data": [{"index": 0, "records": batch([b"x"])}]}]
     world.client.send(PRODUCE, 9, acks=-1, timeout=1000, topic_data=data)
@@ -95,7 +95,7 @@ def test_latency_holds_the_deed_back_too(world: World) -> None:
     ("api_key", "version"),
     [(PRODUCE, 9), (PRODUCE, 3), (FETCH, 12), (FETCH, 4), (METADATA, 9), (INIT_PRODUCER_ID, 4), (API_VERSIONS, 3)],
 )
-def test_throttled_client_is_not_told_or_served_on(world: World, api_key: int, version: int) -> None:
+def test_throttled_client_is_told_and_not_served(world: World, api_key: int, version: int) -> None:
     client = world.client
     values: dict[str, Any] = {"acks": -1, "max_wait": 0, "client_software_name": "x", "client_software_version": "1"}
     world.cluster.throttle_next(api_key, 700)
@@ -125,7 +125,7 @@ def produce_as(client: RawClient, name: str | None, size: int, acks: int = -1) -
     return round(milliseconds)
 
 
-def test_quota_of_one_client_holds_for_others(world: World) -> None:
+def test_quota_holds_for_every_connection_of_its_client_only(world: World) -> None:
     world.cluster.set_producer_quota("fast", 10_000)
     assert produce_as(world.client, "fast", 5_000) == 0, "it may be ahead by a second's worth"
     first = produce_as(world.client, "fast", 15_000)
@@ -139,7 +139,7 @@ def test_quota_of_one_client_holds_for_others(world: World) -> None:
     assert world.client.ask(API_VERSIONS, 0).error_code == 0
 
 
-def test_time_pays_no_debt_or_makes_rich(world: World) -> None:
+def test_time_pays_the_debt_and_saves_at_most_one_second(world: World) -> None:
     world.cluster.set_producer_quota("fast", 10_000)
     owed = produce_as(world.client, "fast", 25_000) / 1000
     assert 1.5 < owed < 1.6
@@ -149,7 +149,7 @@ def test_time_pays_no_debt_or_makes_rich(world: World) -> None:
     assert 450 < produce_as(world.client, "fast", 14_500) < 600, "an hour without records is worth a second"
 
 
-def test_default_quota_is_shared_or_cannot_be_taken_back(world: World) -> None:
+def test_default_quota_is_for_each_client_and_can_be_removed(world: World) -> None:
     world.cluster.set_producer_quota(None, 1_000)
     world.cluster.set_producer_quota("free", 1e9)
     for name, throttled in (("a", True), ("b", True), (None, True), ("free", False)):
@@ -160,7 +160,7 @@ def test_default_quota_is_shared_or_cannot_be_taken_back(world: World) -> None:
         assert produce_as(client, "a", 50_000) == 0
 
 
-def test_our_producer_ignores_a_quota() -> None:
+def test_kafkabuf_producer_obeys_a_quota() -> None:
     with EmbeddedCluster() as cluster:
         cluster.set_producer_quota("me", 200_000)
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id="me", batch_size=50_000) as producer:
@@ -181,7 +181,7 @@ def test_our_producer_ignores_a_quota() -> None:
         lambda c: EmbeddedCluster(request_log=-1),
     ],
 )
-def test_senseless_trouble_is_made(cluster: EmbeddedCluster, call: Any) -> None:
+def test_senseless_fault_is_refused(cluster: EmbeddedCluster, call: Any) -> None:
     with pytest.raises(ConfigError):
         call(cluster)
 
@@ -189,7 +189,7 @@ def test_senseless_trouble_is_made(cluster: EmbeddedCluster, call: Any) -> None:
 # ---- cut connections -------------------------------------------------------------------------------------------------
 
 
-def test_connections_of_another_node_are_cut(cluster: EmbeddedCluster) -> None:
+def test_only_the_connections_of_the_node_are_cut(cluster: EmbeddedCluster) -> None:
     with client_of(cluster, 1) as one, client_of(cluster, 2) as two:
         for client in (one, two):
             client.ask(API_VERSIONS, 0)
@@ -202,7 +202,7 @@ def test_connections_of_another_node_are_cut(cluster: EmbeddedCluster) -> None:
         assert one.closed()
 
 
-def test_request_that_was_cut_is_carried_out(cluster: EmbeddedCluster) -> None:
+def test_cut_request_is_not_carried_out(cluster: EmbeddedCluster) -> None:
     node = cluster.leader("t", 0)[0]
     with client_of(cluster, node) as client, client_of(cluster, 3 - node) as other:
         cluster.cut_after(60, node)
@@ -219,7 +219,7 @@ def test_request_that_was_cut_is_carried_out(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 3, 4, 5, 20])
-def test_answer_is_cut_elsewhere(cluster: EmbeddedCluster, nbytes: int) -> None:
+def test_response_is_cut_at_its_byte(cluster: EmbeddedCluster, nbytes: int) -> None:
     cluster.cut_after(nbytes, sent=True)
     with client_of(cluster, 1) as client:
         client.send(API_VERSIONS, 0)
@@ -231,7 +231,7 @@ def test_answer_is_cut_elsewhere(cluster: EmbeddedCluster, nbytes: int) -> None:
         assert client.ask(API_VERSIONS, 0).error_code == 0
 
 
-def test_second_cut_counts_what_went_before_the_first(cluster: EmbeddedCluster) -> None:
+def test_second_cut_counts_from_the_first(cluster: EmbeddedCluster) -> None:
     for nbytes in (10, 30):
         cluster.cut_after(nbytes)
     for nbytes in (10, 30):
@@ -245,7 +245,7 @@ def test_second_cut_counts_what_went_before_the_first(cluster: EmbeddedCluster) 
             assert client.closed()
 
 
-def test_producers_lose_or_double_records_where_connections_are_cut(cluster: EmbeddedCluster) -> None:
+def test_producers_deliver_once_where_connections_are_cut(cluster: EmbeddedCluster) -> None:
     """Ours and librdkafka, both idempotent, while requests and answers end in the middle."""
     for number in range(6):
         cluster.cut_after(1500 + 700 * number, sent=number % 3 == 2)
@@ -266,7 +266,7 @@ def test_producers_lose_or_double_records_where_connections_are_cut(cluster: Emb
 # ---- the request log -------------------------------------------------------------------------------------------------
 
 
-def test_request_is_not_logged(world: World) -> None:
+def test_request_is_logged_with_its_fields(world: World) -> None:
     world.client.produce("t", batch([b"x"]), partition=1)
     (one,) = world.cluster.requests(PRODUCE)
     assert (one.api_key, one.version, one.client_id, one.node_id) == (PRODUCE, 9, "raw", 1)
@@ -279,7 +279,7 @@ def test_request_is_not_logged(world: World) -> None:
     assert world.cluster.requests() == []
 
 
-def test_topics_of_other_requests_are_not_named(world: World) -> None:
+def test_log_names_the_topics_of_every_request(world: World) -> None:
     client = world.client
     topic_id = world.cluster._call(lambda c: c.catalogue.topic("t").topic_id)
     client.fetch("t", 0, partition=1)
@@ -307,7 +307,7 @@ def test_topics_of_other_requests_are_not_named(world: World) -> None:
     assert found == expected
 
 
-def test_answer_without_error_has_one(world: World) -> None:
+def test_log_has_the_first_error_of_the_response(world: World) -> None:
     client, cluster = world.client, world.cluster
     client.fetch("t", 99)
     client.ask(LIST_OFFSETS, 7, topics=[{"name": "t", "partitions": [{"partition_index": 9, "timestamp": -1}]}])
@@ -319,7 +319,7 @@ def test_answer_without_error_has_one(world: World) -> None:
     assert [one.error_code for one in cluster.requests()] == [1, 3, 70, 29, 35]
 
 
-def test_request_without_answer_has_an_outcome(world: World) -> None:
+def test_request_without_a_response_has_no_error_code(world: World) -> None:
     world.client.send(FETCH, 12, max_wait=5000, min_bytes=1, topics=[{"topic": "t", "partitions": [{"partition": 0}]}])
     one, (two,) = world.cluster.wait_for_request(FETCH), world.cluster.requests(FETCH)
     assert (one.error_code, one.topics) == (None, {"t": (0,)})
@@ -329,7 +329,7 @@ def test_request_without_answer_has_an_outcome(world: World) -> None:
     assert world.cluster.requests(FETCH)[0].error_code == 0
 
 
-def test_log_grows_for_ever() -> None:
+def test_request_log_keeps_the_last_requests() -> None:
     with EmbeddedCluster(request_log=3) as cluster, RawClient(cluster.bootstrap_servers) as client:
         for _ in range(5):
             client.ask(API_VERSIONS, 0)
@@ -339,7 +339,7 @@ def test_log_grows_for_ever() -> None:
         assert cluster.requests() == []
 
 
-def test_waiting_for_a_request_ends_too_early_or_never(world: World) -> None:
+def test_waiting_ends_with_the_expected_request(world: World) -> None:
     client, cluster = world.client, world.cluster
     client.ask(API_VERSIONS, 0)
     timer = threading.Timer(0.1, lambda: client.produce("t", batch([b"x"])))
@@ -360,7 +360,7 @@ def test_waiting_for_a_request_ends_too_early_or_never(world: World) -> None:
     assert client.ask(API_VERSIONS, 0).error_code == 0, "the mistake was ours, not the client's"
 
 
-def test_statistics_are_wrong(cluster: EmbeddedCluster) -> None:
+def test_statistics_count_nodes_connections_and_bytes(cluster: EmbeddedCluster) -> None:
     with client_of(cluster, 1) as one, client_of(cluster, 2) as two:
         sent = received = 0
         for client in (one, two):
@@ -374,6 +374,6 @@ def test_statistics_are_wrong(cluster: EmbeddedCluster) -> None:
         assert (cluster.stats().nodes_up, cluster.stats().connections) == (1, 1)
 
 
-def test_error_of_a_dead_cluster_is_a_mystery() -> None:
+def test_error_says_that_the_cluster_is_not_running() -> None:
     with pytest.raises(KafkaError, match="not running"):
         EmbeddedCluster().requests()

@@ -43,7 +43,7 @@ def header(api_key: int, version: int) -> RequestHeader:
 
 
 @pytest.mark.parametrize("version", range(3, produce.MAX_VERSION + 1))
-def test_produce_request_is_read_otherwise_than_kio_wrote_it(version: int) -> None:
+def test_produce_request_is_read_as_kio_wrote_it(version: int) -> None:
     by_id = version >= produce.FIRST_TOPIC_ID
     names: list[str | UUID] = [UUID(int=n) for n in (1, 2, 3)] if by_id else ["a", "ü", "none"]
     partitions = [[{"index": 3, "records": b"xyz"}, {"index": 4, "records": None}], [{"index": 0, "records": b""}], []]
@@ -64,7 +64,7 @@ def test_produce_request_is_read_otherwise_than_kio_wrote_it(version: int) -> No
 
 
 @pytest.mark.parametrize("version", range(3, produce.MAX_VERSION + 1))
-def test_produce_response_is_read_otherwise_by_kio(version: int) -> None:
+def test_produce_response_is_read_by_kio(version: int) -> None:
     results = [
         produce.PartitionResult(3, 0, 1234, -1, 17),
         produce.PartitionResult(4, 6, error_message="elsewhere", leader=(7, 3)),
@@ -96,7 +96,7 @@ def fetch_topic(version: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(fetch.MIN_VERSION, fetch.MAX_VERSION + 1))
-def test_fetch_request_is_read_otherwise_than_kio_wrote_it(version: int) -> None:
+def test_fetch_request_is_read_as_kio_wrote_it(version: int) -> None:
     partition = {"partition": 6, "current_leader_epoch": 8, "fetch_offset": 2**40, "partition_max_bytes": 99}
     entity = messages.build_request(
         1,
@@ -125,7 +125,7 @@ def test_fetch_request_is_read_otherwise_than_kio_wrote_it(version: int) -> None
 
 
 @pytest.mark.parametrize("version", range(fetch.MIN_VERSION, fetch.MAX_VERSION + 1))
-def test_fetch_response_is_read_otherwise_by_kio(version: int) -> None:
+def test_fetch_response_is_read_by_kio(version: int) -> None:
     topic: str | UUID = TOPIC_ID if version >= 13 else "tü"
     partitions = [
         fetch.FetchedPartition(1, 0, 50, 40, 7, [(5, 33), (6, 44)], [b"abc", bytearray(b"defg")], 7),
@@ -148,7 +148,7 @@ def test_fetch_response_is_read_otherwise_by_kio(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, produce.FIRST_TOPIC_ID))
-def test_stored_bytes_differ_from_those_sent(cluster: EmbeddedCluster, client: RawClient, version: int) -> None:
+def test_stored_bytes_are_those_sent(cluster: EmbeddedCluster, client: RawClient, version: int) -> None:
     sent = [batch([b"a", b"b"]), batch([None])]
     assert [client.produce("t", data, version=version).base_offset for data in sent] == [0, 2]
     stored = cluster.records("t", 0)
@@ -160,7 +160,7 @@ def test_stored_bytes_differ_from_those_sent(cluster: EmbeddedCluster, client: R
     assert (cluster.end_offset("t", 0), cluster.end_offset("t", 1)) == (3, 0)
 
 
-def test_message_sets_lose_their_offsets(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_message_sets_get_their_offsets(cluster: EmbeddedCluster, client: RawClient) -> None:
     inner = b"".join(message(b"in%d" % n, offset=n) for n in range(3))
     data = message(b"zero", magic=0) + message(b"one", key=b"k") + message(gzip.compress(inner), attributes=1)
     assert client.produce_v2("t", data) == (0, 0)
@@ -187,7 +187,7 @@ def test_message_sets_lose_their_offsets(cluster: EmbeddedCluster, client: RawCl
         (message(b"old"), 87),
     ],
 )
-def test_bad_records_are_answered_with_the_wrong_code(
+def test_bad_records_are_refused_with_the_right_code(
     cluster: EmbeddedCluster, client: RawClient, records: bytes | None, code: int
 ) -> None:
     answer = client.produce("t", records)
@@ -197,7 +197,7 @@ def test_bad_records_are_answered_with_the_wrong_code(
     assert client.produce("t", batch([b"x"])).error_code == 0
 
 
-def test_bad_partition_spoils_the_others(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_bad_partition_leaves_the_others_written(cluster: EmbeddedCluster, client: RawClient) -> None:
     wrong = batch([b"x"])[:-1] + b"!"
     partitions = [{"index": 0, "records": wrong}, {"index": 1, "records": batch([b"y"])}, {"index": 2, "records": b""}]
     topics = [{"name": "t", "partition_data": partitions}, {"name": "no", "partition_data": partitions[1:2]}]
@@ -207,30 +207,30 @@ def test_bad_partition_spoils_the_others(cluster: EmbeddedCluster, client: RawCl
     assert cluster.end_offsets("t") == {0: 0, 1: 1}
 
 
-def test_produce_without_acks_is_answered(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_produce_without_acks_gets_no_response(cluster: EmbeddedCluster, client: RawClient) -> None:
     data = [{"name": "t", "partition_data": [{"index": 0, "records": batch([b"x"])}]}]
     client.send(0, 9, acks=0, timeout=1000, topic_data=data)
     assert client.ask(18, 0).error_code == 0
     assert cluster.end_offset("t", 0) == 1
 
 
-def test_error_without_acks_goes_unnoticed(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_error_without_acks_closes_the_connection(cluster: EmbeddedCluster, client: RawClient) -> None:
     data = [{"name": "t", "partition_data": [{"index": 0, "records": b"junk"}]}]
     client.send(0, 9, acks=0, timeout=1000, topic_data=data)
     assert client.closed()
 
 
-def test_acks_of_two_are_taken(client: RawClient) -> None:
+def test_acks_of_two_are_refused(client: RawClient) -> None:
     assert client.produce("t", batch([b"x"]), acks=2).error_code == 21
 
 
-def test_topic_limit_does_not_override_the_clusters(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_topic_limit_overrides_that_of_the_cluster(cluster: EmbeddedCluster, client: RawClient) -> None:
     cluster.create_topic("small", configs={"max.message.bytes": "100"})
     assert client.produce("small", batch([b"x"])).error_code == 0
     assert client.produce("small", batch([b"x" * 100])).error_code == 10
 
 
-def test_idempotent_producers_share_an_id(client: RawClient) -> None:
+def test_every_idempotent_producer_gets_its_own_id(client: RawClient) -> None:
     ids = [client.ask(22, version, transaction_timeout=1000).producer_id for version in range(6)]
     assert len(set(ids)) == 6
     again = client.ask(22, 5, transaction_timeout=1000, producer_id=ids[0], producer_epoch=4)
@@ -241,7 +241,7 @@ def test_idempotent_producers_share_an_id(client: RawClient) -> None:
 # ---- Fetch and ListOffsets
 
 
-def test_fetch_limits_are_passed_over(client: RawClient) -> None:
+def test_fetch_limits_hold(client: RawClient) -> None:
     data = [batch([b"%d" % n * 100]) for n in range(3)]
     for one in data:
         client.produce("t", one)
@@ -256,7 +256,7 @@ def test_fetch_limits_are_passed_over(client: RawClient) -> None:
 @pytest.mark.parametrize(
     ("max_bytes", "expected"), [(200, [1, 1]), (199, [1, 0]), (100, [1, 0]), (1, [1, 0]), (0, [1, 0])]
 )
-def test_fetch_limit_is_counted_for_each_partition(client: RawClient, max_bytes: int, expected: list[int]) -> None:
+def test_fetch_limit_is_shared_by_all_partitions(client: RawClient, max_bytes: int, expected: list[int]) -> None:
     data = batch([b"x" * 32])
     assert len(data) == 100
     for index in range(2):
@@ -267,7 +267,7 @@ def test_fetch_limit_is_counted_for_each_partition(client: RawClient, max_bytes:
     assert [len(one.records) // len(data) for one in answer.responses[0].partitions] == expected
 
 
-def test_fetch_out_of_range_is_not_refused(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_fetch_out_of_range_is_refused(cluster: EmbeddedCluster, client: RawClient) -> None:
     client.produce("t", batch([b"x"]))
     assert [client.fetch("t", offset).error_code for offset in (-1, 0, 1, 2)] == [1, 0, 0, 1]
     assert client.fetch("t", 0, partition=5).error_code == 3
@@ -281,7 +281,7 @@ def test_fetch_out_of_range_is_not_refused(cluster: EmbeddedCluster, client: Raw
     assert client.fetch("trimmed", 1).log_start_offset == 1
 
 
-def test_fetch_by_topic_id_finds_nothing(client: RawClient) -> None:
+def test_fetch_by_topic_id_finds_the_topic(client: RawClient) -> None:
     client.produce("t", batch([b"x"]))
     topic_id = client.ask(3, 12, topics=[{"name": "t"}]).topics[0].topic_id
     for wanted, code in ((topic_id, 0), (TOPIC_ID, 100)):
@@ -293,13 +293,13 @@ def test_fetch_by_topic_id_finds_nothing(client: RawClient) -> None:
         assert answer.responses[0].partitions[0].error_code == code
 
 
-def test_fetch_session_is_opened_or_believed(client: RawClient) -> None:
+def test_fetch_session_is_never_opened(client: RawClient) -> None:
     values: dict[str, Any] = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "topics": []}
     assert client.ask(1, 12, session_epoch=0, **values).session_id == 0
     assert client.ask(1, 12, session_id=5, session_epoch=1, **values).error_code == 70
 
 
-def test_long_poll_answers_before_there_is_enough(cluster: EmbeddedCluster, client: RawClient) -> None:
+def test_long_poll_waits_for_enough_bytes(cluster: EmbeddedCluster, client: RawClient) -> None:
     data = batch([b"x"])
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 10_000}
     topics = [{"topic": "t", "partitions": [partition]}]
@@ -316,7 +316,7 @@ def test_long_poll_answers_before_there_is_enough(cluster: EmbeddedCluster, clie
     assert time.monotonic() - began < 5
 
 
-def test_long_poll_outlives_its_leader(client: RawClient) -> None:
+def test_long_poll_ends_with_its_leader(client: RawClient) -> None:
     with EmbeddedCluster(brokers=2) as two:
         two.create_topic("t")
         leader, _ = two.leader("t", 0)
@@ -332,7 +332,7 @@ def test_long_poll_outlives_its_leader(client: RawClient) -> None:
             assert one.receive(1, 12).responses[0].partitions[0].error_code == 6
 
 
-def test_parked_request_outlives_its_client(cluster: EmbeddedCluster) -> None:
+def test_parked_request_ends_with_its_connection(cluster: EmbeddedCluster) -> None:
     def parked() -> int:
         return cluster._call(lambda state: state.nodes[1].fetches.delayed)
 
@@ -357,7 +357,7 @@ def list_offset(client: RawClient, timestamp: int, version: int = 8, partition: 
 
 
 @pytest.mark.parametrize("version", range(1, 9))
-def test_list_offsets_finds_another_place(client: RawClient, version: int) -> None:
+def test_list_offsets_finds_each_timestamp(client: RawClient, version: int) -> None:
     client.produce("t", batch([b"a", b"b", b"c"], timestamps=[NOW, NOW + 20, NOW + 10]))
     client.produce("t", batch([b"d"], timestamps=[NOW + 15]))
     asked = {-1: 4, -2: 0, NOW: 0, NOW + 1: 1, NOW + 21: -1, 0: 0}
@@ -370,6 +370,6 @@ def test_list_offsets_finds_another_place(client: RawClient, version: int) -> No
     assert list_offset(client, -1, version, partition=9).error_code == 3
 
 
-def test_kio_writes_what_this_file_believes(client: RawClient) -> None:
+def test_kio_has_its_own_writer(client: RawClient) -> None:
     """The oracle of the codec tests is kio's writer: it must not be ours."""
     assert entity_writer.__module__.startswith("kio.")
