@@ -1,4 +1,6 @@
-"""Spark imports every top-level module called pyspark_* and registers its `DefaultSource`. Nothing native here: a
-module that fails to import hides every Python data source of the session."""
+"""How Spark finds the format: Spark imports every top-level module pyspark_* and registers its `DefaultSource`.
+
+This module must load no extension: if its import fails, Spark finds no Python data source in the session.
+"""
 
 from kafkabuf.spark import DefaultSource as DefaultSource

@@ -1,4 +1,4 @@
-"""The command `kafkabuf`. Subcommands are imported when called: `--help` starts neither Spark nor a client."""
+"""The command `kafkabuf`. It imports a subcommand only when it runs it: `--help` loads neither Spark nor a client."""
 
 from __future__ import annotations
 

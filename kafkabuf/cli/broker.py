@@ -1,4 +1,4 @@
-"""`kafkabuf broker`: the embedded cluster, for whatever client you like."""
+"""`kafkabuf broker`: the embedded cluster, for any Kafka client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafkabuf.errors import ConfigError, KafkaStorageError
 if TYPE_CHECKING:
     from kafkabuf.broker import Security
 
-_BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _File = click.Path(exists=True, dir_okay=False)
 
 
@@ -27,21 +27,21 @@ _File = click.Path(exists=True, dir_okay=False)
     default=9092,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="Port of the first node, the others follow; 0 takes free ones.",
+    help="Port of the first node; the other nodes take the next ports. 0 takes free ports.",
 )
 @click.option(
     "--partitions",
     default=1,
     show_default=True,
     type=click.IntRange(1),
-    help="Partitions of a topic made by its first use.",
+    help="Partitions of a topic that the cluster creates on its first use.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False),
-    help="Folder that keeps everything, in Kafka's format, for the next run; without it, memory.",
+    help="Folder that keeps all data for the next run, in Kafka's format. Default: memory only.",
 )
-@click.option("--sasl", multiple=True, type=click.Choice(_BY_PASSWORD), help="SASL mechanism; may be given repeatedly.")
+@click.option("--sasl", multiple=True, type=click.Choice(_PASSWORD_MECHANISMS), help="SASL mechanism; repeatable.")
 @click.option(
     "--user",
     "users",
@@ -49,16 +49,14 @@ _File = click.Path(exists=True, dir_okay=False)
     metavar="NAME:PASSWORD",
     envvar="KAFKABUF_USERS",
     show_envvar=True,
-    help="Who may connect, by all of these mechanisms unless --sasl chooses; may be given repeatedly.",
+    help="User who may connect, by every password mechanism unless --sasl chooses some; repeatable.",
 )
 @click.option(
-    "--unsecured-tokens", is_flag=True, help="Take OAUTHBEARER tokens that nobody signed: anybody can make some."
+    "--unsecured-tokens", is_flag=True, help="Accept OAUTHBEARER tokens without a signature: anybody can make one."
 )
 @click.option("--tls", metavar="PEM", type=_File, help="Certificate chain of the nodes, for TLS.")
-@click.option("--tls-key", metavar="PEM", type=_File, help="Its key, unless that is in the same file.")
-@click.option(
-    "--tls-client-ca", metavar="PEM", type=_File, help="Who must have signed clients' certificates, if need be."
-)
+@click.option("--tls-key", metavar="PEM", type=_File, help="Key of the certificate, unless the same file has it.")
+@click.option("--tls-client-ca", metavar="PEM", type=_File, help="CA that must have signed the clients' certificates.")
 def broker(brokers: int, port: int, partitions: int, data_dir: str | None, **security: Any) -> None:
     """Run an embedded cluster on loopback until Ctrl-C."""
     from kafkabuf.broker import EmbeddedCluster
@@ -68,7 +66,7 @@ def broker(brokers: int, port: int, partitions: int, data_dir: str | None, **sec
         raise click.BadParameter(f"{brokers} brokers from port {port} on go beyond 65535", param_hint="--port")
     ports = None if port == 0 else list(range(port, port + brokers))
     console = Console()
-    with _blocked(wanted := {signal.SIGINT, signal.SIGTERM}), _explained():
+    with _blocked(stop_signals := {signal.SIGINT, signal.SIGTERM}), _errors_explained():
         allowed = _security(**security)
         with EmbeddedCluster(
             brokers=brokers, default_partitions=partitions, ports=ports, data_dir=data_dir, security=allowed
@@ -77,12 +75,12 @@ def broker(brokers: int, port: int, partitions: int, data_dir: str | None, **sec
             if allowed.protocol != "PLAINTEXT":
                 mechanisms = f"  sasl.mechanism={'|'.join(allowed.sasl_mechanisms)}" if allowed.sasl_mechanisms else ""
                 console.print(f"security.protocol={allowed.protocol}{mechanisms}", highlight=False, soft_wrap=True)
-            Status(cluster, console).show_until(wanted)
+            Status(cluster, console).show_until(stop_signals)
 
 
 @contextmanager
 def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
-    """A wish to stop that comes before somebody waits for it stays pending until then."""
+    """Block the signals, so that a signal that comes early stays pending until `Status` waits for it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
@@ -91,13 +89,17 @@ def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _errors_explained() -> Iterator[None]:
     try:
         yield
     except (ConfigError, KafkaStorageError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        hint = "; --port takes another first port, --port 0 free ones" if error.errno == errno.EADDRINUSE else ""
+        hint = (
+            "; choose another first port with --port, or free ports with --port 0"
+            if error.errno == errno.EADDRINUSE
+            else ""
+        )
         raise click.ClickException(f"{error.strerror or error}{hint}") from error
 
 
@@ -124,6 +126,6 @@ def _security(
         ssl_cafile=tls_client_ca,
         ssl_client_auth="none" if tls_client_ca is None else "required",
         users=passwords,
-        sasl_mechanisms=(*(sasl or _BY_PASSWORD * bool(passwords)), *tokens),
+        sasl_mechanisms=(*(sasl or _PASSWORD_MECHANISMS * bool(passwords)), *tokens),
         oauth_validator="unsecured" if unsecured_tokens else None,
     )

@@ -1,4 +1,4 @@
-"""What `kafkabuf broker` shows while it runs: one line that is rewritten, or now and then a line for a log."""
+"""What `kafkabuf broker` shows while it runs: on a terminal one line that it rewrites, else a new line now and then."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 class Status:
-    """Asks the cluster; rates are over the time between two lines."""
+    """Asks the cluster for its numbers. A rate covers the time between two lines."""
 
     def __init__(self, cluster: EmbeddedCluster, console: Console) -> None:
         self._cluster = cluster
         self._console = console
-        self._before = cluster.stats()
-        self._asked = time.monotonic()
+        self._stats = cluster.stats()
+        self._time = time.monotonic()
 
-    def show_until(self, wanted: Collection[signal.Signals]) -> None:
-        """Returns when one of these signals comes, which must be blocked."""
+    def show_until(self, signals: Collection[signal.Signals]) -> None:
+        """Show the status until one of these signals comes. The caller has blocked them."""
         if self._console.is_terminal:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
-                while signal.sigtimedwait(wanted, _LIVE_SECONDS) is None:
+                while signal.sigtimedwait(signals, _LIVE_SECONDS) is None:
                     live.update(Text(self.line(), no_wrap=True, overflow="ellipsis"), refresh=True)
             return
         last = ""
-        while signal.sigtimedwait(wanted, _PLAIN_SECONDS) is None:
-            # Where nothing changes a log does not grow.
+        while signal.sigtimedwait(signals, _PLAIN_SECONDS) is None:
+            # The log does not grow while nothing changes.
             if (line := self.line()) != last:
                 self._console.print(line, highlight=False, soft_wrap=True)
             last = line
 
     def line(self) -> str:
-        before, now, asked = self._before, self._cluster.stats(), time.monotonic()
-        seconds, self._before, self._asked = max(asked - self._asked, 1e-9), now, asked
-        return describe(now, before, seconds)
+        before, before_time = self._stats, self._time
+        self._stats, self._time = self._cluster.stats(), time.monotonic()
+        return describe(self._stats, before, max(self._time - before_time, 1e-9))
 
 
 def describe(now: Stats, before: Stats, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""`kafkabuf config`: every setting, as a table."""
+"""`kafkabuf config`: a table of every setting."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ from rich.table import Table
 @click.command()
 @click.option(
     "--format",
-    "form",
+    "output_format",
     default="table",
     show_default=True,
     type=click.Choice(["table", "json", "markdown"]),
-    help="For the eye, for programs, or as docs/configuration.md.",
+    help="For people, for programs, or as docs/configuration.md.",
 )
 @click.argument("words", nargs=-1)
-def config(form: str, words: tuple[str, ...]) -> None:
-    """Print every setting: type, default, valid values, what it does here. WORDS: only names with these in them."""
+def config(output_format: str, words: tuple[str, ...]) -> None:
+    """Print every setting: type, default, valid values, and what kafkabuf does with it.
+
+    WORDS: print only settings whose names have all of these words.
+    """
     from kafkabuf.config.table import markdown, rows
 
-    if form == "markdown":
+    if output_format == "markdown":
         if words:
-            raise click.UsageError("--format markdown is the whole page: leave the words out")
+            raise click.UsageError("--format markdown prints the whole page: leave the words out")
         click.echo(markdown(), nl=False)
         return
-    wanted = [row for row in rows() if all(word.replace("_", ".") in row.name for word in words)]
-    if not wanted:
-        raise click.ClickException(f"no setting's name has {' and '.join(words)} in it")
-    if form == "json":
-        click.echo(json.dumps([dataclasses.asdict(row) for row in wanted], indent=2))
+    chosen = [row for row in rows() if all(word.replace("_", ".") in row.name for word in words)]
+    if not chosen:
+        raise click.ClickException(f"no setting has {' and '.join(words)} in its name")
+    if output_format == "json":
+        click.echo(json.dumps([dataclasses.asdict(row) for row in chosen], indent=2))
         return
     table = Table(header_style="bold", expand=True)
     for title, ratio in (("Setting", 3), ("Type, default, valid", 2), ("Here", 4)):
         table.add_column(title, ratio=ratio, overflow="fold")
-    for row in wanted:
+    for row in chosen:
         table.add_row(row.name, f"{row.type} = {row.default}" + (f"; {row.valid}" if row.valid else ""), row.here)
     Console(markup=False).print(table)

@@ -1,4 +1,4 @@
-"""`kafkabuf demo`: a table from Spark to Kafka and back, checked record by record."""
+"""`kafkabuf demo`: Spark writes a table to Kafka, confluent-kafka reads it back, and the demo compares every record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLL_INTERVAL_S = 0.2
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     input: Path | None
     key: str | None
@@ -42,7 +42,7 @@ class Settings:
 
 @dataclass
 class Times:
-    """Seconds each step took."""
+    """Seconds that each step took."""
 
     prepare: float = 0.0
     workers: float = 0.0
@@ -58,25 +58,31 @@ class Times:
 )
 @click.option("--key", help="Column for the record's key; default: carrier for the flights, else none.")
 @click.option("--timestamp", help="Column for the record's time; default: time_hour for the flights, else none.")
-@click.option("--rows", type=click.IntRange(1), help="Take only so many rows.")
+@click.option("--rows", type=click.IntRange(1), help="Take only this many rows.")
 @click.option(
     "--topic",
-    help="Made if it does not exist, to keep its records for ever; default: the first free name kafkabuf-demo-<n>.",
+    help="A topic that does not exist is created and keeps its records for ever; default: the first free name "
+    "kafkabuf-demo-<n>.",
 )
-@click.option("--partitions", default=8, show_default=True, type=click.IntRange(1), help="Of a topic that is made.")
-@click.option("--brokers", default=3, show_default=True, type=click.IntRange(1, 100), help="Of the embedded cluster.")
+@click.option(
+    "--partitions", default=8, show_default=True, type=click.IntRange(1), help="Partitions of a created topic."
+)
+@click.option(
+    "--brokers", default=3, show_default=True, type=click.IntRange(1, 100), help="Nodes of the embedded cluster."
+)
 @click.option(
     "--bootstrap-servers",
     metavar="HOST:PORT,...",
-    help="A running cluster instead of the embedded one, which keeps all records in memory.",
+    help="Use a running cluster. Default: the embedded cluster, which keeps all records in memory.",
 )
 @click.option("--master", default="local[2]", show_default=True, help="Spark master.")
 def demo(**options: object) -> None:
-    """Publish a table with Spark through kafkabuf, read it back with confluent-kafka, compare.
+    """Write a table with Spark through kafkabuf, read it back with confluent-kafka, and compare.
 
-    Every row goes out as JSON, its number in front as "_row". Compared are the count, the order of the rows of each
-    Spark task within every partition, the partition of every key (murmur2, as Java's producer), and a checksum over
-    keys, values and timestamps that Spark itself computes. The topic stays. Exit status 1 if anything does not match.
+    Every row becomes JSON with its number as the first field, "_row". The demo compares the count, the order of each
+    Spark task's rows within every partition, the partition of every key (murmur2, as in Java's producer), and a
+    checksum over keys, values and timestamps, which Spark computes too. The topic stays. The exit status is 1 if
+    anything does not match.
     """
     settings = Settings(**options)  # type: ignore[arg-type]  # click has checked the types
     console = Console()
@@ -113,15 +119,15 @@ def _run(settings: Settings, scratch: Path, console: Console) -> bool:
         with _step(progress, f"Reading {path.name} with Spark"), _timed(times, "prepare"):
             frame = demo_spark.read(spark, path, null_value="NA" if built_in else None)
             if settings.rows is not None:
-                # A limit leaves one Spark partition: spread the rows, so that several tasks write as they would.
+                # A limit leaves one Spark partition: spread the rows, so that several tasks write, as without a limit.
                 frame = frame.limit(settings.rows).repartition(spark.sparkContext.defaultParallelism)
             records = demo_spark.to_records(frame, key, timestamp).persist()
             stack.callback(records.unpersist)
             expected = demo_spark.expected(records)
-        # Not before: an input that cannot be read leaves no topic behind.
+        # The topic is created only now: an input that Spark cannot read leaves no topic behind.
         topic = stack.enter_context(closing(Topic(servers, settings.topic, settings.partitions)))
         with _step(progress, "Starting Spark's Python workers"), _timed(times, "workers"):
-            # No row passes, but each task starts the worker that will write, which takes seconds once per application.
+            # No row passes, but each task starts its Python worker. That takes seconds, once in an application.
             _write(records.where("length(value) < 0"), servers, topic.name)
         with _timed(times, "write"), _following(progress, topic, expected.rows):
             _write(records, servers, topic.name)
@@ -169,7 +175,7 @@ def _progress(console: Console) -> Progress:
 
 @contextmanager
 def _step(progress: Progress, what: str) -> Iterator[None]:
-    """A step whose end cannot be foretold."""
+    """A step without a known length."""
     task = progress.add_task(what, total=None)
     yield
     progress.update(task, total=1, completed=1)
@@ -184,7 +190,7 @@ def _timed(times: Times, name: str) -> Iterator[None]:
 
 @contextmanager
 def _following(progress: Progress, topic: Topic, rows: int) -> Iterator[None]:
-    """Show how far the topic has grown, asked from a thread of its own: the main thread waits in the JVM."""
+    """Show how far the topic has grown. Another thread asks for that, because the main thread waits in the JVM."""
     from confluent_kafka import KafkaException
 
     task = progress.add_task("Writing with Spark", total=rows)
@@ -192,7 +198,7 @@ def _following(progress: Progress, topic: Topic, rows: int) -> Iterator[None]:
     done = threading.Event()
 
     def follow() -> None:
-        # Only the bar depends on the answers: a cluster that gives none shows in the write itself.
+        # Only the progress bar needs the answers. If the cluster gives none, the write itself fails.
         while not done.wait(POLL_INTERVAL_S):
             with suppress(KafkaException):
                 progress.update(task, completed=sum(topic.end_offsets().values()) - before)

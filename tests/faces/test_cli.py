@@ -194,7 +194,7 @@ def test_demo_on_real_kafka_loses_no_record_to_its_age(spark: SparkSession, kafk
     ("arguments", "message"),
     [
         (["--key", "nobody"], "--key nobody: the input's columns are id, at"),
-        (["--timestamp", "at"], "--timestamp: 1 of 2 rows have none, or one that is no timestamp"),
+        (["--timestamp", "at"], "--timestamp: 1 of 2 rows have no timestamp, or text that is no timestamp"),
         (["--timestamp", "id"], "--timestamp id is of type bigint; allowed: timestamp, date"),
     ],
 )

@@ -1,41 +1,45 @@
-"""Records of kafkabuf read back by Spark's own Kafka source, in a Spark of its own."""
+"""Spark's own Kafka source reads the records of kafkabuf."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kafkabuf import KafkaProducer
-from rigs.real_kafka import RealKafka
+from rigs.jars import resolve_spark_kafka_jars
 from tests.ground.pool_support import assert_whole
 from tests.ground.record_support import SampleRecord
 from tests.real.consumers import Partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rigs.real_kafka import RealKafka
+
+pytest_plugins = ["tests.spark.fixtures"]
 
 PARTITIONS = 3
 NOW = 1_700_000_000_000
 
 
-def read_with_spark(kafka: RealKafka, topic: str) -> list[Partition]:
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "tests.spark.source_reader", kafka.bootstrap_servers, topic]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+def read_with_spark(spark: SparkSession, kafka: RealKafka, topic: str) -> list[Partition]:
+    session = spark.newSession()
+    for jar in resolve_spark_kafka_jars():
+        session.sql(f"ADD JAR '{jar}'")
+    source = session.read.format("kafka").option("includeHeaders", "true").option("subscribe", topic)
+    rows = source.option("kafka.bootstrap.servers", kafka.bootstrap_servers).load()
     found: list[Partition] = [{} for _ in range(PARTITIONS)]
-    for row in json.loads(done.stdout):
-        headers = tuple((header["key"], unhex(header["value"])) for header in row["headers"] or ())
-        sample = SampleRecord(row["timestamp"], unhex(row["key"]), unhex(row["value"]), headers)
-        found[row["partition"]][row["offset"]] = sample
+    for row in rows.selectExpr("*", "unix_millis(timestamp) AS millis").collect():
+        headers = tuple((header.key, unless_null(header.value)) for header in row.headers or ())
+        sample = SampleRecord(row.millis, unless_null(row.key), unless_null(row.value), headers)
+        found[row.partition][row.offset] = sample
     return found
 
 
-def unhex(text: Any) -> bytes | None:
-    return None if text is None else bytes.fromhex(text)
+def unless_null(found: bytearray | None) -> bytes | None:
+    return None if found is None else bytes(found)
 
 
-def test_spark_s_kafka_source_reads_other_records_than_were_sent(kafka_4: RealKafka) -> None:
+def test_spark_s_kafka_source_reads_the_records_that_were_sent(spark: SparkSession, kafka_4: RealKafka) -> None:
     kafka_4.create_topic("spark-source", PARTITIONS)
     blobs = [None, b"", b"v", "žluť".encode(), bytes(range(256)), b"large" * 10_000]
     pairs: list[tuple[tuple[str, bytes | None], ...]] = [
@@ -56,4 +60,4 @@ def test_spark_s_kafka_source_reads_other_records_than_were_sent(kafka_4: RealKa
             sent[metadata.partition][metadata.offset] = record
         assert_whole(producer.pool)
     assert [len(partition) for partition in sent] == [500, 500, 500]
-    assert read_with_spark(kafka_4, "spark-source") == sent
+    assert read_with_spark(spark, kafka_4, "spark-source") == sent
