@@ -17,13 +17,14 @@ from rigs.jars import resolve_kafka
 from rigs.real_cluster import RealCluster
 from rigs.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka
 from tests import needs
+from tests.effort import effort
 
 # Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 # Examples are counted, not timed: the machine may be busy with two Kafka servers and Spark.
-settings.register_profile("kafkabuf", deadline=None, print_blob=True)
+settings.register_profile("kafkabuf", deadline=None, print_blob=True, max_examples=effort(100))
 settings.load_profile("kafkabuf")
 
 

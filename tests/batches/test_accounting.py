@@ -13,6 +13,7 @@ import pytest
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import BufferExhaustedError, NetworkError
 from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole
+from tests.effort import effort
 from tests.ground.pool_support import in_thread
 
 PARTITIONS = 3
@@ -112,7 +113,7 @@ class Life:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(effort(15)))
 def test_books_disagree_or_an_outcome_comes_twice_or_never(seed: int, compression: str) -> None:
     life = Life(seed, compression_type=compression)
     for _ in range(400):

@@ -19,6 +19,7 @@ from kafkabuf.batches.compression import codec
 from kafkabuf.errors import RecordTooLargeError, TimeoutError
 from rigs.producer import PATIENCE, SLAB, TOPIC, assert_whole, collecting_everywhere, eager, one_sent
 from tests.batches.split_support import TOO_LARGE, Topic, offset_of, refuse
+from tests.effort import effort
 from tests.ground.pool_support import in_thread, until
 from tests.ground.record_support import records
 
@@ -95,7 +96,7 @@ def test_every_part_learns_the_limit_anew() -> None:
 
 
 # Kafka: testSplitPreservesHeaders, testSplitPreservesMagicAndCompressionType
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(60), deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("magic", [1, 2])
 def test_split_alters_a_record(magic: int, data: st.DataObject) -> None:

@@ -33,6 +33,7 @@ from rigs.jars import java, resolve_kafka
 from rigs.real_kafka import RealKafka
 from tests.broker.log_support import append, contents, end, put, put_in_transaction, read_all, stored
 from tests.broker.raw_client import NOW, RawClient, batch, message
+from tests.effort import effort
 
 SMALL = LogConfig(segment_bytes=20_000)
 PLAIN = LogConfig()
@@ -163,7 +164,7 @@ def test_recovery_cuts_off_exactly_the_torn_batch(tmp_path: Path) -> None:
         again.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(60), deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=12),
     at=st.floats(0, 1, exclude_max=True),
@@ -243,7 +244,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(60), deadline=None)
 @given(OPERATIONS)
 def test_log_on_disk_equals_a_log_in_memory(operations: list[tuple[str, int]]) -> None:
     config = LogConfig(segment_bytes=1500)

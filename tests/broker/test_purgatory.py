@@ -12,6 +12,7 @@ import pytest
 
 from kafkabuf.broker import DelayedOperation, RequestPurgatory, TimingWheel
 from kafkabuf.clock import ManualClock
+from tests.effort import effort
 from tests.hostile.forked import in_a_child
 
 
@@ -361,7 +362,7 @@ def test_check_passes_operations_that_come_meanwhile(world: World) -> None:
         assert len(children) == generation
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(effort(20)))
 def test_walk_along_a_key_survives_whatever_operations_do(seed: int) -> None:
     """They complete and cancel each other, park others and walk along the same key, while they are asked."""
     world, rng, everything = World(purge_interval=2), random.Random(seed), list[Operation]()

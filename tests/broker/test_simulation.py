@@ -1,4 +1,4 @@
-"""The simulation of replication: 200 seeds in each run."""
+"""The simulation of replication: 200 seeds, or the share of them that tests/effort.py says."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 
 from tests.broker.simulation import simulate
+from tests.effort import effort
 
 
-@pytest.mark.parametrize("first", range(0, 200, 25))
+@pytest.mark.parametrize("first", range(0, effort(200), 25))
 def test_replication_keeps_every_acknowledged_record_once_in_order(first: int) -> None:
     """A failure names its seed, and how to replay it."""
     done = sum((simulate(seed) for seed in range(first, first + 25)), start=Counter[str]())

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kafkabuf._pool import BufferPool, Slab
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ClosedError
+from tests.effort import effort
 from tests.ground.pool_support import SLAB
 
 
@@ -87,4 +88,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolAgainstItsModel = PoolMachine.TestCase
-TestPoolAgainstItsModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPoolAgainstItsModel.settings = settings(max_examples=effort(60), stateful_step_count=40, deadline=None)

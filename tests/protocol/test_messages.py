@@ -14,6 +14,7 @@ from kio.schema.index import api_key_map
 from kafkabuf.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.schema import Shape, build
+from tests.effort import effort
 
 EVERY_VERSION = [(key, version) for key in sorted(api_key_map) for version in messages.known_versions(key)]
 
@@ -87,7 +88,7 @@ def test_compact_count_beyond_the_frame_takes_memory() -> None:
             messages.decode_request(header + count + b"\0\0\0")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(300), deadline=None)
 @given(st.sampled_from([(3, 1), (3, 12), (18, 3), (11, 5), (8, 8), (19, 5)]), st.binary(max_size=80))
 def test_random_bytes_raise_something_else_than_a_kafka_error(api: tuple[int, int], noise: bytes) -> None:
     try:

@@ -19,6 +19,7 @@ from kafkabuf.producer import KafkaProducer
 from kafkabuf.protocol import messages
 from rigs.fake_client import Answer, Produced, decode_produce, encode_answer
 from rigs.producer import assert_whole
+from tests.effort import effort
 from tests.network.support import (
     ALL_VERSIONS,
     PATIENCE,
@@ -309,7 +310,7 @@ def metadata_frame(version: int) -> bytes:
 METADATA_FRAMES = {version: metadata_frame(version) for version in range(1, 14)}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(300), deadline=None)
 @given(
     version=st.sampled_from(sorted(METADATA_FRAMES)),
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),
@@ -343,7 +344,7 @@ OTHER_FRAMES = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(300), deadline=None)
 @given(
     api=st.sampled_from(OTHER_APIS),
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),

@@ -10,6 +10,7 @@ import pytest
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import OutOfOrderSequenceNumberError, TimeoutError
 from rigs.producer import SLAB, assert_whole
+from tests.effort import effort
 from tests.transactions.idempotence_support import SequencedBrokers, idempotent
 
 REFUSED_BEFORE = (3, 5, 6, 19, 56, 2)
@@ -95,7 +96,7 @@ class Run:
 
 
 @pytest.mark.parametrize("expires", [False, True])
-@pytest.mark.parametrize("seeds", range(5))
+@pytest.mark.parametrize("seeds", range(effort(5)))
 def test_record_is_lost_or_doubled_or_changes_places(seeds: int, expires: bool) -> None:
     for seed in range(30 * seeds, 30 * seeds + 30):
         run = Run(seed, expires=expires)
@@ -108,7 +109,7 @@ def test_record_is_lost_or_doubled_or_changes_places(seeds: int, expires: bool) 
             raise
 
 
-@pytest.mark.parametrize("seeds", range(4))
+@pytest.mark.parametrize("seeds", range(effort(4)))
 def test_topics_that_are_made_again_unnoticed_keep_their_records_in_order_and_nothing_waits(seeds: int) -> None:
     # Metadata never tells: what holds is due to what the leaders answer.
     for seed in range(40 * seeds, 40 * seeds + 40):

@@ -1,4 +1,4 @@
-"""The client in virtual time: 300 seeds in each run. A failure names its seed and the command that replays it."""
+"""The client in virtual time: 300 seeds, or a share (tests/effort.py). A failure names its seed and the replay command."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.effort import effort
 from tests.virtual.scenario import simulate
 
-_SEEDS, _STRETCH = 300, 75
+_STRETCH = 75
+_SEEDS = effort(4) * _STRETCH
 _TROUBLE = ("kill", "stop", "pause", "isolate", "move", "delete", "grow", "fail", "doubt", "lose", "slow", "throttle",
             "cut", "block", "double", "drop")  # fmt: skip
 _REPLAYED = tuple(range(16))

@@ -1,0 +1,17 @@
+"""How much of a randomised test a run does, as the variable KAFKABUF_EFFORT says: quick, normal (the default) or whole.
+
+`make quick` does an eighth of the seeds and examples, `make test` half of them, `make test-all` all of them. A seed is
+the same in each.
+"""
+
+from __future__ import annotations
+
+import os
+
+_DIVISORS = {"quick": 8, "normal": 2, "whole": 1}
+_DIVISOR = _DIVISORS[os.environ.get("KAFKABUF_EFFORT", "normal")]
+
+
+def effort(whole: int) -> int:
+    """The number of seeds, stretches of seeds or examples for this run; at least 1."""
+    return max(1, whole // _DIVISOR)
