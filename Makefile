@@ -1,15 +1,18 @@
-# Everything from a fresh clone: `make demo`, `make test`. The first run makes .venv; later runs start at once.
+# From a fresh clone: `make demo`, `make quick`, `make test`. The first run makes .venv; later runs start at once.
 
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find kafkabuf -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 KAFKA_VERSION ?= 4.1.2
-# More for the C compiler when it builds our extensions, and only those: .ci/run says -Werror.
+# More flags for the C compiler when it builds our extensions, and only then: .ci/run says -Werror.
 BUILD_CFLAGS ?=
 ARGS ?=
 FUZZ_SECONDS ?= 60
 SEEDS ?= 1000
 SANITIZE_SECONDS ?= 60
+# One worker more than there are cores: a test of a JVM waits most of its time. Files that ARGS names run in one process.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+PYTEST = $(BIN)/python -m pytest -q -n $(if $(findstring tests/,$(ARGS)),0,$(WORKERS)) --dist loadgroup --no-loadscope-reorder
 
 # Spark starts its Python workers with this one.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -18,7 +21,8 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build java demo demo-kafka test test-spark-kills test-spark-versions test-spark-wheels
+.PHONY: help build java demo demo-kafka quick test test-all test-whole fetch slowest
+.PHONY: test-spark-kills test-spark-kill test-spark-versions test-spark-wheels
 .PHONY: simulate fuzz fuzz-api sanitize sanitize-core lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
@@ -51,41 +55,57 @@ java:
 demo: java build  ## Publish flights.csv with Spark and check what arrived (ARGS: see `kafkabuf demo --help`)
 	@$(BIN)/kafkabuf demo $(ARGS)
 
-demo-kafka: java build  ## The same against a real Apache Kafka (KAFKA_VERSION=4.1.2)
+demo-kafka: java build  ## Run the demo against a real Apache Kafka (KAFKA_VERSION=4.1.2)
 	@$(BIN)/python -m rigs.real_kafka --version $(KAFKA_VERSION) $(BIN)/kafkabuf demo --bootstrap-servers {} $(ARGS)
 
-test: java build  ## Run the tests (ARGS go to pytest)
-	@$(BIN)/python -m rigs.real_kafka --fetch
+quick: build  ## Run the tests that start no process, in under a minute; needs no Java, no download (ARGS go to pytest)
+	@KAFKABUF_EFFORT=quick $(PYTEST) -m "not kafka and not spark and not processes and not slow" $(ARGS)
+
+test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 8 minutes (ARGS go to pytest)
+	@$(PYTEST) --junitxml=build/tests.xml -m "not slow" $(ARGS)
+
+test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
+
+test-whole: fetch  ## Run the slow tests too, and all seeds and examples of the randomised ones (ARGS go to pytest)
 	@$(BIN)/python -m tests.spark.versions --fetch
-	@$(BIN)/python -m pytest $(ARGS)
+	@KAFKABUF_EFFORT=whole $(PYTEST) --junitxml=build/tests.xml $(ARGS)
+
+fetch: java build
+	@$(BIN)/python -m rigs.real_kafka --fetch
+
+slowest: build  ## Print the slowest 20 tests of the last `make test` or `make test-whole`
+	@$(BIN)/python -m tools.slowest build/tests.xml
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m rigs.real_kafka --fetch
 	@$(BIN)/python -m tests.spark.kills $(ARGS)
 
-test-spark-versions: java build  ## Run Spark's tests under the oldest PySpark we take and the newest (ARGS go to pytest)
+test-spark-kill: java build  ## Kill Spark's processes at one step of each guarantee, on the embedded broker
+	@$(BIN)/python -m tests.spark.kills --broker embedded --step "after produce" --kills 0 $(ARGS)
+
+test-spark-versions: java build  ## Run Spark's tests under the oldest PySpark that we support and the newest (ARGS go to pytest)
 	@$(BIN)/python -m tests.spark.versions \
 		tests/spark/test_sink.py tests/spark/test_stream.py tests/spark/test_clusters.py $(ARGS)
 
-test-spark-wheels: java build  ## Try what docs/spark.md says of executors without kafkabuf (ARGS go to pytest)
+test-spark-wheels: java build  ## Try the recipes of docs/spark.md for executors without kafkabuf (ARGS go to pytest)
 	@$(BIN)/python -m pytest tests/spark/wheels.py $(ARGS)
 
-simulate: build  ## Producers against the embedded nodes in virtual time, under random trouble: SEEDS (1000); ARGS: --help
+simulate: build  ## Run producers against embedded nodes in virtual time, under random trouble: SEEDS (1000); ARGS: --help
 	@$(BIN)/python -m tests.virtual --seeds $(SEEDS) $(ARGS)
 
-fuzz: build  ## Give the broker requests that are none, for FUZZ_SECONDS (60); what fails is left in build/fuzz
+fuzz: build  ## Give the broker broken requests for FUZZ_SECONDS (60); a request that fails is kept in build/fuzz
 	@$(BIN)/python -m tests.hostile.fuzz_requests --seconds $(FUZZ_SECONDS)
 
-fuzz-api: build  ## Give the Python API odd objects, signals, threads, for FUZZ_SECONDS (60); what fails is left in build/fuzz
+fuzz-api: build  ## Give the Python API odd objects, signals and threads for FUZZ_SECONDS (60); failures are kept in build/fuzz
 	@$(BIN)/python -m tests.hostile.fuzz_api --seconds $(FUZZ_SECONDS) $(ARGS)
 
-sanitize: build  ## Under ASAN and UBSAN: both fuzzers, SANITIZE_SECONDS (60) each, and all tests that start no JVM (ARGS go to pytest)
+sanitize: build  ## Run both fuzzers, SANITIZE_SECONDS (60) each, and all tests without a JVM under ASAN and UBSAN (ARGS go to pytest)
 	@$(BIN)/python -m tools.sanitize --seconds $(SANITIZE_SECONDS) $(ARGS)
 
-sanitize-core: build  ## The share of it for CI: the fuzzer of the Python API, and the tests of the Cython core
+sanitize-core: build  ## Run the share of `make sanitize` that CI runs: the fuzzer of the Python API and the tests of the Cython core
 	@$(BIN)/python -m tools.sanitize --core --seconds $(SANITIZE_SECONDS) $(ARGS)
 
-lint: build  ## Style, types, Cython's own lint and hints, and the direction of imports
+lint: build  ## Check style, types, Cython's own lint and hints, and the direction of imports
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy

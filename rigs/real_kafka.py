@@ -30,7 +30,7 @@ from types import TracebackType
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from rigs.jars import java, resolve_kafka, resolve_spark_kafka_jars
+from rigs.jars import java, resolve_kafka, resolve_kafka_tools, resolve_spark_kafka_jars
 
 __all__ = ["KAFKA_3_9", "KAFKA_4", "RealKafka", "RealKafkaError", "resolve_spark_kafka_jars"]
 
@@ -318,6 +318,7 @@ def main() -> None:
     if arguments.fetch:
         for version in (KAFKA_4, KAFKA_3_9):
             resolve_kafka(version)
+        resolve_kafka_tools(KAFKA_4)
         resolve_spark_kafka_jars()
         return
     options = dict(option.split("=", 1) for option in arguments.option)

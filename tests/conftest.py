@@ -17,7 +17,17 @@ from rigs.jars import resolve_kafka
 from rigs.real_cluster import RealCluster
 from rigs.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka
 from tests import needs
-from tests.effort import effort
+from tests.effort import EFFORT, effort
+
+# Files of `make test-all` alone, each with the reason. A single test elsewhere has the marker `slow` and its reason.
+SLOW = {
+    "tests/spark/test_clusters.py": "starts a master, workers and a Connect server: a minute for each kind of cluster",
+    "tests/spark/test_kills.py": "kills Spark at each step of each guarantee; .ci/run has a kill of each guarantee",
+    "tests/spark/test_versions.py": "needs two other PySparks, 1 GB of downloads",
+    "tests/real/test_failover.py": "starts three nodes of Kafka for each version and kills them",
+}
+# What takes longest starts first, so that no worker has to wait for it at the end.
+LONG_GROUPS = ("spark", "kafka", "virtual/test_virtual.py", "hostile/test_fuzz_api.py", "ground/test_memory.py")
 
 # Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -57,9 +67,21 @@ def real_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers, and pytest-xdist by groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         needs.mark(item)
+        if item.path.relative_to(config.rootpath).as_posix() in SLOW:
+            item.add_marker(pytest.mark.slow)
+    if config.getoption("dist", "no") != "no":
+        order = {group: place for place, group in enumerate(LONG_GROUPS)}
+        items.sort(key=lambda item: order.get(needs.group(item), len(order)))
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(needs.group(item)))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    selected = config.getoption("markexpr") or "all tests"
+    return f"effort: {EFFORT} (tests/effort.py); markers: {selected}; slow tests are left to make test-all"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-_DIVISORS = {"quick": 8, "normal": 2, "whole": 1}
-_DIVISOR = _DIVISORS[os.environ.get("KAFKABUF_EFFORT", "normal")]
+EFFORT = os.environ.get("KAFKABUF_EFFORT", "normal")
+_DIVISOR = {"quick": 8, "normal": 2, "whole": 1}[EFFORT]
 
 
 def effort(whole: int) -> int:

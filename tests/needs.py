@@ -1,8 +1,8 @@
-"""What a test needs, found from its code: a JVM of Apache Kafka, one of Spark, or the Cython core alone.
+"""What a test needs, found from its code: a JVM of Apache Kafka or of Spark, other processes, or the Cython core alone.
 
 The code of a test, of its fixtures and of the helpers that they call is searched for names, as far as names lead within
-tests/ and rigs/. So nobody has to give a new test its marker `kafka` or `spark`. A test that starts a JVM in a way that
-names do not show (through a command, say) bears its marker by hand, and fails without it: see `forbid_java`.
+tests/ and rigs/. So nobody has to give a new test its marker `kafka`, `spark` or `processes`. A test that starts a JVM
+in a way that names do not show (through a command, say) bears its marker by hand, and fails without it: `forbid_java`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ ROOT = Path(__file__).parents[1]
 class Need:
     """What a test may need: things whose full names begin with one of `names`, and fixtures that a string may name."""
 
-    def __init__(self, *names: str, fixtures: Iterable[str] = ()) -> None:
+    def __init__(self, *names: str, fixtures: Iterable[str] = (), not_through: Iterable[str] = ()) -> None:
         self.names = names
+        self.not_through = tuple(not_through)
         self.fixtures = frozenset(fixtures)
         self._without: dict[int, Any] = {}  # values from which no name leads to it, by id; the dict keeps them alive
 
@@ -48,7 +49,8 @@ class Need:
             name = _full_name(value)
             if name.startswith(self.names):
                 return True
-            members = _used_by(value) if name.startswith(("tests.", "rigs.")) else iter(())
+            followed = name.startswith(("tests.", "rigs.")) and not name.startswith(self.not_through)
+            members = _used_by(value) if followed else iter(())
         return any(self._leads_from(each, seen) for each in members)
 
 
@@ -62,17 +64,32 @@ KAFKA = Need(
     fixtures=["kafka_4", "kafka_3_9", "real_cluster"],
 )
 SPARK = Need("pyspark.", "tests.spark.", fixtures=["spark"])
+# What starts another process. Certificates are made by openssl, which is quick.
+PROCESSES = Need(
+    "subprocess.",
+    "multiprocessing.",
+    "tests.hostile.forked.",
+    "tests.hostile.fuzz_api.fuzz.",
+    "tools.stress_ends.",
+    fixtures=["pytester"],
+    not_through=["tests.network.certificates."],
+)
 # The extensions, and what lies above the Cython core.
 CORE = Need(*(".".join(each.relative_to(ROOT).with_suffix("").parts) + "." for each in ROOT.glob("kafkabuf/**/*.pyx")))
 ABOVE_CORE = Need("kafkabuf.producer.", "kafkabuf.aio.", "kafkabuf.broker.embedded.")
 
 
 def mark(item: pytest.Item) -> None:
-    """Give a test the markers `kafka` and `spark`, if its code leads there."""
-    if leads_to(item, KAFKA):
-        item.add_marker(pytest.mark.kafka)
-    if leads_to(item, SPARK):
-        item.add_marker(pytest.mark.spark)
+    """Give a test the markers `kafka`, `spark` and `processes`, if its code leads there."""
+    for need, marker in ((KAFKA, pytest.mark.kafka), (SPARK, pytest.mark.spark), (PROCESSES, pytest.mark.processes)):
+        if leads_to(item, need):
+            item.add_marker(marker)
+
+
+def group(item: pytest.Item) -> str:
+    """The tests that one worker runs: those of Spark, which share its session; those of Kafka; else those of a file."""
+    jvm = next((name for name in ("spark", "kafka") if item.get_closest_marker(name) is not None), None)
+    return jvm or item.path.relative_to(ROOT / "tests").as_posix()
 
 
 def starts_a_jvm(item: pytest.Item) -> bool:

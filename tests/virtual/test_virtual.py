@@ -1,4 +1,4 @@
-"""The client in virtual time: 300 seeds, or a share (tests/effort.py). A failure names its seed and the replay command."""
+"""The client in virtual time: 300 seeds, or a share (tests/effort.py). A failure names its seed and the replay."""
 
 from __future__ import annotations
 

@@ -1,0 +1,36 @@
+"""The slowest tests of a run as a Markdown table: `python -m tools.slowest build/tests.xml`, which `make test` writes.
+
+The time of a test includes its fixtures. So the first test that needs a server or a session includes the start of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+
+def slowest(report: Path, count: int) -> list[tuple[str, float, int]]:
+    """Of the tests that take longest: name, seconds of all its parameters together, and the number of these."""
+    seconds, parameters = Counter[str](), Counter[str]()
+    for case in ElementTree.parse(report).iter("testcase"):
+        path = case.attrib["classname"].replace(".", "/") + ".py"
+        name = f"{path}::{case.attrib['name'].partition('[')[0]}"
+        seconds[name] += float(case.attrib["time"])
+        parameters[name] += 1
+    return [(name, time, parameters[name]) for name, time in seconds.most_common(count)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.slowest", description=__doc__)
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--count", type=int, default=20)
+    arguments = parser.parse_args()
+    print("| seconds | runs | test |\n|---:|---:|---|")
+    for name, seconds, runs in slowest(arguments.report, arguments.count):
+        print(f"| {seconds:.1f} | {runs} | `{name}` |")
+
+
+if __name__ == "__main__":
+    main()
