@@ -105,13 +105,14 @@ sanitize: build  ## Run both fuzzers, SANITIZE_SECONDS (60) each, and all tests 
 sanitize-core: build  ## Run the share of `make sanitize` that CI runs: the fuzzer of the Python API and the tests of the Cython core
 	@$(BIN)/python -m tools.sanitize --core --seconds $(SANITIZE_SECONDS) $(ARGS)
 
-lint: build  ## Check style, types, Cython's own lint and hints, and the direction of imports
+lint: build  ## Check style, types, Cython's lint and hints, the direction of imports, and what each .pxd lists
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@PATH="$(abspath $(BIN)):$$PATH" cython-lint kafkabuf  # it looks for pycodestyle on the PATH
 	@$(BIN)/python -m tools.check_imports
 	@$(BIN)/python -m tools.check_cython
+	@$(BIN)/python -m tools.check_contracts
 
 format: build  ## Let ruff put the Python files in order
 	@$(BIN)/ruff check --fix

@@ -5,8 +5,8 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_ND, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
-from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.sequence cimport PySequence_Fast_GET_ITEM, PySequence_Fast_GET_SIZE

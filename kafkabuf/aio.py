@@ -68,7 +68,7 @@ class _LoopCore(ProducerCore):
         self.asked = False  # the partition of the record under way has been asked for
         self.slab: Slab | None = None  # memory for the record under way
         self._open(producer.accumulator, producer.config.model_copy(update=_USERS), clock)
-        self.accumulator.impatient[threading.get_ident()] = self._take
+        self.accumulator.nonwaiting_allocators[threading.get_ident()] = self._take
 
     def send_with(self, slab: Slab | None, *arguments: Any) -> RecordFuture:
         """send() of a record that has waited for its metadata, and perhaps for `slab`."""

@@ -212,7 +212,7 @@ class AIOBulkReport:
     async def wait(self) -> None:
         """Until every row has an outcome."""
         for segment in self.report.segments:
-            while not segment.batch.settled:
+            while not segment.batch.announced:
                 await self._ends.until(segment.batch)
 
     async def result(self) -> BulkResult:

@@ -54,7 +54,6 @@ class KafkaProducer(ProducerCore):
     """
 
     _opened = False  # until __init__ has come to its end
-    _disowned = False
 
     def __init__(
         self,
@@ -96,7 +95,6 @@ class KafkaProducer(ProducerCore):
 
     def _disown(self) -> None:
         """In a forked child: the Sender's thread is not here, and its sockets are the parent's."""
-        self._disowned = True
         self._begin_close(_DISOWNED)
         self._finalizer.detach()
 
@@ -144,11 +142,11 @@ class KafkaProducer(ProducerCore):
         return threading.current_thread() is self._thread
 
     def _await_topic(self, name: str, timeout: float | None = None) -> TopicQueues:
-        """For send(): the queues of a topic not used before; `timeout` is not to be had of `max.block.ms` alone."""
+        """For send(): the queues of a topic not used before, within `timeout` seconds (None: max.block.ms)."""
         info = self._topic_info(name, self.config.max_block_ms / 1000 if timeout is None else timeout)
         topic = self._accumulator.made_topic(name, info.leaders, info.leader_epochs, info.topic_id)
         if self._metadata.snapshot.topics.get(name) is not info:
-            # News came before the queues were there for the Sender to see: it is to be told once more.
+            # Metadata changed before the Sender could see the new queues: let the listeners run once more.
             self._metadata.request_update()
         return topic
 
@@ -297,9 +295,9 @@ class KafkaProducer(ProducerCore):
         In a signal handler too: what a send_many() or send_arrow() that it interrupts has queued so far is sent.
         """
         _check_timeout(timeout)
-        if self._disowned:
-            raise ClosedError(_DISOWNED)
         self._check_opened()
+        if self.pool.disowned:
+            raise ClosedError(_DISOWNED)
         if self._in_sender_thread():
             raise KafkaError("flush() in a callback would wait for itself: call it in another thread")
         if self._interrupts_itself():
@@ -332,7 +330,7 @@ class KafkaProducer(ProducerCore):
         In one that interrupts a call which the Sender waits for it returns at once too.
         """
         _check_timeout(timeout)
-        if self._disowned or not self._opened:
+        if not self._opened or self.pool.disowned:
             return
         self._begin_close()
         self._finalizer.detach()

@@ -9,11 +9,11 @@ walker waits for memory (what it holds must be sendable then), and at the end.
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int32_t, int64_t
 
-from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
-from kafkabuf.batches._batch cimport Batch
-from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf._records cimport Record, RecordsBuilder, append, has_room, size_upper_bound
 from kafkabuf._wire cimport partition_of_key
+from kafkabuf.append._producer cimport ProducerCore
+from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
+from kafkabuf.batches._batch cimport Batch
 
 
 cdef enum Stop:

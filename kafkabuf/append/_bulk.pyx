@@ -7,11 +7,11 @@ from libc.stdlib cimport calloc, free
 
 import numpy as np
 
-from kafkabuf.batches._accumulator cimport PartitionQueue, TopicQueues
-from kafkabuf.batches._batch cimport Batch, enter_bulk_append, leave_bulk_append
-from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf._records cimport has_room, size_upper_bound
 from kafkabuf._sealed cimport seal
+from kafkabuf.append._producer cimport ProducerCore
+from kafkabuf.batches._accumulator cimport PartitionQueue, TopicQueues, uninitialized
+from kafkabuf.batches._batch cimport Batch, enter_bulk_append, leave_bulk_append
 
 from kafkabuf.errors import (
     InvalidPartitionsError, InvalidTimestampError, NullHeaderKeyError, RecordTooLargeError, SerializationError,
@@ -32,7 +32,7 @@ cdef class Walker:
 
     def __cinit__(self, ProducerCore producer not None, report):
         if producer.accumulator is None:
-            raise TypeError(f"{type(producer).__name__}.__init__ was not called")
+            raise uninitialized(producer)
         self.producer = producer
         self.accumulator = producer.accumulator
         self.report = report
@@ -182,8 +182,7 @@ cdef class Walker:
                 return 0
         self.producer.check_open()
         if queue.open is None or not has_room(&queue.open.builder, &self.record):
-            n_slabs = self.accumulator.pool.slabs_for(
-                max(self.accumulator.pool.slab_size, size_upper_bound(self.magic, &self.record)))
+            n_slabs = self.accumulator.slabs_for(&self.record)
             slab = self.accumulator.pool.try_allocate(n_slabs)
             if slab >= 0:
                 self.accumulator.new_batch(queue, slab, n_slabs)

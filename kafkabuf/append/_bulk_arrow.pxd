@@ -3,9 +3,9 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
+from kafkabuf._wire cimport Field
 from kafkabuf.append._arrow cimport ArrowArray, ArrowSchema, Columns
 from kafkabuf.append._bulk cimport Stop, Walker
-from kafkabuf._wire cimport Field
 
 
 cdef class ArrowWalker(Walker):

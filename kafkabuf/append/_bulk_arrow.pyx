@@ -7,6 +7,10 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
+from kafkabuf._held cimport MOST_HEADERS
+from kafkabuf._records cimport Record, attach_none
+from kafkabuf._sealed cimport seal
+from kafkabuf._wire cimport Field, field_size
 from kafkabuf.append._arrow cimport (
     ABSENT, ArrowArray, ArrowArrayStream, ArrowSchema, Columns, bind_columns, bytes_at, int32_at, is_null, millis_at,
     offset_at,
@@ -15,11 +19,7 @@ from kafkabuf.append._bulk cimport (
     BAD_HEADERS, BAD_PARTITION, BAD_TIMESTAMP, END, NEW_TOPIC, NO_MEMORY, RAISED, Stop, Walker, append_record,
     choose_partition,
 )
-from kafkabuf._held cimport MOST_HEADERS
 from kafkabuf.append._producer cimport ProducerCore
-from kafkabuf._records cimport Record, attach_none
-from kafkabuf._sealed cimport seal
-from kafkabuf._wire cimport Field, field_size
 
 from kafkabuf.errors import InvalidTopicError, KafkaError, SerializationError
 

@@ -6,12 +6,12 @@ from libc.stdint cimport int32_t, int64_t
 
 from collections.abc import Mapping, Set
 
-from kafkabuf.batches._batch cimport Batch, new_future
-from kafkabuf.append._bulk cimport BAD_PARTITION, END, RAISED, Segment, Stop, Walker, append_record, choose_partition
 from kafkabuf._held cimport Held, hold_nothing, release_held
-from kafkabuf.append._producer cimport ProducerCore, checked_timestamp, partition_number
 from kafkabuf._records cimport Record, hold_record
 from kafkabuf._sealed cimport seal
+from kafkabuf.append._bulk cimport BAD_PARTITION, END, RAISED, Segment, Stop, Walker, append_record, choose_partition
+from kafkabuf.append._producer cimport ProducerCore, checked_timestamp, partition_number
+from kafkabuf.batches._batch cimport Batch, new_future
 
 from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, KafkaError, SerializationError
 from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of

@@ -11,8 +11,8 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 import numpy as np
 
-from kafkabuf.append._arrow cimport ABSENT, ArrowArray, ArrowSchema, Columns, bind_columns, bytes_at, is_null, offset_at
 from kafkabuf._wire cimport Field, kb_crc32c, kb_crc32c_init, partition_of_key
+from kafkabuf.append._arrow cimport ABSENT, ArrowArray, ArrowSchema, Columns, bind_columns, bytes_at, is_null, offset_at
 
 kb_crc32c_init()
 

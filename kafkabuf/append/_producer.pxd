@@ -3,14 +3,14 @@
 
 from libc.stdint cimport int64_t
 
+from kafkabuf._records cimport Record
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf.batches._batch cimport RecordFuture
-from kafkabuf._records cimport Record
 
 
-# A bool is none, nor is a float. Raises TypeError, OverflowError.
+# The value of an int or an object with __index__. Raises TypeError, for a bool and a float too, and OverflowError.
 cdef int64_t whole_number(object number) except? -1
-# The caller's object is asked once, here: the number that is checked is the one that is used. Raises
+# The only conversion of the caller's object: the number that is checked is the number that is used. Raises
 # InvalidPartitionsError.
 cdef int64_t partition_number(object partition) except? -1
 # Raises InvalidTimestampError.
@@ -32,21 +32,21 @@ cdef class ProducerCore:
     # ---- guarded by the GIL
     cdef bint closing
     cdef readonly bint detour           # send() has more to ask than the short way does: what is above, or `closing`
-    cdef str closed_because             # what a call after that is told
+    cdef str closed_because             # the text of the ClosedError that a call gets after that
     cdef object last_name               # the topic of the send() before, by identity; before the first nobody's object
     cdef TopicQueues last_topic
     cdef readonly int64_t records_sent  # records accepted
 
     cpdef int check_open(self) except -1
-    # Key and value as bytes-likes, headers, and the partition, out of what the user gave: his serializers and his
-    # partitioner have been asked. Raises SerializationError, InvalidPartitionsError.
+    # Calls the user's serializers and partitioner: key and value as bytes-likes, headers, and the partition. Raises
+    # SerializationError, InvalidPartitionsError.
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition)
     cdef object partition_by(self, TopicQueues topic, object key, object value)
     cdef RecordFuture send_intercepted(self, object record, object callback)
     # What send_arrow cannot serve raises ConfigError.
     cdef int check_takes_columns(self) except -1
-    # Both may wait for metadata, and add the seconds that took to `waited`: these and the wait for memory together are
-    # what max.block.ms bounds.
+    # Both may wait for metadata, and add the seconds of that wait to `waited`: max.block.ms bounds the waits for
+    # metadata and memory together.
     cdef TopicQueues topic_of(self, object name, double* waited)
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited)
     # Until when a record that has waited so long may wait for memory.
@@ -54,3 +54,9 @@ cdef class ProducerCore:
     cdef int64_t now_ms(self) except -1
     cdef int check_size(self, const Record* r) except -1
     cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r, double waited)
+
+    # ---- methods that the subclass defines
+    # _await_topic(name: str) -> TopicQueues: the queues of a topic not used before; waits for metadata, up to
+    #     max.block.ms. Raises TimeoutError
+    # _await_partition(name: str, partition: int, timeout: float) -> None: the topic does not have the partition yet:
+    #     wait for newer metadata, up to `timeout` seconds

@@ -5,11 +5,11 @@ from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
-from kafkabuf.batches._batch cimport Batch, RecordFuture, new_future
 from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, hold_record, measure, size_upper_bound
 from kafkabuf._wire cimport partition_of_key
+from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues, uninitialized
+from kafkabuf.batches._batch cimport Batch, RecordFuture, new_future
 
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import (
@@ -143,7 +143,7 @@ cdef class ProducerCore:
     # ---- what the user has configured --------------------------------------------------------------------------------
 
     def prepare(self, topic, key, value, headers, partition):
-        """What send() would queue of these: (key, value, headers, partition), for who makes its other steps himself."""
+        """(key, value, headers, partition) as send() would queue them. AIOKafkaProducer does the other steps itself."""
         cdef double waited = 0
         self.check_open()
         return self.prepared(self.topic_of(topic, &waited), key, value, headers, partition)
@@ -205,7 +205,7 @@ cdef class ProducerCore:
         if type(name) is not str:
             raise InvalidTopicError(f"a topic's name is a str, found {type(name).__name__}: {name!r}")
         if self.accumulator is None:
-            raise TypeError(f"{type(self).__name__}.__init__ was not called")
+            raise uninitialized(self)
         topic = self.accumulator.topics.get(name)
         if topic is None:
             started = self.clock.monotonic()

@@ -112,7 +112,7 @@ class BulkReport:
 
     def fold(self) -> None:
         """Forget the segments that are over, but for their offsets or their failure."""
-        # Looked at once: the Sender may settle more of them meanwhile.
+        # Looked at once: the Sender may announce more of them meanwhile.
         over = {segment: None for segment in self.segments if _is_over(segment)}
         self._failures += _failures(over)
         self._failed += [piece.batch for piece in _pieces(over) if piece.batch.error is not None]
@@ -141,14 +141,14 @@ class BulkReport:
     def failures(self, timeout: float | None = None) -> tuple[Failure, ...]:
         """The rows that were not delivered, by their first row. Waits as `wait` does."""
         self.wait(timeout)
-        self._look()
+        self._read_errors()
         return tuple(sorted((*self._failures, *_failures(self.segments)), key=lambda failure: failure.first_row))
 
-    def _look(self) -> None:
-        """The user is told of every failure."""
+    def _read_errors(self) -> None:
+        """The user has seen every failure: no warning of it is due."""
         failed, self._failed = self._failed, []
         for batch in (*failed, *(piece.batch for piece in _pieces(self.segments))):
-            batch.look()
+            batch.read_error()
 
     @property
     def too_large(self) -> tuple[Failure, ...]:
@@ -163,7 +163,7 @@ class BulkReport:
         if not self.row_aligned:
             raise ValueError('report="errors" keeps no rows: ask failures() and ranges(), or send with report="rows"')
         self.wait(timeout)
-        self._look()
+        self._read_errors()
         segment = _joined([chunk.segment for chunk in self._chunks], np.int32)
         timestamp = _joined([chunk.timestamps() for chunk in self._chunks], np.int64)
         place = places_of(segment, np.array([one.first_index for one in self.segments], np.int32))
@@ -217,7 +217,7 @@ def _pieces(segments: Iterable[Segment]) -> Iterator[_Piece]:
 
 
 def _is_over(segment: Segment) -> bool:
-    return segment.rows > 0 and all(part.settled for part in segment.batch.parts or [segment.batch])
+    return segment.rows > 0 and all(part.announced for part in segment.batch.parts or [segment.batch])
 
 
 def _error_code(batch: Batch) -> int:

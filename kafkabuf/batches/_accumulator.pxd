@@ -1,15 +1,19 @@
 # cython: language_level=3
 """The queues that records wait in: a queue of batches per partition, and the open batch at its end.
 
-Locks. Everything here is guarded by the GIL: between two points where Python code could run, a thread has the queues to
-itself. Memory is never waited for inside such a stretch (rule 4): `open_batch` tries, waits outside, and looks again.
+Locks. The GIL guards everything here: between two points where Python code could run, a thread has the queues to
+itself. No thread waits for memory inside such a stretch: `open_batch` tries, waits outside, and checks the queue again.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
-from kafkabuf.batches._batch cimport Batch
 from kafkabuf._pool cimport BufferPool
-from kafkabuf._records cimport Record
+from kafkabuf._records cimport Record, size_upper_bound
+from kafkabuf.batches._batch cimport Batch
+
+
+# The TypeError of a method that was called before its object's __init__.
+cdef object uninitialized(object self)
 
 
 cdef class PartitionQueue:
@@ -77,8 +81,8 @@ cdef class AccumulatorCore:
     cdef Py_ssize_t scratch             # first of the slabs that the codec writes to, for as long as we are open
     cdef Py_ssize_t scratch_slabs       # 0: none
     cdef readonly double availability_timeout   # seconds after which a node that takes nothing is slow; 0: never
-    cdef readonly dict impatient        # ident of a thread that must never wait for memory -> called instead with the
-    #                                     slabs needed, gives the first of a run that it holds, or raises
+    # Ident of a thread that must never wait for memory -> callable(n_slabs): the first slab of a run; or it raises.
+    cdef readonly dict nonwaiting_allocators
     # ---- guarded by the GIL
     cdef readonly set slow_nodes        # where no record without key and partition goes (KIP-794)
     cdef readonly dict waits_since      # node id -> when it first did not take what was ready for it
@@ -86,12 +90,12 @@ cdef class AccumulatorCore:
     cdef readonly object active         # OrderedDict of PartitionQueue that hold a batch; least recently drained first
     cdef readonly object incomplete     # OrderedDict of Batch without an outcome, oldest first
     cdef readonly bint closed
-    cdef public object barred           # callable: the error for which no batch may be opened now; None: one may
+    cdef public object refusal          # callable: the error with which no batch may be opened now; None: one may
     cdef int64_t opened                 # batches opened so far
     # ---- thread: Sender
-    cdef public object on_failed        # callable(batch, refused): told of every failure before anybody else; or None
+    cdef public object on_failed        # callable(batch, refused), called at each failure, before callbacks; or None
 
-    # What may be called before __init__ asks.
+    # Every method that may be called before __init__ calls this first.
     cdef int require_pool(self) except -1
     cdef int require_open(self) except -1
     # The batch that has room for `r`: the open one, or a new one. Raises BufferExhaustedError at `deadline`. The caller
@@ -100,6 +104,9 @@ cdef class AccumulatorCore:
     # Thread: Sender, which alone uses the scratch.
     cdef int compress(self, Batch batch) except -1
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs)
+    # Slabs of the batch whose first record is `r`.
+    cdef inline Py_ssize_t slabs_for(self, Record* r) noexcept:
+        return self.pool.slabs_for(max(self.pool.slab_size, size_upper_bound(self.magic, r)))
     # Raises KeyError for a batch of another accumulator.
     cdef PartitionQueue queue_for(self, Batch batch)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1

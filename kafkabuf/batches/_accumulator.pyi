@@ -63,21 +63,21 @@ class AccumulatorCore:
     magic: int
     batch_size: int
     availability_timeout: float
-    impatient: dict[int, Callable[[int], int]]
+    nonwaiting_allocators: dict[int, Callable[[int], int]]
     slow_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]
     active: OrderedDict[PartitionQueue, None]
     incomplete: OrderedDict[Batch, None]
     closed: bool
-    barred: Callable[[], KafkaError] | None
+    refusal: Callable[[], KafkaError] | None
     on_failed: Callable[[Batch, bool], object] | None
     def fail(
         self,
         batch: Batch,
         error: KafkaError,
         record_errors: dict[int, KafkaError] | None = None,
-        others: KafkaError | None = None,
+        error_of_others: KafkaError | None = None,
         refused: bool = False,
     ) -> bool: ...
     def oldest(self) -> Batch | None: ...

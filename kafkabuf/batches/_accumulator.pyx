@@ -8,12 +8,16 @@ from libc.stdint cimport int64_t, uint64_t
 from collections import OrderedDict, deque
 from threading import get_ident
 
-from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
 from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport LARGEST_BATCH, Record, has_room, size_upper_bound
+from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
 
 from kafkabuf.batches.compression import scratch_size
 from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
+
+
+cdef object uninitialized(object self):
+    return TypeError(f"{type(self).__name__}.__init__ was not called")
 
 
 @cython.final
@@ -205,14 +209,14 @@ cdef class AccumulatorCore:
         self.batch_size = min(<Py_ssize_t>batch_size, <Py_ssize_t>LARGEST_BATCH)
         self.availability_timeout = availability_timeout
         self.topics = {}
-        self.impatient = {}
+        self.nonwaiting_allocators = {}
         self.waits_since = {}
         self.slow_nodes = set()
         self.active = OrderedDict()
         self.incomplete = OrderedDict()
 
     cdef Batch open_batch(self, PartitionQueue queue, Record* r, object deadline):
-        cdef Py_ssize_t n_slabs = self.pool.slabs_for(max(self.pool.slab_size, size_upper_bound(self.magic, r)))
+        cdef Py_ssize_t n_slabs = self.slabs_for(r)
         cdef Py_ssize_t slab
         if queue.open is not None:
             if has_room(&queue.open.builder, r):
@@ -224,9 +228,9 @@ cdef class AccumulatorCore:
                                       f"buffer.memory ({self.pool.total}) holds")
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
-            instead = self.impatient.get(get_ident())
+            allocate = self.nonwaiting_allocators.get(get_ident())
             give_back_claims()
-            slab = self.pool.wait_allocate(n_slabs, deadline) if instead is None else instead(n_slabs)
+            slab = self.pool.wait_allocate(n_slabs, deadline) if allocate is None else allocate(n_slabs)
             # The GIL was free meanwhile. Whoever opened a batch here in that time has room for this record too, or not.
             if queue.open is not None:
                 if has_room(&queue.open.builder, r):
@@ -236,7 +240,7 @@ cdef class AccumulatorCore:
         return self.new_batch(queue, slab, n_slabs)
 
     def refuse_callback(self, n_slabs):
-        """The Sender's entry among the `impatient`."""
+        """The entry of the Sender's thread in `nonwaiting_allocators`."""
         self.require_pool()
         raise self.pool.no_memory(
             f"buffer.memory ({self.pool.total} bytes) is full, and a callback's send() cannot wait: memory is freed by "
@@ -244,14 +248,14 @@ cdef class AccumulatorCore:
 
     cdef int require_pool(self) except -1:
         if self.pool is None:
-            raise TypeError(f"{type(self).__name__}.__init__ was not called")
+            raise uninitialized(self)
         return 0
 
     cdef int require_open(self) except -1:
         if self.closed:
             raise ClosedError("the producer is closed")
-        if self.barred is not None:
-            raise self.barred()
+        if self.refusal is not None:
+            raise self.refusal()
         return 0
 
     def seal_all(self):
@@ -358,23 +362,23 @@ cdef class AccumulatorCore:
                 batch.close()
         return 0
 
-    def fail(self, Batch batch not None, error, dict record_errors=None, others=None, bint refused=False):
+    def fail(self, Batch batch not None, error, dict record_errors=None, error_of_others=None, bint refused=False):
         """It will not be delivered (Thread: Sender). Whether that was its first outcome. Arguments: Batch.fail, and
         `refused`: it is certain that the broker does not have what the last attempt sent.
 
         Deciding and leaving the queue are one stretch without Python: a bulk append that gives the batch back meanwhile
-        finds it in the queue and pending, or neither. It is counted next, before anybody is told who might act on that:
-        a batch that had failed and was not counted would hold up its partition for ever.
+        finds it in the queue and pending, or neither. It is counted next, before a callback or a waiting thread acts on
+        the failure: a batch that had failed and was not counted would hold up its partition for ever.
         """
         cdef PartitionQueue queue = self.queue_for(batch)
-        if not batch.decide(error, record_errors, others):
+        if not batch.decide(error, record_errors, error_of_others):
             return False
         try:
             self.remove(queue, batch)
             if self.on_failed is not None:
                 self.on_failed(batch, refused)
         finally:
-            batch.settle()
+            batch.announce()
         return True
 
     def oldest(self):

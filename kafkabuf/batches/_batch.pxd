@@ -59,15 +59,15 @@ cdef class Batch:
 
     # ---- the outcome, set once
     cdef int outcome                        # an Outcome; leaves PENDING by compare-and-swap
-    cdef readonly bint settled              # callbacks have run, waiters are awake
+    cdef readonly bint announced            # callbacks have run, waiters are awake
     cdef readonly int64_t base_offset       # -1 where unknown (acks=0, failure)
     cdef readonly int64_t log_append_time   # ms, or -1: the records' own timestamps hold
     cdef readonly object error
     cdef dict record_errors                 # place: error, of records that the broker found at fault; None: all share
-    cdef object others                      # `error`; this is what the records not named failed with
+    cdef object error_of_others             # `error`; this is the error of the records that record_errors does not name
     cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
     cdef list sleepers                      # (lock, RecordFuture or None) of those who wait for the end, or None
-    cdef public object unseen_by            # of a failure: what is told, by seen(batch), once somebody looks; or None
+    cdef public object error_watcher        # of a failure: seen(batch) is called when the user reads the error; None
 
     cdef bint owns_slab(self) noexcept
     cdef int close(self) except -1
@@ -77,12 +77,13 @@ cdef class Batch:
     cdef int claim(self) except -1
     cdef int unclaim(self) except -1
     cpdef bint complete(self, int64_t base_offset, int64_t log_append_time) except -1
-    # The outcome is failure, and nobody has been told: `settle` follows, whatever comes between. False when another
+    # The outcome is failure. The caller must call `announce` next, whatever fails in between. False when another
     # outcome was first. Runs no Python.
-    cdef bint decide(self, object error, dict record_errors, object others) except -1
-    cdef int settle(self) except -1
+    cdef bint decide(self, object error, dict record_errors, object error_of_others) except -1
+    # Run the callbacks and wake the waiting threads.
+    cdef int announce(self) except -1
     cdef int end(self) except -1
-    cdef int note_seen(self) except -1
+    cdef int note_error_seen(self) except -1
     cdef int give_back(self) except -1
     cdef object error_of(self, RecordFuture future)
     cdef int run_callbacks(self) except -1
@@ -101,9 +102,10 @@ cdef class RecordFuture:
     cdef object metadata(self)
 
 
-# A bulk append of this thread begins to claim batches; what it gets, it gives back at its end. Who is about to wait
-# calls `give_back_claims`: what this thread's own bulk appends hold, in frames below a signal handler or a serializer,
-# must be sendable then, or the wait would be for itself. They claim anew when they go on.
+# A bulk append of this thread begins to claim batches. The object returned is given to `leave_bulk_append` at its end.
+# A thread that is about to wait calls `give_back_claims` first: its own bulk appends, in frames below a signal handler
+# or a serializer, may hold batches, and the Sender must be able to send them, or the thread would wait for itself. The
+# bulk appends claim anew when they go on.
 cdef object enter_bulk_append(object bulk_append)
 cdef int leave_bulk_append(object outer) except -1
 cpdef int give_back_claims() except -1

@@ -9,7 +9,7 @@ from kafkabuf.record_metadata import RecordMetadata
 class Releasable(Protocol):
     def release(self) -> object: ...
 
-class Unseen(Protocol):
+class ErrorWatcher(Protocol):
     def seen(self, batch: Batch) -> object: ...
 
 def give_back_claims() -> int: ...
@@ -22,7 +22,7 @@ class Batch:
     created: float
     closed: bool
     claimed: bool
-    settled: bool
+    announced: bool
     attempts: int
     retry_at: float
     producer_id: int
@@ -36,7 +36,7 @@ class Batch:
     base_offset: int
     log_append_time: int
     error: KafkaError | None
-    unseen_by: Unseen | None
+    error_watcher: ErrorWatcher | None
     def __new__(
         cls,
         topic: str,
@@ -64,11 +64,14 @@ class Batch:
     @property
     def succeeded(self) -> bool: ...
     def end_read(self) -> None: ...
-    def look(self) -> KafkaError | None: ...
+    def read_error(self) -> KafkaError | None: ...
     def why_pending(self) -> str: ...
     def complete(self, base_offset: int, log_append_time: int) -> bool: ...
     def fail(
-        self, error: KafkaError, record_errors: dict[int, KafkaError] | None = None, others: KafkaError | None = None
+        self,
+        error: KafkaError,
+        record_errors: dict[int, KafkaError] | None = None,
+        error_of_others: KafkaError | None = None,
     ) -> bool: ...
     def add_sleeper(self, lock: Releasable, future: RecordFuture | None = None) -> bool: ...
     def wait(self, timeout: float | None = None, clock: Clock = ..., future: RecordFuture | None = None) -> bool: ...

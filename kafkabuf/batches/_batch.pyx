@@ -19,9 +19,9 @@ from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
 from kafkabuf._sealed cimport seal
 
-from kafkabuf.clock import SystemClock
 from kafkabuf.batches.compression import DoesNotFit
 from kafkabuf.batches.ending import ends_here
+from kafkabuf.clock import SystemClock
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 from kafkabuf.record_metadata import RecordMetadata
 
@@ -205,28 +205,29 @@ cdef class Batch:
             return False
         self.base_offset = base_offset
         self.log_append_time = log_append_time
-        self.settle()
+        self.announce()
         return True
 
-    def fail(self, error, record_errors=None, others=None):
+    def fail(self, error, record_errors=None, error_of_others=None):
         """It will not be delivered, because of `error`. False when another outcome was first.
 
-        `record_errors`: what some records failed with, by place in the batch; the other records then with `others`.
+        `record_errors`: what some records failed with, by place in the batch; the other records then with
+        `error_of_others`.
         """
-        if not self.decide(error, record_errors, others):
+        if not self.decide(error, record_errors, error_of_others):
             return False
-        self.settle()
+        self.announce()
         return True
 
-    cdef bint decide(self, object error, dict record_errors, object others) except -1:
+    cdef bint decide(self, object error, dict record_errors, object error_of_others) except -1:
         if not __sync_bool_compare_and_swap(&self.outcome, PENDING, FAILED):
             return False
         self.error = error
         self.record_errors = record_errors
-        self.others = others
+        self.error_of_others = error_of_others
         return True
 
-    cdef int settle(self) except -1:
+    cdef int announce(self) except -1:
         # The slab first, so that a callback that sends finds it; the callbacks next, so that flush() returns after
         # them; the sleeping threads last, whatever went wrong before.
         self.closed = True
@@ -241,7 +242,7 @@ cdef class Batch:
     cdef int end(self) except -1:
         cdef list sleepers
         self.incomplete.pop(self, None)
-        self.settled = True
+        self.announced = True
         sleepers, self.sleepers = self.sleepers, None
         if sleepers is not None:
             for lock, _ in sleepers:
@@ -251,16 +252,16 @@ cdef class Batch:
                     report_unraisable(error, lock)
         return 0
 
-    cdef int note_seen(self) except -1:
-        """Somebody has been told why it failed."""
-        told, self.unseen_by = self.unseen_by, None
-        if told is not None:
-            told.seen(self)
+    cdef int note_error_seen(self) except -1:
+        """The user has the error now: through a future, a report or a callback."""
+        watcher, self.error_watcher = self.error_watcher, None
+        if watcher is not None:
+            watcher.seen(self)
         return 0
 
-    def look(self):
+    def read_error(self):
         """`error`, for the user: from now on it counts as seen."""
-        self.note_seen()
+        self.note_error_seen()
         return self.error
 
     def why_pending(self):
@@ -271,7 +272,7 @@ cdef class Batch:
         """What the future's record failed with."""
         if self.record_errors is None:
             return self.error
-        return self.record_errors.get(future.index - self.first, self.others)
+        return self.record_errors.get(future.index - self.first, self.error_of_others)
 
     cdef int run_callbacks(self) except -1:
         cdef list thunks
@@ -301,7 +302,7 @@ cdef class Batch:
         in a callback, whose thread would have to bring what it waits for.
         """
         cdef Batch part = self if future is None else future.part()
-        if part.settled:
+        if part.announced:
             return True
         if (timeout is None or timeout > 0) and ends_here(self.incomplete):
             raise KafkaError("to wait for a record in a callback would be to wait for itself: the thread that runs it "
@@ -321,7 +322,7 @@ cdef class Batch:
             part = self if future is None else future.part()
             if part.sleepers is not None and sleeper in part.sleepers:
                 part.sleepers.remove(sleeper)
-        return bool(part.settled)
+        return bool(part.announced)
 
     def add_sleeper(self, lock, RecordFuture future=None):
         """Have `lock.release()` called at the end, after the callbacks; False where the end has come.
@@ -334,7 +335,7 @@ cdef class Batch:
         # Making an object may let another thread run, as the garbage collector may. From this look to the append no
         # object is made.
         part = self if future is None else future.part()
-        if part.settled:
+        if part.announced:
             return False
         if part.sleepers is None:
             part.sleepers = fresh
@@ -348,7 +349,7 @@ cdef class Batch:
         # As in `wait`: nothing between this look and the appends lets another thread run.
         part = holder(self, future.index)
         if part.outcome != PENDING:
-            part.note_seen()
+            part.note_error_seen()
             return part.call_back(callback, future)
         if part.thunks is None:  # then no split gave it a list, and it is the batch itself
             part.thunks = fresh
@@ -376,7 +377,7 @@ cdef class DoneCallback:
         self.fn = fn
 
 
-# ---- what the garbage collector is told ------------------------------------------------------------------------------
+# ---- what the garbage collector visits -------------------------------------------------------------------------------
 
 # A RecordFuture costs the collector nothing, which therefore does not see that it leads to its batch. Where a record
 # waits for ever, as one of a MockProducer does that nobody completes, a callback that leads back to the producer would
@@ -475,7 +476,7 @@ cdef class RecordFuture:
         """
         cdef Batch part = self._await(timeout)
         if part.outcome == FAILED:
-            part.note_seen()
+            part.note_error_seen()
             # All records of the batch share the error: it must not collect the traceback, and the frames, of each.
             raise part.error_of(self).with_traceback(None)
         return self.metadata()
@@ -484,7 +485,7 @@ cdef class RecordFuture:
         """The error that kept the record from being delivered, or None. Waits as `result` does."""
         cdef Batch part = self._await(timeout)
         if part.outcome == FAILED:
-            part.note_seen()
+            part.note_error_seen()
         return part.error_of(self)
 
     def add_done_callback(self, fn):

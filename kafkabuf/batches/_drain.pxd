@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""What may go now. Asked by the Sender every turn, so it is compiled; what is asked now and then is accumulator.py's.
+"""Which batches may go now. The Sender asks in every turn, so this is compiled; accumulator.py has the rare questions.
 
 A batch goes when it is full or another one stands behind it, when it has lingered, when it is retried and its back-off
 is over, when a thread waits for memory, on flush and on close. The cost of a question grows with the partitions that
-hold a batch, not with those that exist (rule 10).
+hold a batch, not with those that exist.
 """
 
 from libc.stdint cimport int64_t

@@ -4,9 +4,9 @@
 cimport cython
 from libc.math cimport INFINITY
 
+from kafkabuf._records cimport LARGEST_BATCH, PARTITION_OVERHEAD, finish
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport Batch
-from kafkabuf._records cimport LARGEST_BATCH, PARTITION_OVERHEAD, finish
 from kafkabuf.batches._sequences cimport SequenceCore
 
 # Seconds. While a partition rests its topic may be deleted and made again, long before metadata tells; its leader then

@@ -24,7 +24,8 @@ cdef enum:
 cdef class SequenceCore:
     cdef readonly int64_t producer_id       # -1: none, nothing may be sent
     cdef readonly int16_t producer_epoch
-    cdef public bint settled                # nothing but draining and counting is to be done
+    cdef public bint needs_update           # `update` is due before the next drain: there is no producer id yet, or
+    #                                         sequences are in doubt
     cdef readonly bint transactional        # batches say that they belong to a transaction
     cdef public object send_allowed         # callable(topic, partition) -> bool, asked before each drain; None: always
 

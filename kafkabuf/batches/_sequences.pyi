@@ -6,7 +6,7 @@ from kafkabuf.batches._batch import Batch
 class SequenceCore:
     producer_id: int
     producer_epoch: int
-    settled: bool
+    needs_update: bool
     transactional: bool
     send_allowed: Callable[[str, int], bool] | None
     def __init__(self, *, transactional: bool = False) -> None: ...

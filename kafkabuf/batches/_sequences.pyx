@@ -13,6 +13,7 @@ cdef class SequenceCore:
     def __init__(self, *, transactional=False):
         self.producer_id = self.producer_epoch = -1
         self.transactional = transactional
+        self.needs_update = True
 
     # ---- on every batch's way ----------------------------------------------------------------------------------------
 

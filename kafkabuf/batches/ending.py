@@ -1,4 +1,4 @@
-"""Which thread gives records their outcome, so that it can be told not to wait for one: it would wait for itself.
+"""Which thread gives records their outcome: it must not wait for an outcome, or it would wait for itself.
 
 A producer's Sender does so for as long as it lives, a test's thread while it completes records of a MockProducer. Asked
 only where a thread is about to wait.

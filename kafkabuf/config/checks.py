@@ -24,18 +24,18 @@ _PAUSES = (
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 
 
-def settled_defaults(settings: ProducerSettings) -> dict[str, Any]:
-    """The fields nobody has given whose default does not go with what was given, and what they are instead."""
-    given, settled = settings.model_fields_set, dict[str, Any]()
+def dependent_defaults(settings: ProducerSettings) -> dict[str, Any]:
+    """The fields that the user did not set and whose default depends on the fields that the user set."""
+    given, found = settings.model_fields_set, dict[str, Any]()
     if "delivery_timeout_ms" not in given:
         needed = settings.linger_ms + settings.request_timeout_ms
-        settled["delivery_timeout_ms"] = max(needed, settings.delivery_timeout_ms)
+        found["delivery_timeout_ms"] = max(needed, settings.delivery_timeout_ms)
     if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
-        settled["reconnect_backoff_max_ms"] = settings.reconnect_backoff_ms
+        found["reconnect_backoff_max_ms"] = settings.reconnect_backoff_ms
     if "enable_idempotence" not in given:
         possible = settings.retries > 0 and settings.acks == -1 and settings.record_magic != 1
-        settled["enable_idempotence"] = settings.enable_idempotence and possible
-    return settled
+        found["enable_idempotence"] = settings.enable_idempotence and possible
+    return found
 
 
 def check(settings: ProducerSettings) -> None:

@@ -24,7 +24,7 @@ class ProducerConfig(ProducerSettings):
         if missing is not None:
             raise ConfigError(missing)
         # Not "given" thereby: another setting may move it again (see `given`).
-        self.__dict__.update(checks.settled_defaults(self))
+        self.__dict__.update(checks.dependent_defaults(self))
         checks.check(self)
         if self.slab_size > self.buffer_memory:
             raise ConfigError(

@@ -41,3 +41,15 @@ cdef class ClientCore:
     cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=*,
                         bint never_left=*) except -1
     cpdef list _take_completions(self)
+
+    # ---- methods that the subclass defines
+    # _start(node_id: int) -> None: connect to the node if that is due
+    # _greet(node: NodeConnection) -> None: the connection is there: send ApiVersions
+    # _disconnect(node: NodeConnection, error: KafkaError, now: float) -> None: close the connection and complete its
+    #     requests with an error
+    # _decode_in_background(node: NodeConnection, entry: InFlight, frame: bytes) -> None: decode a long answer in
+    #     another thread
+    # _take_decoded(now: float) -> None: complete the requests whose long answers are decoded
+    # _take_resolved(now: float) -> None: connect to the nodes whose host names have been looked up
+    # _take_steps(now: float) -> None: go on with authentications of which another thread has done a part
+    # _check_time_outs(now: float) -> None: close what is late or idle, and set _next_check

@@ -271,7 +271,7 @@ cdef class ClientCore:
         cdef int pause = -1
         if oldest.request.api_key != PRODUCE and len(frame) > LARGEST_DECODED_AT_ONCE:
             node.in_flight.popleft()
-            self._decode_aside(node, oldest, frame)
+            self._decode_in_background(node, oldest, frame)
             return 0
         if oldest.request.api_key != PRODUCE:
             # The request is still in flight here: if decoding raises, it fails with the connection.

@@ -1,8 +1,8 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t, uint32_t
 
-from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.network._socket cimport Wire
+from kafkabuf.protocol._frame cimport Frame
 
 
 cdef class Connection:

@@ -19,7 +19,6 @@ from posix.unistd cimport close, getpid, read, write
 
 from kafkabuf.errors import ClosedError, NetworkError
 
-from kafkabuf.protocol._frame cimport Answer, Frame, Spans
 from kafkabuf.network._socket cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
     EPOLLOUT, ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, HELD_UNTIL_SEEN, LENGTH_PREFIX, LONGEST_FLOW_US,
@@ -29,6 +28,7 @@ from kafkabuf.network._socket cimport (
     getsockopt, kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_nanoseconds, kb_wait_for_change,
     kb_wake_waiters, make_room, msghdr, next_answer, recv, sendmsg, shutdown, socklen_t, start_waiting,
 )
+from kafkabuf.protocol._frame cimport Answer, Frame, Spans
 
 
 cdef class Connection:

@@ -1,7 +1,7 @@
 # cython: language_level=3
-from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.network._io cimport Connection
 from kafkabuf.network._socket cimport Wire, iovec
+from kafkabuf.protocol._frame cimport Frame
 
 
 cdef class TlsConnection(Connection):

@@ -14,12 +14,12 @@ from libc.errno cimport ENOMEM, EPROTO
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
-from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.network._io cimport Connection
 from kafkabuf.network._socket cimport (
     ERROR_END_OF_STREAM, HELD_UNTIL_SEEN, LENGTH_PREFIX, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED,
     NEWS_FAILED, Wire, advance, count_responses, gather, iovec, make_room, sendmsg, msghdr, start_waiting,
 )
+from kafkabuf.protocol._frame cimport Frame
 
 from kafkabuf.network import tls as explanations
 

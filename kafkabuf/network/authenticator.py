@@ -115,7 +115,7 @@ class Authenticator:
 
     def _respond(self, dialogue: Dialogue, challenge: bytes) -> None:
         if dialogue.exchange.slow:
-            dialogue.step = dialogue.exchange.respond_aside(challenge, self._network.wakeup)
+            dialogue.step = dialogue.exchange.respond_in_background(challenge, self._network.wakeup)
             self.waiting.append(dialogue)
         else:
             self._send(dialogue, dialogue.exchange.respond(challenge))

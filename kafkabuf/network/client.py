@@ -5,12 +5,11 @@ _client.pyx holds what it does for every request.
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, Protocol
 
 from kafkabuf.backoff import ExponentialBackoff, uniform
@@ -21,7 +20,6 @@ from kafkabuf.errors import (
     KafkaError,
     NetworkError,
     ProtocolError,
-    error_for_code,
     printable,
 )
 from kafkabuf.network import bounds, resolve, sasl, tls
@@ -30,10 +28,11 @@ from kafkabuf.network._io import Connection, Poller
 from kafkabuf.network._request import Completion, InFlight, Request, decoded
 from kafkabuf.network._tls import TlsConnection
 from kafkabuf.network.advice import advised
-from kafkabuf.network.aside import Aside
 from kafkabuf.network.authenticator import Authenticator
+from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.network.failure_log import FailureLog
+from kafkabuf.network.handshake import Handshake
 from kafkabuf.network.metadata_updater import MetadataSource, MetadataUpdater
 from kafkabuf.network.resolve import Address, Connector, Resolver
 from kafkabuf.protocol import messages
@@ -43,9 +42,6 @@ __all__ = ["Completion", "NetworkClient", "NetworkConfig", "Request"]
 
 log = logging.getLogger("kafkabuf.network")
 
-SOFTWARE_NAME = "kafkabuf"
-NEWEST_API_VERSIONS = 3
-UNSUPPORTED_VERSION = 35
 BEING_OPENED = (State.RESOLVING, State.CONNECTING, State.AUTHENTICATING)
 
 
@@ -92,7 +88,7 @@ class Decoding:
     connection: Connection | None  # that received the response
     entry: InFlight
     frame: bytes
-    step: Aside[Any]
+    step: BackgroundCall[Any]
 
 
 class NetworkClient(ClientCore):
@@ -136,8 +132,7 @@ class NetworkClient(ClientCore):
         self._nodes.update((node.node_id, node) for node in self._bootstrap)
         recovers = config.metadata_recovery_strategy == "rebootstrap"
         trigger = config.metadata_recovery_rebootstrap_trigger_ms / 1000 if recovers else None
-        self.finalized_features: dict[str, int] = {}  # name: level
-        self._features_epoch = -1
+        self._handshake = Handshake(self)
         self._failures = FailureLog()
         self._updater = MetadataUpdater(metadata, self, trigger, random)
         metadata.on_update_requested = self.wakeup
@@ -243,7 +238,12 @@ class NetworkClient(ClientCore):
         self._poller.close()
         return self._take_completions()
 
-    # ---- for the metadata updater ----------------------------------------------------------------------------------
+    @property
+    def finalized_features(self) -> dict[str, int]:
+        """The cluster's features: name: level."""
+        return self._handshake.finalized_features
+
+    # ---- for the metadata updater, the handshake and the authenticator ---------------------------------------------
 
     def known_nodes(self) -> list[NodeConnection]:
         return [node for node_id in self._metadata.snapshot.brokers if (node := self._node(node_id)) is not None]
@@ -274,6 +274,13 @@ class NetworkClient(ClientCore):
     def check_by(self, when: float) -> None:
         """Check the time-outs at `when` at the latest."""
         self._next_check = min(self._next_check, when)
+
+    def greeted(self, node: NodeConnection) -> None:
+        """The broker has answered the handshake."""
+        if self._authenticator is None:
+            self.established(node)
+        else:
+            self._authenticate(self._authenticator, node, self._clock.monotonic())
 
     def established(self, node: NodeConnection) -> None:
         """The node has passed the handshake and authentication: it takes requests now."""
@@ -359,8 +366,8 @@ class NetworkClient(ClientCore):
         frame.add_bytes(len(body).to_bytes(4, "big") + body)
         return frame
 
-    def _decode_aside(self, node: NodeConnection, entry: InFlight, frame: bytes) -> None:
-        step = Aside(partial(decoded, entry.request, frame), self.wakeup, "kafkabuf-decode")
+    def _decode_in_background(self, node: NodeConnection, entry: InFlight, frame: bytes) -> None:
+        step = BackgroundCall(partial(decoded, entry.request, frame), self.wakeup, "kafkabuf-decode")
         self._decoding.append(Decoding(node, node.connection, entry, frame, step))
 
     def _take_decoded(self, now: float) -> None:
@@ -383,31 +390,8 @@ class NetworkClient(ClientCore):
         if decoding.connection is not None and decoding.node.connection is decoding.connection:
             self._disconnect(decoding.node, broken(decoding.node, error), now)
 
-    def _greet(self, node: NodeConnection, version: int = NEWEST_API_VERSIONS) -> None:
-        node.state = State.HANDSHAKING
-        entity = messages.build_request(
-            messages.API_VERSIONS,
-            version,
-            client_software_name=SOFTWARE_NAME,
-            client_software_version=software_version(),
-        )
-        self.submit(node, entity, partial(self._greeted, node))
-
-    def _greeted(self, node: NodeConnection, completion: Completion) -> None:
-        if completion.error is not None:
-            return  # the connection is closed already
-        response = completion.decode()
-        if response.error_code == UNSUPPORTED_VERSION and completion.request.version > 0:
-            self._greet(node, 0)
-            return
-        if response.error_code:
-            raise error_for_code(int(response.error_code), f"{node} refused the handshake: {response.error_code!r}")
-        node.speaks({int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys})
-        self._learn_features(response)
-        if self._authenticator is None:
-            self.established(node)
-        else:
-            self._authenticate(self._authenticator, node, self._clock.monotonic())
+    def _greet(self, node: NodeConnection) -> None:
+        self._handshake.begin(node)
 
     def _authenticate(self, authenticator: Authenticator, node: NodeConnection, now: float) -> None:
         authenticator.begin(node, now + self._config.request_timeout_ms / 1000)
@@ -417,14 +401,6 @@ class NetworkClient(ClientCore):
         assert self._authenticator is not None
         for node, error in self._authenticator.take_steps():
             self._disconnect(node, error, now)
-
-    def _learn_features(self, response: Any) -> None:
-        """Keep the feature levels that the cluster has finalized (KIP-584). Old versions of the response have none."""
-        epoch = getattr(response, "finalized_features_epoch", -1)
-        if epoch >= self._features_epoch:
-            self._features_epoch = epoch
-            features = getattr(response, "finalized_features", ())
-            self.finalized_features = {str(feature.name): int(feature.max_version_level) for feature in features}
 
     def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
         """Close a failed connection, then complete its requests with the error, the oldest first."""
@@ -508,12 +484,3 @@ class NetworkClient(ClientCore):
             return min(due, *(entry.deadline for entry in node.in_flight))
         idle = self._config.connections_max_idle_ms / 1000
         return min(due, node.last_used + idle) if node.state is State.READY and idle >= 0 else due
-
-
-@cache
-def software_version() -> str:
-    """The installed version of kafkabuf, in the letters that brokers accept (KIP-511)."""
-    try:
-        return importlib.metadata.version("kafkabuf").replace("+", "-")
-    except importlib.metadata.PackageNotFoundError:
-        return "source"

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError, printable
-from kafkabuf.network.aside import Aside
-from kafkabuf.network.token_endpoint import TokenEndpoint
+from kafkabuf.network.background import BackgroundCall
+from kafkabuf.network.token_endpoint import EndpointConfig, TokenEndpoint
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: no character that could end the header with the token
 _LONGEST_STATUS = 200
@@ -29,7 +29,7 @@ class Token(NamedTuple):
 TokenProvider = Callable[[], "Token | tuple[str, float | None] | str"]
 
 
-class OAuthConfig(Protocol):
+class OAuthConfig(EndpointConfig, Protocol):
     @property
     def sasl_oauthbearer_token_provider(self) -> TokenProvider | None: ...
     @property
@@ -40,16 +40,6 @@ class OAuthConfig(Protocol):
     def sasl_oauthbearer_client_credentials_client_secret(self) -> SecretStr | None: ...
     @property
     def sasl_oauthbearer_scope(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_header_urlencode(self) -> bool: ...
-    @property
-    def sasl_login_connect_timeout_ms(self) -> int | None: ...
-    @property
-    def sasl_login_read_timeout_ms(self) -> int | None: ...
-    @property
-    def sasl_login_retry_backoff_ms(self) -> int: ...
-    @property
-    def sasl_login_retry_backoff_max_ms(self) -> int: ...
     @property
     def sasl_login_refresh_window_factor(self) -> float: ...
     @property
@@ -107,7 +97,7 @@ class OAuthBearer:
         self._kept: tuple[str, float] | None = None
         # Thread: Sender. The newest call of the provider. All connections that need a token share it, and each gives up
         # after its own time-out. If each started a thread, a provider that hangs would cause ever more threads.
-        self._attempt: Aside[str] | None = None
+        self._attempt: BackgroundCall[str] | None = None
 
     def begin(self) -> OAuthExchange:
         return OAuthExchange(self)
@@ -117,10 +107,10 @@ class OAuthBearer:
         kept = self._kept
         return kept is not None and self._clock.time_ms() / 1000 < kept[1]
 
-    def attempt(self, on_done: Callable[[], None]) -> Aside[str]:
+    def attempt(self, on_done: Callable[[], None]) -> BackgroundCall[str]:
         """Thread: Sender. The fetch of a token that is under way, or a new fetch."""
         if self._attempt is None or self._attempt.done:
-            self._attempt = Aside(self.token, on_done, "kafkabuf-sasl-oauth")
+            self._attempt = BackgroundCall(self.token, on_done, "kafkabuf-sasl-oauth")
         return self._attempt
 
     def token(self) -> str:
@@ -171,7 +161,7 @@ class OAuthExchange:
     def slow(self) -> bool:
         return not self._token and not self._bearer.fresh
 
-    def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> FirstMessage:
+    def respond_in_background(self, challenge: bytes, on_done: Callable[[], None]) -> FirstMessage:
         return FirstMessage(self, self._bearer.attempt(on_done))
 
     def begin(self, token: str) -> bytes:
@@ -194,7 +184,7 @@ class OAuthExchange:
 class FirstMessage:
     """The first message of an exchange, which needs a token."""
 
-    def __init__(self, exchange: OAuthExchange, attempt: Aside[str]) -> None:
+    def __init__(self, exchange: OAuthExchange, attempt: BackgroundCall[str]) -> None:
         self._exchange = exchange
         self._attempt = attempt
 

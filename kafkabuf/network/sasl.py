@@ -32,7 +32,7 @@ class Exchange(Protocol):
     def slow(self) -> bool:
         """Whether the next `respond` may take long. The Sender's thread must not call it then."""
 
-    def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> Step:
+    def respond_in_background(self, challenge: bytes, on_done: Callable[[], None]) -> Step:
         """Run the next, slow `respond` in another thread, which calls `on_done` at the end."""
 
     def respond(self, challenge: bytes) -> bytes | None:
@@ -111,7 +111,7 @@ class Plain:
 class _PlainExchange:
     slow = False
 
-    def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> Step:
+    def respond_in_background(self, challenge: bytes, on_done: Callable[[], None]) -> Step:
         raise NotImplementedError("PLAIN has no slow step")
 
     def __init__(self, message: bytes) -> None:

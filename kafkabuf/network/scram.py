@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kafkabuf.errors import SaslAuthenticationError, printable
-from kafkabuf.network.aside import Aside
+from kafkabuf.network.background import BackgroundCall
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # With fewer iterations an eavesdropper can guess the password easily. More iterations are an attack on this client.
@@ -62,8 +62,8 @@ class ScramExchange:
     def slow(self) -> bool:
         return self._step == 1
 
-    def respond_aside(self, challenge: bytes, on_done: Callable[[], None]) -> Aside[bytes | None]:
-        return Aside(partial(self.respond, challenge), on_done, "kafkabuf-sasl-scram")
+    def respond_in_background(self, challenge: bytes, on_done: Callable[[], None]) -> BackgroundCall[bytes | None]:
+        return BackgroundCall(partial(self.respond, challenge), on_done, "kafkabuf-sasl-scram")
 
     def respond(self, challenge: bytes) -> bytes | None:
         """The next message. None: the server has proved that it knows the password. Raises SaslAuthenticationError."""

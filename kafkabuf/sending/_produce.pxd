@@ -7,7 +7,7 @@ from kafkabuf.protocol._frame cimport Frame
 
 
 cdef class PartitionAnswer:
-    """What the broker says of one batch; `error_code` 0 is success. `leader` and its epoch are -1 where not told."""
+    """What the broker says of one batch; `error_code` 0 is success. `leader` and its epoch: -1 where it names none."""
     cdef readonly int error_code
     cdef readonly int leader, leader_epoch
     cdef readonly int64_t base_offset

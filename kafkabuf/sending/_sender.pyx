@@ -8,11 +8,11 @@ import logging
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 
+from kafkabuf._metrics cimport ProducerStats, TopicStats
+from kafkabuf._sealed cimport seal
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch
 from kafkabuf.batches._drain cimport DrainCore, Ready
-from kafkabuf._metrics cimport ProducerStats, TopicStats
-from kafkabuf._sealed cimport seal
 from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.sending._produce cimport PartitionAnswer, ProduceAnswer, build_request, parse_response
 
@@ -83,8 +83,8 @@ cdef class SenderCore:
         if now >= self.tell_at:
             self.tell_at = INFINITY
             self._tell_failures()
-        if self._producer_state is not None and not self._producer_state.settled:
-            max_wait = min(max_wait, self._settle_producer_state(now))
+        if self._producer_state is not None and self._producer_state.needs_update:
+            max_wait = min(max_wait, self._update_producer_state(now))
         ready = self._accumulator.find_ready(now)
         if ready.leaderless_topics:
             self._ask_for_leaders(ready.leaderless_topics)
@@ -289,7 +289,7 @@ cdef class SenderCore:
         request = <ProduceRequest>context
         for batch in request.batches:
             batch.end_read()
-        if not self.settle(request, completion):
+        if not self.end_batches(request, completion):
             self.take_back(completion.node_id)
         self.count_request(request, -1)
         return 0
@@ -322,8 +322,8 @@ cdef class SenderCore:
                 self._accumulator.put_back(queue, batch)
         return 0
 
-    cdef bint settle(self, ProduceRequest request, object completion) except -1:
-        """Whether the broker has all the request's batches, and is ready for more."""
+    cdef bint end_batches(self, ProduceRequest request, object completion) except -1:
+        """Each batch gets its outcome or goes back. Whether the broker has them all, and is ready for more."""
         cdef Batch batch
         if completion.error is not None:
             if completion.never_left:

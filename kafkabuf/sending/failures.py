@@ -1,7 +1,8 @@
 """Failures that nobody has looked at: counted by batch, and said once, with the first reason.
 
-Somebody has looked when a future or a report of the batch was asked for its error, or when callbacks were given. Until
-then the batch is here, and tells by `unseen_by`; so nothing is done for a record, nor for a batch that is delivered.
+The user has looked when a future or a report of the batch was asked for its error, or when callbacks were given. Until
+then the batch is here, and reports that by its `error_watcher`. So a record costs nothing, nor does a batch that is
+delivered.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MOST_BATCHES = 10_000  # are held; of more than that only the records are counte
 
 
 class Failures:
-    """Those of one producer since they were last told. Thread: the Sender's, but for `seen`."""
+    """The failures of one producer since the last warning. Thread: the Sender's, but for `seen`."""
 
     def __init__(self) -> None:
         self._unseen: dict[Batch, int] = {}  # records without a callback; any thread takes a batch out, in one step
@@ -29,17 +30,17 @@ class Failures:
             return False
         if len(self._unseen) < MOST_BATCHES:
             self._unseen[batch] = records
-            batch.unseen_by = self
+            batch.error_watcher = self
         else:
             self._beyond += records
         return True
 
     def seen(self, batch: Batch) -> None:
-        """Any thread: somebody has been told of the failure."""
+        """Any thread: the user has read the error."""
         self._unseen.pop(batch, None)
 
     def tell(self) -> None:
-        """Warn of those that nobody has looked at, and forget them."""
+        """Warn of the failures that nobody has looked at, and forget them."""
         unseen, self._unseen = self._unseen, {}
         beyond, self._beyond = self._beyond, 0
         found = unseen.copy()

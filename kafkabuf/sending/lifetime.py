@@ -89,7 +89,7 @@ class Running:
             raise
 
     def _run(self) -> None:
-        self.accumulator.impatient[threading.get_ident()] = self.accumulator.refuse_callback
+        self.accumulator.nonwaiting_allocators[threading.get_ident()] = self.accumulator.refuse_callback
         try:
             with ending(self.accumulator.incomplete):
                 self.sender.run()
@@ -97,13 +97,13 @@ class Running:
             _running.discard(self)
             self._ended.set()
 
-    def finish(self, *, force: bool = False, told: bool = False) -> None:
+    def finish(self, *, force: bool = False, warned: bool = False) -> None:
         """Take no record any more and end once all have an outcome; with `force` the rest fails.
 
-        `told`: the user has been told of the rest.
+        `warned`: the user has been warned of the rest.
         """
         self.accumulator.close()
-        self.sender.close(force=force, told=told)
+        self.sender.close(force=force, warned=warned)
 
     def wait(self, timeout: float | None) -> bool:
         """Whether the thread has ended within `timeout` seconds (None: for ever)."""
@@ -147,7 +147,7 @@ def _end_all() -> None:
     left = _still_running(left, EXIT_TIMEOUT)
     lost = sum(running.unsent() for running in left)
     for running in left:
-        running.finish(force=True, told=True)
+        running.finish(force=True, warned=True)
     _still_running(left, FORCED_TIMEOUT)
     if lost:
         # Not by logging, which is silent unless set up: these are lost.

@@ -76,7 +76,7 @@ class Sender(SenderCore):
         super().__init__(config, accumulator, metadata, client, clock)
         self._config = config
         self._forced = False
-        self._told = False
+        self._warned = False
         self._said = ""  # the error that all which was buffered failed with last
         self.failures = Failures()
         accumulator.on_failed = self._count_failed
@@ -158,7 +158,7 @@ class Sender(SenderCore):
     def _end(self) -> None:
         if self._disowned:
             return
-        if self._told:
+        if self._warned:
             self._tell_failures()
         steps: list[Callable[[], object]] = [
             self._accumulator.close,
@@ -173,7 +173,7 @@ class Sender(SenderCore):
                 step()
             except Exception:
                 log.exception("the Sender's end failed in a part; it goes on with the others")
-        if not self._told:
+        if not self._warned:
             self._tell_failures()
 
     def _end_transactions(self) -> None:
@@ -182,15 +182,15 @@ class Sender(SenderCore):
                 self._transactions.say_what_is_left()
             self._transactions.close(ClosedError("the producer was closed"))
 
-    def close(self, *, force: bool = False, told: bool = False) -> None:
+    def close(self, *, force: bool = False, warned: bool = False) -> None:
         """Finish what is queued, or with `force` fail it; `run` returns after that.
 
-        `told`: the user has been told of the records that have no outcome now.
+        `warned`: the user has been warned of the records that have no outcome now.
         """
         if not self.closing:
             # A coordinator that cannot be reached must not keep a close() for ever.
             self._patient_until = self._clock.monotonic() + self._config.delivery_timeout_ms / 1000
-        self._told = self._told or told
+        self._warned = self._warned or warned
         self._forced = self._forced or force
         self.closing = True
         self._client.wakeup()
@@ -219,11 +219,11 @@ class Sender(SenderCore):
         if expired:
             log.info("%d batch(es) expired; the first: %s", len(expired), expired[0].error)
 
-    def _settle_producer_state(self, now: float) -> float:
+    def _update_producer_state(self, now: float) -> float:
         """Before draining, where the producer's id or its sequences need it; seconds until that is due again."""
         state = self._producer_state
         assert state is not None
-        state.settle()
+        state.update()
         if state.fatal_error is not None and self._accumulator.incomplete:
             self._fail_everything(state.fatal_error)
         if state.has_producer_id or state.fatal_error is not None:
@@ -375,8 +375,8 @@ class Sender(SenderCore):
     ) -> None:
         """`refused`: it is certain that the broker does not have what this attempt sent."""
         found = answer.record_errors if answer is not None else ()
-        own, others = _errors_of_records(error, found) if found else (None, None)
-        self._accumulator.fail(batch, error, own, others, refused)
+        own, error_of_others = _errors_of_records(error, found) if found else (None, None)
+        self._accumulator.fail(batch, error, own, error_of_others, refused)
 
     def _count_failed(self, batch: Batch, refused: bool) -> None:
         """The accumulator's `on_failed`."""

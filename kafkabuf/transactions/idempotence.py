@@ -62,7 +62,7 @@ class ProducerState(SequenceCore):
 
     def set_producer_id_and_epoch(self, producer_id: int, producer_epoch: int) -> None:
         super().set_producer_id_and_epoch(producer_id, producer_epoch)
-        self.settled = False
+        self.needs_update = True
 
     # ---- outcomes ----------------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class ProducerState(SequenceCore):
             self.request_idempotent_epoch_bump_for_partition(queue)
         else:
             self._unresolved.add(queue)
-            self.settled = False
+            self.needs_update = True
 
     def fail(self, error: KafkaError) -> None:
         """Nothing can be sent any more."""
@@ -108,11 +108,11 @@ class ProducerState(SequenceCore):
     def request_idempotent_epoch_bump_for_partition(self, queue: PartitionQueue) -> None:
         """From the next turn on, count from 0 in this partition, under a new epoch."""
         self._to_restart.add(queue)
-        self.settled = False
+        self.needs_update = True
 
-    # ---- before each drain, unless settled ---------------------------------------------------------------------------
+    # ---- before each drain, where needs_update -----------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def update(self) -> None:
         """Do what has been found necessary since the last turn, as far as it can be done now."""
         self._resolve_sequences()
         self._bump_epoch()
@@ -121,7 +121,7 @@ class ProducerState(SequenceCore):
                 self.start_sequences_at_beginning(queue)
                 self._unresolved.discard(queue)
             self._to_restart.clear()
-        self.settled = self.has_producer_id and not self._unresolved
+        self.needs_update = not self.has_producer_id or bool(self._unresolved)
 
     def _resolve_sequences(self) -> None:
         for queue in [queue for queue in self._unresolved if not queue.in_sequence]:
@@ -155,7 +155,7 @@ class TransactionalState(ProducerState):
 
     def __init__(self) -> None:
         super().__init__(transactional=True)
-        self.settled = True
+        self.needs_update = False
         self.on_failure: OnFailure | None = None  # the TransactionManager's
 
     def set_producer_id_and_epoch(self, producer_id: int, producer_epoch: int) -> None:
@@ -163,7 +163,7 @@ class TransactionalState(ProducerState):
         for queue in self._unresolved:
             self.start_sequences_at_beginning(queue)
         self._unresolved.clear()
-        self.settled = True
+        self.needs_update = False
 
     def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
         if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):

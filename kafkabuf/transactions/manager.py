@@ -1,14 +1,15 @@
-"""A producer's transactions: in which state they are, what is asked of the coordinators, who waits (KIP-98, KIP-890).
+"""A producer's transactions: their state, and what the answers of the coordinators change (KIP-98, KIP-890).
 
-Kafka's TransactionManager, but for sequence numbers (idempotence.py, _sequences.pyx) and the requests themselves
-(requests.py).
+Kafka's TransactionManager without sequence numbers (idempotence.py, _sequences.pyx), the requests (requests.py), and
+the wait of the user's thread (operations.py). states.py has the table of all moves between states.
 
-Threads. A user's thread begins an operation and waits for its `Result`; the Sender's thread does all that follows. Both
-change what is here, under one lock.
+Threads. A user's thread begins an operation and waits for its `Result`; the Sender's thread does the rest. Both change
+what is here, under one lock.
 
-A partition takes part from when the Sender first wants to send to it: under version 1 it is held back until the
-coordinator has been told (AddPartitionsToTxn), under version 2 the leader tells the coordinator. So nothing is done for
-a record; that none is sent outside a transaction is seen when a batch is opened (`AccumulatorCore.barred`).
+The Sender adds a partition to the transaction when it first sends to the partition. Under version 1 it asks the
+coordinator before (AddPartitionsToTxn) and holds the batches back until the answer; under version 2 the leader informs
+the coordinator. So a record costs nothing. The accumulator refuses a record outside a transaction when it would open a
+batch (`AccumulatorCore.refusal`).
 """
 
 from __future__ import annotations
@@ -85,19 +86,19 @@ class TransactionManager:
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._lock = threading.RLock()  # guards everything below
         self.state = State.UNINITIALIZED
-        self.is_v2 = False  # which transactions the cluster has, as this one began
+        self.is_v2 = False  # the version of the transactions, as the cluster had it when this one began
         self.partitions: set[TopicPartition] = set()  # of this transaction, known to the coordinator
-        self._found: set[TopicPartition] = set()  # the coordinator is to be told of them (version 1)
-        self._adding: set[TopicPartition] = set()  # and is being told
+        self._found: set[TopicPartition] = set()  # to be added at the coordinator (version 1)
+        self._adding: set[TopicPartition] = set()  # the request that adds them is under way
         self._started = False  # the coordinator may know of this transaction
-        self._began_at = float("inf")  # as far as is known here
+        self._began_at = float("inf")  # as far as this producer knows
         self._bump = False  # the epoch must be raised once it has ended (version 1)
-        self._error: KafkaError | None = None  # why it must be aborted, or nothing can be done at all
+        self._error: KafkaError | None = None  # the cause of ABORTABLE_ERROR or FATAL_ERROR
         self.queue = RequestQueue(client, clock, backoff)
         self._operations = Operations(self, self._lock, clock, config.max_block_ms, client.wakeup)
         self.producer_state.send_allowed = self.send_allowed
         self.producer_state.on_failure = self.on_failure
-        self._accumulator.barred = self.refusal
+        self._accumulator.refusal = self.refusal
 
     # ---- thread: a user's --------------------------------------------------------------------------------------------
 
@@ -126,7 +127,7 @@ class TransactionManager:
             self._make(Move.JOIN)
 
     def leave(self) -> None:
-        """Leave the transaction to the others; nothing of ours is under way any more."""
+        """Leave the transaction to the other producers; this producer has nothing under way."""
         with self._lock:
             self.refuse_if_failed(_FAILED)
             if self.state is not State.IN_TRANSACTION:
@@ -255,7 +256,7 @@ class TransactionManager:
         assert self.state in move.sources, f"{move} does not start from {self.state}"
         log.debug("transactional id %s: %s", self.transactional_id, move.target.value)
         self.state = move.target
-        self._accumulator.barred = None if self.state is State.IN_TRANSACTION else self.refusal
+        self._accumulator.refusal = None if self.state is State.IN_TRANSACTION else self.refusal
 
     # ---- thread: Sender; questions -----------------------------------------------------------------------------------
 
@@ -277,7 +278,7 @@ class TransactionManager:
 
     @property
     def must_drop_unsent(self) -> bool:
-        """Records that were never sent have no transaction to go into any more."""
+        """Whether the transaction can no longer take the records that were never sent."""
         return self.state in (State.ABORTING, State.ABORTABLE_ERROR)
 
     @property
@@ -304,8 +305,8 @@ class TransactionManager:
             self.abort_with(error, bump=numbers_lost)
 
     def doubt_coordinator(self) -> None:
-        """A leader could not get hold of it, or waits for it and so does not answer us: one that stands still is
-        noticed before we wait for it ourselves, for another request.timeout.ms."""
+        """A partition's leader could not reach the coordinator, or waits for it. Look the coordinator up now: waiting
+        for its answer ourselves would take another request.timeout.ms."""
         with self._lock:
             self.queue.look_up(Coordinator.TRANSACTION)
 
@@ -329,8 +330,8 @@ class TransactionManager:
 
     @property
     def abort_is_hopeless(self) -> bool:
-        """For request.timeout.ms no coordinator could be asked, or none did what it was asked. The transaction ends
-        without us: its coordinator aborts it after transaction.timeout.ms."""
+        """Whether no coordinator could be reached, or did what was asked, for request.timeout.ms. Then the transaction
+        ends without us: its coordinator aborts it after transaction.timeout.ms."""
         patience = self._config.request_timeout_ms / 1000
         with self._lock:
             return self.state is State.ABORTING and self._clock.monotonic() > self.queue.trouble_since + patience
@@ -368,7 +369,7 @@ class TransactionManager:
                 self.queue.pop()
                 self.fail(error, request)
                 return 0.0
-            except Exception as error:  # it could not be encoded, and never will: whoever waits for it must not wait on
+            except Exception as error:  # it cannot be encoded, now or later: its waiting thread must get an error
                 self.queue.pop()
                 self.abort_with(InvalidRequestError(f"{request} cannot be written: {error}"), request)
                 return 0.0
@@ -428,7 +429,7 @@ class TransactionManager:
             except KafkaError as error:
                 request.refused(error)
 
-    # ---- what answers come to; thread: Sender ------------------------------------------------------------------------
+    # ---- for the requests; thread: Sender ----------------------------------------------------------------------------
 
     def initialized(self, producer_id: int, producer_epoch: int, request: InitProducerId) -> None:
         self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
@@ -488,7 +489,7 @@ class TransactionManager:
                 return
             if self.state is State.FATAL_ERROR:
                 return
-            if self.state is not State.ABORTABLE_ERROR:  # the first error is the one that tells
+            if self.state is not State.ABORTABLE_ERROR:  # the first error is the cause of the others
                 error = self._explained(error)
                 log.info("transactional id %s: the transaction must be aborted: %s", self.transactional_id, error)
                 self._accumulator.flushes.discard(self)

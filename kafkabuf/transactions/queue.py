@@ -1,6 +1,6 @@
-"""What a transactional producer asks the coordinators: in which order, whom, and when again. One request at a time.
+"""The requests of a transactional producer to its coordinators: their order, their node, and when they are repeated.
 
-All of it is guarded by the TransactionManager's lock.
+One request is under way at a time. The TransactionManager's lock guards all of it.
 """
 
 from __future__ import annotations
@@ -138,11 +138,14 @@ class RequestQueue:
     def _unreachable(self, kind: Coordinator, error: KafkaError) -> None:
         """The node that was named takes no request: look for another, at once the first time."""
         place = self._places[kind]
-        # Not longer each time, as in Java: a transaction waits for this, and it costs a broker next to nothing.
-        place.not_before = self._clock.monotonic() + (self._backoff.delay(0) if place.in_vain else 0.0)
+        place.not_before = self._clock.monotonic() + (self._retry_delay() if place.in_vain else 0.0)
         place.in_vain = True
         place.node_id = None
         self.note_trouble(error)
+
+    def _retry_delay(self) -> float:
+        """retry.backoff.ms, always the same, as in Java: a transaction waits, and a request costs a broker little."""
+        return self._backoff.delay(0)
 
     # ---- trouble -----------------------------------------------------------------------------------------------------
 
@@ -160,12 +163,9 @@ class RequestQueue:
     # ---- sending -----------------------------------------------------------------------------------------------------
 
     def retry(self, request: TransactionalRequest, error: KafkaError, patience: float | None = None) -> None:
-        """Again after retry.backoff.ms, or `patience` seconds where these are fewer.
-
-        Not longer each time, as in Java: a transaction waits for this, and it costs a broker next to nothing.
-        """
+        """Again after retry.backoff.ms, or `patience` seconds where these are fewer."""
         self.note_trouble(error)
-        delay = self._backoff.delay(0)
+        delay = self._retry_delay()
         request.not_before = self._clock.monotonic() + (delay if patience is None else min(delay, patience))
         request.attempts += 1
         self.push(request)
@@ -179,7 +179,7 @@ class RequestQueue:
         request = self._heap[0][2]
         node_id = self._any_broker(request) if isinstance(request, FindCoordinator) else self.coordinator(request)
         if node_id is None:
-            return self._backoff.delay(0)
+            return self._retry_delay()
         if request.coordinator is not None and (error := self._failed_since_named(request.coordinator)) is not None:
             self._unreachable(request.coordinator, error)
             return 0.0
@@ -201,7 +201,7 @@ class RequestQueue:
         return float("inf")
 
     def _any_broker(self, request: FindCoordinator) -> int | None:
-        """Whom to ask: rather not whoever was asked before, who may be cut off and never hear of the change."""
+        """The broker to ask: not the broker that was asked last, which may be cut off and not know of the change."""
         place = self._places[request.kind]
         node_id = self._client.least_loaded(connect=True, rather_not=place.informant)
         if node_id is not None:

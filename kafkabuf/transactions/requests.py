@@ -1,4 +1,4 @@
-"""The requests of a transactional producer, a class each: whom it asks, what, and what the answer means.
+"""The requests of a transactional producer, a class each: its coordinator, its fields, and what its answer means.
 
 Kafka's TxnRequestHandlers. Thread: the Sender's, but for making them.
 """
@@ -61,7 +61,7 @@ class Queue(Protocol):
 
 
 class Manager(Protocol):
-    """What the requests need of the TransactionManager. Thread: Sender; but for reading the first four, any."""
+    """What the requests need of the TransactionManager."""
 
     transactional_id: str
     transaction_timeout_ms: int
@@ -86,8 +86,8 @@ class TransactionalRequest:
     versions: range
     priority: Priority
     coordinator: Coordinator | None = Coordinator.TRANSACTION
-    serves_offsets = False  # aborting makes an end of it
-    # Beside what every one of them retries, aborts or fails for.
+    serves_offsets = False  # abort_transaction() gives it up
+    # Errors of this request only, beside those of every request.
     abortable: tuple[type[KafkaError], ...] = ()
     fatal: tuple[type[KafkaError], ...] = ()
 

@@ -565,7 +565,7 @@ def test_batch_size_of_zero_keeps_all_records_in_one_partition() -> None:
 def test_callback_waits_for_memory_that_its_own_thread_frees() -> None:
     rig = Rig(slabs=2)
     rig.fill(batches=2)
-    rig.accumulator.impatient[threading.get_ident()] = rig.accumulator.refuse_callback
+    rig.accumulator.nonwaiting_allocators[threading.get_ident()] = rig.accumulator.refuse_callback
     before = rig.clock.monotonic()
     with pytest.raises(BufferExhaustedError, match=r"a callback's send\(\) cannot wait"):
         rig.fill()

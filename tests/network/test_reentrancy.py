@@ -9,8 +9,6 @@ import gc
 import os
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +18,7 @@ from kafkabuf.errors import NetworkError
 from kafkabuf.network._io import Connection, Poller
 from kafkabuf.network._tls import TlsConnection
 from kafkabuf.protocol._frame import Frame
+from tests.hostile.forked import run_where_freed_memory_is_overwritten
 
 PEERS: list[socket.socket] = []  # the other ends, kept open
 
@@ -337,7 +336,4 @@ def cipher_reads_less_than_nothing() -> None:
     ],
 )
 def test_no_freed_memory_is_touched_when(scenario: Callable[[], None]) -> None:
-    call = f"from {__name__} import {scenario.__name__} as scenario; scenario()"
-    settings = {**os.environ, "PYTHONMALLOC": "debug", "MALLOC_PERTURB_": "165"}
-    done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=60, env=settings)
-    assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
+    run_where_freed_memory_is_overwritten(scenario)

@@ -20,7 +20,7 @@ from kafkabuf.clock import ManualClock
 from kafkabuf.errors import NetworkError, TopicAuthorizationError, error_for_code, printable
 from kafkabuf.network import bounds, failure_log
 from kafkabuf.network._request import decoded
-from kafkabuf.network.aside import Aside
+from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.failure_log import FailureLog
 from kafkabuf.network.resolve import Resolver, resolve
 from kafkabuf.protocol import messages
@@ -193,7 +193,7 @@ def test_metadata_is_decoded_somewhere_when_there_are_no_threads_left(monkeypatc
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    step: Aside[int] = Aside(lambda: 1, lambda: woken.append(1), "name")
+    step: BackgroundCall[int] = BackgroundCall(lambda: 1, lambda: woken.append(1), "name")
     assert step.done
     assert woken == [1]
     with pytest.raises(Exception, match="can't start new thread"):

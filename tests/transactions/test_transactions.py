@@ -33,7 +33,7 @@ from kafkabuf.protocol.messages import (
     TXN_OFFSET_COMMIT,
 )
 from kafkabuf.transactions.result import Result
-from kafkabuf.transactions.states import State
+from kafkabuf.transactions.states import Move, State
 from rigs.fake_client import Sent
 from rigs.producer import TOPIC, assert_whole
 from tests.transactions.idempotence_support import numbers
@@ -607,3 +607,13 @@ def test_close_leaves_somebody_waiting() -> None:
     rig.sender._end()
     with pytest.raises((ClosedError, KafkaError), match="closed"):
         rig.manager.init()
+
+
+@pytest.mark.parametrize("move", list(Move))
+def test_move_from_a_state_that_the_table_does_not_name_is_an_error(move: Move) -> None:
+    rig = TransactionalRig()
+    for state in set(State) - set(move.sources):
+        rig.manager.state = state
+        with pytest.raises(AssertionError, match="does not start from"):
+            rig.manager._make(move)
+        assert rig.manager.state is state

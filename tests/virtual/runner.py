@@ -52,9 +52,9 @@ class VirtualRunning(Running):
         self._world.running.append(self)
 
     def turn(self) -> None:
-        impatient, mine = self.accumulator.impatient, threading.get_ident()
+        allocators, mine = self.accumulator.nonwaiting_allocators, threading.get_ident()
         self._world.turning = self
-        impatient[mine] = self.accumulator.refuse_callback
+        allocators[mine] = self.accumulator.refuse_callback
         try:
             with self._world.threads.interrupted(self._let_in, self.locked):
                 self.over = not self.sender.step()
@@ -63,7 +63,7 @@ class VirtualRunning(Running):
             elif self._lingers:
                 self._world.fail(f"the Sender sleeps although it is closing and all its work is done: {self}")
         finally:
-            impatient.pop(mine, None)
+            allocators.pop(mine, None)
             self._world.turning = None
 
     @property
@@ -73,13 +73,13 @@ class VirtualRunning(Running):
         return self.sender.closing and not left and self.due_at > self._world.now()
 
     def _let_in(self) -> None:
-        impatient, mine = self.accumulator.impatient, threading.get_ident()
+        allocators, mine = self.accumulator.nonwaiting_allocators, threading.get_ident()
         self._world.turning = None
-        del impatient[mine]
+        del allocators[mine]
         try:
             self.interrupt()
         finally:
-            impatient[mine] = self.accumulator.refuse_callback
+            allocators[mine] = self.accumulator.refuse_callback
             self._world.turning = self
 
     def locked(self) -> bool:

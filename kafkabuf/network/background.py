@@ -1,4 +1,4 @@
-"""Calls that take long, made beside the thread that must not wait for them."""
+"""Calls that take long, in a thread of their own: the Sender must not wait for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkabuf.errors import KafkaError
 T = TypeVar("T")
 
 
-class Aside(Generic[T]):
+class BackgroundCall(Generic[T]):
     """A call in a thread of its own. `done` is set last, then `on_done` called, both in that thread."""
 
     def __init__(self, call: Callable[[], T], on_done: Callable[[], None], name: str) -> None:
