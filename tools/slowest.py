@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import argparse
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 
 def slowest(report: Path, count: int) -> list[tuple[str, float, int]]:
     """Of the tests that take longest: name, seconds of all its parameters together, and the number of these."""
-    seconds, parameters = Counter[str](), Counter[str]()
+    seconds: dict[str, float] = defaultdict(float)
+    parameters = Counter[str]()
     for case in ElementTree.parse(report).iter("testcase"):
         path = case.attrib["classname"].replace(".", "/") + ".py"
         name = f"{path}::{case.attrib['name'].partition('[')[0]}"
         seconds[name] += float(case.attrib["time"])
         parameters[name] += 1
-    return [(name, time, parameters[name]) for name, time in seconds.most_common(count)]
+    longest = sorted(seconds, key=seconds.__getitem__, reverse=True)[:count]
+    return [(name, seconds[name], parameters[name]) for name in longest]
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ class ScramExchange:
             raise self._refused("a first message that is not SCRAM's")
         nonce, salt, iterations = match[1], self._decode(match[2]), int(match[3])
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise self._refused("a nonce that does not begin with the client's: it may be a replay")
+            raise self._refused("a nonce that does not extend the client's: it may be a replay")
         if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise self._refused(
                 f"{iterations} iterations, allowed are {FEWEST_ITERATIONS} to {MOST_ITERATIONS}: create the user's "

@@ -1,4 +1,4 @@
-"""Questions to the cluster while those who are to be asked are gone: others are asked, within max.block.ms."""
+"""Admin calls while the broker to ask is gone: the Admin asks another broker, within max.block.ms."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kafkabuf.protocol import messages
 from tests.network.support import ALL_VERSIONS, FakeBroker, Received, cluster_of
 
 VERSIONS = {**ALL_VERSIONS, messages.FIND_COORDINATOR: (0, 6), messages.DESCRIBE_TRANSACTIONS: (0, 0)}
-PLACE = ("t", 0)
+PARTITION = ("t", 0)
 
 
 class Stale(FakeBroker):
-    """Names a dead coordinator so many times, then itself, and knows of one transaction."""
+    """Names a dead coordinator `times` times and then itself, and knows one transaction."""
 
     def __init__(self, times: int) -> None:
         super().__init__(versions=VERSIONS)
@@ -34,8 +34,8 @@ class Stale(FakeBroker):
         match request.header.api_key:
             case messages.FIND_COORDINATOR:
                 self.lookups += 1
-                found = {"node_id": int(self.lookups <= self.times), "host": "h", "port": 1, "error_code": 0}
-                request.reply_entity(throttle_time=0, coordinators=[{**found, "key": "x", "error_message": None}])
+                node = {"node_id": int(self.lookups <= self.times), "host": "h", "port": 1, "error_code": 0}
+                request.reply_entity(throttle_time=0, coordinators=[{**node, "key": "x", "error_message": None}])
             case messages.DESCRIBE_TRANSACTIONS:
                 state = {"error_code": 0, "transactional_id": "x", "transaction_state": "Ongoing", "topics": [],
                          "transaction_timeout_ms": 1, "transaction_start_time_ms": 1, "producer_id": 7,
@@ -51,7 +51,7 @@ def admin_for(servers: str, **settings: int) -> Admin:
     return Admin(ProducerConfig.from_mapping({"bootstrap.servers": servers}, dotted))
 
 
-def test_coordinator_that_is_dead_is_looked_up_until_another_is_named() -> None:
+def test_dead_coordinator_is_looked_up_until_another_is_named() -> None:
     broker = Stale(3)
     try:
         with admin_for(f"{broker.host}:{broker.port}") as admin:
@@ -61,7 +61,7 @@ def test_coordinator_that_is_dead_is_looked_up_until_another_is_named() -> None:
         broker.close()
 
 
-def test_coordinator_that_stays_dead_is_asked_for_up_to_max_block_ms_and_not_in_a_hot_loop() -> None:
+def test_coordinator_that_stays_dead_is_looked_up_with_a_back_off_for_max_block_ms() -> None:
     broker = Stale(10_000)
     try:
         started = time.monotonic()
@@ -78,11 +78,11 @@ def test_coordinator_that_stays_dead_is_asked_for_up_to_max_block_ms_and_not_in_
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=3, min_insync_replicas=2, broker_session_timeout_ms=200) as one:
-        one.create_topic("t", 1)
-        with KafkaProducer(bootstrap_servers=one.bootstrap_servers, linger_ms=0) as producer:
+    with EmbeddedCluster(brokers=3, min_insync_replicas=2, broker_session_timeout_ms=200) as embedded:
+        embedded.create_topic("t", 1)
+        with KafkaProducer(bootstrap_servers=embedded.bootstrap_servers, linger_ms=0) as producer:
             producer.send("t", b"v").result(10)
-        yield one
+        yield embedded
 
 
 TROUBLE: dict[str, Callable[[EmbeddedCluster, int], None]] = {
@@ -92,22 +92,23 @@ TROUBLE: dict[str, Callable[[EmbeddedCluster, int], None]] = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_leader_that_is_gone_is_replaced_by_the_next(cluster: EmbeddedCluster, trouble: str) -> None:
+def test_next_leader_is_asked_after_the_leader_has_gone(cluster: EmbeddedCluster, trouble: str) -> None:
     with admin_for(cluster.bootstrap_servers, request_timeout_ms=300) as admin:
-        before = admin.active_producers([PLACE])
-        leader, _ = cluster.leader(*PLACE)
+        before = admin.active_producers([PARTITION])
+        leader, _ = cluster.leader(*PARTITION)
         TROUBLE[trouble](cluster, leader)
         started = time.monotonic()
-        assert [one.producer_id for one in admin.active_producers([PLACE])[PLACE]] == [before[PLACE][0].producer_id]
+        (after,) = admin.active_producers([PARTITION])[PARTITION]
+        assert after.producer_id == before[PARTITION][0].producer_id
         assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_group_coordinator_that_is_gone_is_replaced_by_the_next(cluster: EmbeddedCluster, trouble: str) -> None:
+def test_next_group_coordinator_is_asked_after_the_coordinator_has_gone(cluster: EmbeddedCluster, trouble: str) -> None:
     with admin_for(cluster.bootstrap_servers, request_timeout_ms=300) as admin:
-        assert admin.committed("g", [PLACE]) == {PLACE: None}
-        victim = cluster._call(lambda inside: inside.placement.coordinator("g"))
+        assert admin.committed("g", [PARTITION]) == {PARTITION: None}
+        victim = cluster._call(lambda inside: inside.coordinator("g"))
         TROUBLE[trouble](cluster, victim)
         started = time.monotonic()
-        assert admin.committed("g", [PLACE]) == {PLACE: None}
+        assert admin.committed("g", [PARTITION]) == {PARTITION: None}
         assert time.monotonic() - started < 5

@@ -1,4 +1,4 @@
-"""Metadata: interest, waiting, and which answers are believed."""
+"""Metadata: topics in use, waiting threads, and which responses the client believes."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC, INVALID_TOPIC, UNAUTHORIZED = 5, 3, 17, 29
 
 
 def answer(*topics: dict[str, Any], version: int = 12, brokers: list[dict[str, Any]] | None = None) -> Any:
-    found = BROKERS if brokers is None else brokers
-    return messages.build_response(messages.METADATA, version, brokers=found, controller_id=1, topics=list(topics))
+    brokers = BROKERS if brokers is None else brokers
+    return messages.build_response(messages.METADATA, version, brokers=brokers, controller_id=1, topics=list(topics))
 
 
 class Rig:
-    """Metadata on a manual clock, whose broker is the test."""
+    """Metadata on a manual clock. The test plays the broker."""
 
     def __init__(self, **settings: Any) -> None:
-        # Waits end by time only where a test asks for it: advance() is called by the test's thread.
+        # Waits time out only if a test wants it: only the test's thread calls advance().
         self.clock = ManualClock()
         self.metadata = Metadata(config_for(("boot", 9092), **settings), self.clock, random=lambda: 0.5)
         self.woken = 0
@@ -49,7 +49,7 @@ class Rig:
         self.woken += 1
 
     def update(self, *topics: dict[str, Any], **options: Any) -> tuple[str, ...]:
-        """One request and its answer; the topics that were asked for."""
+        """Make one request and respond to it with `topics`. Returns the topics that the request names."""
         asked = self.metadata.begin_update(self.clock.monotonic())
         self.metadata.on_response(answer(*topics, **options))
         return asked
@@ -73,7 +73,7 @@ def rig() -> Rig:
 
 @contextmanager
 def waiting(rig: Rig, action: Callable[[], Any]) -> Iterator[list[Any]]:
-    """Run a blocking call in a thread; the body plays the broker. The list holds its result or error afterwards."""
+    """Run a blocking call in a thread while the body plays the broker. The list then holds its result or error."""
     outcome: list[Any] = []
 
     def run() -> None:
@@ -88,14 +88,14 @@ def waiting(rig: Rig, action: Callable[[], Any]) -> Iterator[list[Any]]:
         thread.join(0.001)
     yield outcome
     thread.join(PATIENCE)
-    assert outcome, "it still waits"
+    assert outcome, "the call still waits"
 
 
-# ---- what is believed ------------------------------------------------------------------------------------------------
+# ---- which responses are believed ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(1, 13))
-def test_version_of_metadata_is_not_understood(rig: Rig, version: int) -> None:
+def test_every_version_of_metadata_is_understood(rig: Rig, version: int) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1, 2], epoch=5, topic_id=UUID(int=7)), version=version)
     epoch = 5 if version >= 7 else -1
@@ -114,7 +114,7 @@ def test_version_of_metadata_is_not_understood(rig: Rig, version: int) -> None:
     )
 
 
-def test_lagging_broker_brings_back_an_old_leader(rig: Rig) -> None:
+def test_lagging_broker_does_not_bring_back_an_old_leader(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1], epoch=7))
     rig.update(topic_of("t", [2], epoch=6))
@@ -125,7 +125,7 @@ def test_lagging_broker_brings_back_an_old_leader(rig: Rig) -> None:
     assert rig.topic().partitions[0].leader == 1, "a broker that knows no epochs is believed"
 
 
-def test_leader_named_by_a_broker_that_leads_no_more_is_not_followed(rig: Rig) -> None:
+def test_new_leader_named_by_a_former_leader_is_taken_over(rig: Rig) -> None:
     # KIP-951
     rig.metadata.add_topic("t")
     rig.metadata.add_topic("u")
@@ -139,8 +139,8 @@ def test_leader_named_by_a_broker_that_leads_no_more_is_not_followed(rig: Rig) -
     assert rig.metadata.snapshot.brokers == {1: Node(1, "one", 9092, "r"), 2: Node(2, "two", 9093), 3: third}
     assert rig.topic("u").leaders == [2]
     assert seen == [rig.metadata.snapshot]
-    assert rig.metadata.snapshot.version == 1, "who waits for an answer to a request waits on"
-    # A broker that lags behind does not undo it.
+    assert rig.metadata.snapshot.version == 1, "this is no response that a thread waits for"
+    # A broker that lags behind does not undo the change.
     rig.update(topic_of("t", [1, 1, 1], epoch=7), topic_of("u", [2], epoch=0))
     assert rig.topic().leaders == [1, 3, 2]
 
@@ -148,17 +148,17 @@ def test_leader_named_by_a_broker_that_leads_no_more_is_not_followed(rig: Rig) -
 @pytest.mark.parametrize(
     ("partition", "leader", "epoch"),
     [
-        (("t", 0), 2, 7),  # no newer than what is known
+        (("t", 0), 2, 7),  # the epoch is not newer
         (("t", 0), 2, 6),
         (("t", 0), 2, -1),
-        (("t", 0), 9, 8),  # nobody knows where that is
+        (("t", 0), 9, 8),  # an unknown broker
         (("t", 0), -1, 8),
         (("t", 5), 2, 8),  # no such partition
         (("t", -1), 2, 8),
         (("nowhere", 0), 2, 8),
     ],
 )
-def test_leader_that_cannot_be_is_believed(rig: Rig, partition: tuple[str, int], leader: int, epoch: int) -> None:
+def test_impossible_leader_is_ignored(rig: Rig, partition: tuple[str, int], leader: int, epoch: int) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1], epoch=7))
     before = rig.metadata.snapshot
@@ -166,7 +166,7 @@ def test_leader_that_cannot_be_is_believed(rig: Rig, partition: tuple[str, int],
     assert rig.metadata.snapshot is before
 
 
-def test_forgotten_brokers_take_the_topics_along(rig: Rig) -> None:
+def test_topics_stay_without_leaders_when_brokers_are_forgotten(rig: Rig) -> None:
     # KIP-1102
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1, 2], epoch=7))
@@ -176,19 +176,19 @@ def test_forgotten_brokers_take_the_topics_along(rig: Rig) -> None:
     assert (rig.metadata.snapshot.brokers, rig.metadata.snapshot.controller) == ({}, -1)
     assert rig.topic().leaders == [-1, -1]
     assert seen == [rig.metadata.snapshot]
-    assert rig.metadata.await_topic("t", 0).leaders == [-1, -1], "send() goes on queueing"
+    assert rig.metadata.await_topic("t", 0).leaders == [-1, -1], "send() must still queue records"
     assert rig.wait < 1
     rig.clock.advance(1)
     rig.update(topic_of("t", [2, 2], epoch=0))
-    assert rig.topic().leaders == [2, 2], "the epochs of another cluster are its own"
+    assert rig.topic().leaders == [2, 2], "another cluster has its own epochs"
 
 
-def test_topic_created_anew_keeps_its_old_leader(rig: Rig) -> None:
+def test_topic_created_again_gets_its_new_leader(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1], epoch=7, topic_id=UUID(int=1)))
     rig.update(topic_of("t", [2], epoch=0, topic_id=UUID(int=2)))
     assert rig.topic().partitions == (PartitionInfo(0, 2, 0),)
-    # Brokers without topic ids tell by saying, in between, that there is none.
+    # Brokers without topic ids report in between that the topic does not exist.
     rig.update(topic_of("t", [], error=UNKNOWN_TOPIC))
     assert rig.topic().partitions == ()
     rig.update(topic_of("t", [1], epoch=0))
@@ -199,18 +199,18 @@ OLD, NEW = UUID(int=1), UUID(int=2)
 
 
 def disbelieved(rig: Rig, topic: dict[str, Any]) -> int:
-    """How many such answers come, each asked for soon after the one before, until one is believed."""
+    """How many responses with `topic` in a row the client does not believe. It asks for the next one soon."""
     before = rig.topic().partitions
     for count in range(BELIEVED_AFTER):
         rig.update(topic)
         if rig.topic().partitions != before:
             return count
-        assert count == BELIEVED_AFTER - 1 or rig.wait <= 1, "what is doubted is asked for again"
+        assert count == BELIEVED_AFTER - 1 or rig.wait <= 1, "the client does not ask again soon"
         rig.clock.advance(min(rig.wait, 1))
     return BELIEVED_AFTER
 
 
-def test_id_that_was_replaced_is_old_news_until_it_keeps_coming(rig: Rig) -> None:
+def test_replaced_id_is_believed_only_if_it_keeps_coming(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1] * 4, epoch=7, topic_id=OLD))
     rig.update(topic_of("t", [2] * 2, epoch=0, topic_id=NEW))
@@ -219,48 +219,48 @@ def test_id_that_was_replaced_is_old_news_until_it_keeps_coming(rig: Rig) -> Non
         rig.update(lagging)
         assert (rig.topic().topic_id, rig.topic().leaders) == (NEW, [2, 2])
     rig.update(topic_of("t", [2] * 2, epoch=0, topic_id=NEW))
-    assert rig.wait > 100, "nothing is in doubt any more"
-    assert disbelieved(rig, lagging) == BELIEVED_AFTER - 1, "an id that is gone must not be believed in for ever"
+    assert rig.wait > 100, "the topic is still in doubt"
+    assert disbelieved(rig, lagging) == BELIEVED_AFTER - 1, "the client keeps an id that is gone"
     assert rig.topic().topic_id == OLD
     rig.update(topic_of("t", [3], topic_id=UUID(int=3)))
-    assert rig.topic().leaders == [3], "one never seen is believed at once"
+    assert rig.topic().leaders == [3], "a new id must be believed at once"
 
 
-def test_partitions_that_an_answer_leaves_out_stay_as_long_as_the_id_does(rig: Rig) -> None:
+def test_partitions_missing_in_a_response_stay_while_the_id_is_the_same(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1, 2, 1], epoch=7, topic_id=OLD))
     assert disbelieved(rig, topic_of("t", [1], epoch=7, topic_id=OLD)) == BELIEVED_AFTER
     rig.update(topic_of("t", [2], epoch=8, topic_id=OLD))
-    assert rig.topic().leaders == [2, 2, 1], "what is new in such an answer counts"
+    assert rig.topic().leaders == [2, 2, 1], "a newer leader in such a response counts"
 
 
 @pytest.mark.parametrize("no_id", [None, UUID(int=0)])
-def test_fewer_partitions_without_ids_are_believed_when_they_keep_coming(rig: Rig, no_id: UUID | None) -> None:
+def test_fewer_partitions_without_ids_are_believed_if_they_keep_coming(rig: Rig, no_id: UUID | None) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1] * 4, epoch=7, topic_id=no_id))
     assert disbelieved(rig, topic_of("t", [1] * 2, epoch=7, topic_id=no_id)) == BELIEVED_AFTER - 1
     assert len(rig.topic().partitions) == 2
 
 
-def test_older_leaders_are_believed_when_they_keep_coming(rig: Rig) -> None:
-    # Without ids a topic that was made again begins with the first epochs; nobody would ever name a newer one.
+def test_older_leaders_are_believed_if_they_keep_coming(rig: Rig) -> None:
+    # Without ids a topic that was created again starts with the first epochs. No broker would name a newer epoch.
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1], epoch=7))
     assert disbelieved(rig, topic_of("t", [2], epoch=0)) == BELIEVED_AFTER - 1
     assert rig.topic().partitions == (PartitionInfo(0, 2, 0),)
 
 
-def test_id_outlives_answers_that_tell_none(rig: Rig) -> None:
+def test_id_outlives_responses_without_one(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1], epoch=7, topic_id=OLD))
     rig.update(topic_of("t", [], error=LEADER_NOT_AVAILABLE))
     rig.update(topic_of("t", [2], epoch=6, topic_id=OLD))
-    assert rig.topic().leaders == [1], "still the same topic, of which this is old news"
+    assert rig.topic().leaders == [1], "the topic is the same, so the older epoch is out of date"
     rig.update(topic_of("t", [1], epoch=7), version=9)
     assert rig.topic().topic_id == OLD
 
 
-def test_passing_trouble_makes_a_topic_unknown(rig: Rig) -> None:
+def test_retriable_error_leaves_the_partitions_of_a_topic_known(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1, 2]))
     rig.update(topic_of("t", [], error=LEADER_NOT_AVAILABLE))
@@ -270,7 +270,7 @@ def test_passing_trouble_makes_a_topic_unknown(rig: Rig) -> None:
     assert [p.partition for p in rig.topic().partitions] == [0, 1], "partitions[p].partition == p must hold"
 
 
-def test_answer_without_brokers_wipes_the_cluster(rig: Rig) -> None:
+def test_response_without_brokers_is_a_failure_and_keeps_the_cluster(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1]))
     rig.clock.advance(1)
@@ -278,10 +278,10 @@ def test_answer_without_brokers_wipes_the_cluster(rig: Rig) -> None:
     rig.update(brokers=[])
     assert set(rig.metadata.snapshot.brokers) == {1, 2}
     assert rig.metadata.snapshot.version == 1
-    assert rig.wait == pytest.approx(0.1), "and is a failure, with its back-off"
+    assert rig.wait == pytest.approx(0.1), "a failure has a back-off"
 
 
-def test_listeners_are_not_told(rig: Rig) -> None:
+def test_listeners_get_the_new_snapshot(rig: Rig) -> None:
     seen: list[Cluster] = []
     rig.metadata.listeners.append(seen.append)
     rig.update()
@@ -291,7 +291,7 @@ def test_listeners_are_not_told(rig: Rig) -> None:
 # ---- when to ask -----------------------------------------------------------------------------------------------------
 
 
-def test_picture_grows_old(rig: Rig) -> None:
+def test_snapshot_is_updated_after_metadata_max_age_ms(rig: Rig) -> None:
     assert rig.due
     rig.update()
     assert rig.wait == pytest.approx(300)
@@ -299,22 +299,22 @@ def test_picture_grows_old(rig: Rig) -> None:
     assert rig.due
 
 
-def test_second_request_is_sent_while_one_is_under_way(rig: Rig) -> None:
+def test_no_second_request_is_due_while_one_is_in_flight(rig: Rig) -> None:
     rig.metadata.begin_update(rig.clock.monotonic())
     rig.metadata.request_update()
     rig.metadata.add_topic("t")
     assert rig.wait == float("inf")
-    assert rig.woken == 0, "the answer will wake the Sender"
+    assert rig.woken == 0, "the response will wake the Sender"
 
 
-def test_request_made_while_one_is_under_way_is_lost(rig: Rig) -> None:
+def test_update_requested_while_one_is_in_flight_is_due_after_it(rig: Rig) -> None:
     rig.metadata.begin_update(rig.clock.monotonic())
     rig.metadata.request_update()
     rig.metadata.on_response(answer())
     assert rig.wait == pytest.approx(0.1)
 
 
-def test_topic_added_while_a_request_is_under_way_waits_for_a_back_off(rig: Rig) -> None:
+def test_topic_added_while_a_request_is_in_flight_is_due_at_once(rig: Rig) -> None:
     assert rig.metadata.begin_update(rig.clock.monotonic()) == ()
     rig.metadata.add_topic("t")
     rig.metadata.on_response(answer())
@@ -322,7 +322,7 @@ def test_topic_added_while_a_request_is_under_way_waits_for_a_back_off(rig: Rig)
     assert rig.update(topic_of("t", [1])) == ("t",)
 
 
-def test_topic_that_does_not_exist_delays_one_added_meanwhile(rig: Rig) -> None:
+def test_missing_topic_does_not_delay_a_topic_added_meanwhile(rig: Rig) -> None:
     rig.metadata.add_topic("nowhere")
     for _ in range(5):
         rig.clock.advance(rig.wait)
@@ -333,20 +333,20 @@ def test_topic_that_does_not_exist_delays_one_added_meanwhile(rig: Rig) -> None:
     rig.metadata.on_response(answer(topic_of("nowhere", [], error=UNKNOWN_TOPIC)))
     assert rig.wait == 0
     assert rig.update(topic_of("nowhere", [], error=UNKNOWN_TOPIC), topic_of("new", [1])) == ("nowhere", "new")
-    assert rig.wait > 0.5  # the one that is not there is asked for again after its back-off
+    assert rig.wait > 0.5  # the missing topic is requested again after its back-off
 
 
-def test_new_topic_waits_for_a_back_off(rig: Rig) -> None:
+def test_new_topic_is_due_at_once_and_wakes_the_sender_once(rig: Rig) -> None:
     rig.update()
     rig.metadata.add_topic("t")
     assert rig.due
     assert rig.woken == 1
     rig.metadata.add_topic("t")
     rig.metadata.request_update()
-    assert rig.woken == 1, "the Sender is awake and would spin"
+    assert rig.woken == 1, "the Sender is awake: another wake-up makes it spin"
 
 
-def test_failures_hammer_the_brokers(rig: Rig) -> None:
+def test_failures_back_off_until_a_success(rig: Rig) -> None:
     waits = []
     for _ in range(6):
         rig.metadata.begin_update(rig.clock.monotonic())
@@ -356,7 +356,7 @@ def test_failures_hammer_the_brokers(rig: Rig) -> None:
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
     rig.update()
     rig.metadata.request_update()
-    assert rig.wait == pytest.approx(0.1), "success starts afresh"
+    assert rig.wait == pytest.approx(0.1), "a success resets the back-off"
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_failures_hammer_the_brokers(rig: Rig) -> None:
         topic_of("t", []),
     ],
 )
-def test_missing_leader_is_not_asked_for_again(rig: Rig, topic: dict[str, Any]) -> None:
+def test_missing_leader_is_asked_for_again_with_a_back_off(rig: Rig, topic: dict[str, Any]) -> None:
     rig.metadata.add_topic("t")
     waits = []
     for _ in range(3):
@@ -380,7 +380,7 @@ def test_missing_leader_is_not_asked_for_again(rig: Rig, topic: dict[str, Any]) 
     assert rig.wait == pytest.approx(300)
 
 
-def test_unused_topic_is_asked_for_for_ever() -> None:
+def test_unused_topic_is_forgotten() -> None:
     rig = Rig(metadata_max_idle_ms=60_000)
     rig.metadata.add_topic("used")
     rig.metadata.add_topic("unused")
@@ -402,23 +402,23 @@ def test_topic_in_use_is_never_forgotten() -> None:
     assert rig.topic().leaders == [2]
     rig.metadata.topics_in_use = tuple
     rig.clock.advance(59)
-    assert rig.update(topic_of("t", [2])) == ("t",), "it was used a moment ago"
+    assert rig.update(topic_of("t", [2])) == ("t",), "the topic was in use 59 s ago"
     rig.clock.advance(61)
     assert rig.update() == ()
 
 
-def test_listeners_are_told_before_waiters_wake(rig: Rig) -> None:
-    # A thread that waits for a partition uses its queue, which the Sender makes when it is told.
-    told = []
-    rig.metadata.listeners.append(lambda _: told.append(len(rig.metadata._waiters)))
+def test_listeners_are_called_before_waiting_threads_wake(rig: Rig) -> None:
+    # A thread that waits for a partition then uses its queue. A listener of the Sender creates this queue.
+    waiting_threads = []
+    rig.metadata.listeners.append(lambda _: waiting_threads.append(len(rig.metadata._waiters)))
     with waiting(rig, lambda: rig.metadata.await_update(None)):
         rig.update()
-    assert told == [1]
+    assert waiting_threads == [1]
 
 
 def test_listener_that_raises_does_not_end_all_updates(rig: Rig) -> None:
     def listener(_: Cluster) -> None:
-        raise RuntimeError("a fault")
+        raise RuntimeError("a bug")
 
     rig.metadata.listeners.append(listener)
     with pytest.raises(RuntimeError):
@@ -426,10 +426,10 @@ def test_listener_that_raises_does_not_end_all_updates(rig: Rig) -> None:
     assert rig.wait == pytest.approx(300)
 
 
-def test_disconnect_elsewhere_ends_the_request_under_way(rig: Rig) -> None:
+def test_failure_of_another_connection_starts_no_update(rig: Rig) -> None:
     rig.update()
     rig.metadata.on_failure(NetworkError("another broker went away"))
-    assert rig.wait == pytest.approx(300), "nothing was asked for"
+    assert rig.wait == pytest.approx(300), "no update was requested"
     rig.metadata.on_failure(UnsupportedVersionError("another broker is too old"))
     with pytest.raises(TimeoutError):
         rig.metadata.await_topic("t", 0)
@@ -438,13 +438,13 @@ def test_disconnect_elsewhere_ends_the_request_under_way(rig: Rig) -> None:
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def test_known_topic_makes_the_caller_wait(rig: Rig) -> None:
+def test_known_topic_is_returned_at_once(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1]))
     assert rig.metadata.await_topic("t", 0).name == "t"
 
 
-def test_waiter_sleeps_through_the_answer(rig: Rig) -> None:
+def test_waiting_thread_wakes_when_the_topic_is_known(rig: Rig) -> None:
     with waiting(rig, lambda: rig.metadata.await_topic("t", None)) as outcome:
         assert rig.woken == 1
         rig.update(topic_of("t", [], error=LEADER_NOT_AVAILABLE))
@@ -453,24 +453,24 @@ def test_waiter_sleeps_through_the_answer(rig: Rig) -> None:
     assert rig.metadata._waiters == []
 
 
-def test_time_out_does_not_say_what_was_asked_where(rig: Rig) -> None:
+def test_time_out_names_the_topic_the_servers_and_the_last_error(rig: Rig) -> None:
     rig.metadata.on_failure(NetworkError("connection to boot:9092 failed: Connection refused"))
     with waiting(rig, lambda: rig.metadata.await_topic("t", 1.5)) as outcome:
         rig.clock.advance(2)
     assert isinstance(outcome[0], TimeoutError)
     text = "topic 't' not present in metadata after 1500 ms; bootstrap servers: boot:9092; last error: "
     assert str(outcome[0]) == text + "connection to boot:9092 failed: Connection refused"
-    assert rig.metadata._waiters == [], "the one that timed out gives back its place"
+    assert rig.metadata._waiters == [], "the call that timed out left its waiter behind"
 
 
-def test_topic_that_an_answer_leaves_out_is_asked_for_again(rig: Rig) -> None:
+def test_topic_missing_in_a_response_is_requested_again(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("another", [1]))
     rig.clock.advance(1)
     assert rig.metadata.update_due(rig.clock.monotonic())
 
 
-def test_leader_that_is_no_broker_is_asked_about_with_a_growing_pause(rig: Rig) -> None:
+def test_leader_that_is_no_known_broker_is_asked_for_with_a_back_off(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     pauses = []
     for _ in range(4):
@@ -480,7 +480,7 @@ def test_leader_that_is_no_broker_is_asked_about_with_a_growing_pause(rig: Rig) 
     assert pauses[-1] > 3 * pauses[0] > 0
 
 
-def test_unknown_topic_looks_like_a_dead_cluster(rig: Rig) -> None:
+def test_unknown_topic_is_reported_as_unknown_after_the_time_out(rig: Rig) -> None:
     with waiting(rig, lambda: rig.metadata.await_topic("t", 1.5)) as outcome:
         rig.update(topic_of("t", [], error=UNKNOWN_TOPIC))
         rig.clock.advance(2)
@@ -491,35 +491,35 @@ def test_unknown_topic_looks_like_a_dead_cluster(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("code", "kind"), [(INVALID_TOPIC, InvalidTopicError), (UNAUTHORIZED, TopicAuthorizationError)]
 )
-def test_refused_topic_is_waited_for(rig: Rig, code: int, kind: type[Exception]) -> None:
+def test_refused_topic_fails_the_waiting_thread_at_once(rig: Rig, code: int, kind: type[Exception]) -> None:
     with waiting(rig, lambda: rig.metadata.await_topic("t", None)) as outcome:
         rig.update(topic_of("t", [], error=code))
     assert isinstance(outcome[0], kind)
     assert "topic 't'" in str(outcome[0])
-    # The right may have been granted since: ask again instead of repeating the old answer.
+    # The permission may have been granted since: the client asks again and does not repeat the old error.
     with waiting(rig, lambda: rig.metadata.await_topic("t", None)) as outcome:
         rig.update(topic_of("t", [1]))
     assert outcome[0].name == "t"
 
 
-def test_cluster_that_cannot_be_spoken_to_is_waited_for(rig: Rig) -> None:
+def test_fatal_error_fails_the_waiting_thread_at_once(rig: Rig) -> None:
     with waiting(rig, lambda: rig.metadata.await_topic("t", None)) as outcome:
         rig.metadata.begin_update(rig.clock.monotonic())
         rig.metadata.on_failure(UnsupportedVersionError("too old"))
     assert isinstance(outcome[0], UnsupportedVersionError)
-    assert not rig.due, "and is asked again only after the back-off"
+    assert not rig.due, "the client must keep the back-off"
     rig.clock.advance(1)
     assert rig.due
 
 
-def test_one_refused_topic_stops_the_others(rig: Rig) -> None:
+def test_refused_topic_leaves_the_others_usable(rig: Rig) -> None:
     with waiting(rig, lambda: rig.metadata.await_topic("good", None)) as outcome:
         rig.metadata.add_topic("bad")
         rig.update(topic_of("bad", [], error=UNAUTHORIZED), topic_of("good", [1]))
     assert outcome[0].name == "good"
 
 
-def test_close_leaves_waiters_behind(rig: Rig) -> None:
+def test_close_fails_waiting_threads(rig: Rig) -> None:
     with waiting(rig, lambda: rig.metadata.await_topic("t", None)) as outcome:
         rig.metadata.close()
     assert isinstance(outcome[0], ClosedError)
@@ -527,7 +527,7 @@ def test_close_leaves_waiters_behind(rig: Rig) -> None:
         rig.metadata.await_topic("t", None)
 
 
-def test_update_that_was_under_way_is_taken_for_the_awaited_one(rig: Rig) -> None:
+def test_update_in_flight_is_not_taken_for_the_awaited_one(rig: Rig) -> None:
     rig.metadata.begin_update(rig.clock.monotonic())
     with waiting(rig, lambda: rig.metadata.await_update(None)) as outcome:
         rig.metadata.on_response(answer())

@@ -1,4 +1,4 @@
-"""Certificates for tests, made by the `openssl` command: a CA, and whatever it is asked to sign."""
+"""Certificates for tests, made by the `openssl` command: a CA, and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CURVE = "EC", "-pkeyopt", "ec_paramgen_curve:P-256"  # quick to make
 
 @dataclass(frozen=True)
 class Identity:
-    """Files: a private key, its certificate, and both in one."""
+    """Three files: a private key, its certificate, and both in one file."""
 
     key: Path
     certificate: Path
@@ -29,7 +29,7 @@ class Authority:
         _openssl("req", "-x509", "-key", self.key, "-subj", f"/CN={name}", "-days", "30", "-out", self.certificate)
 
     def issue(self, name: str, *alternatives: str, expired: bool = False, password: str | None = None) -> Identity:
-        """A certificate for the subjectAltNames given, as `DNS:host` or `IP:address`; its key encrypted on request."""
+        """A certificate with subjectAltNames such as `DNS:host` or `IP:address`. A `password` encrypts its key."""
         key, request = self._folder / f"{name}.key", self._folder / f"{name}.csr"
         certificate, extensions = self._folder / f"{name}.pem", self._folder / f"{name}.ext"
         _openssl("genpkey", "-algorithm", *CURVE, "-out", key)

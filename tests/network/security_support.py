@@ -1,4 +1,4 @@
-"""Brokers that speak TLS and SASL as the test says, over real sockets."""
+"""Brokers that speak TLS and SASL over real sockets, under control of the test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ServerExchange = Callable[[bytes], bytes]
 
 
 class SecureBroker(FakeBroker):
-    """A FakeBroker behind TLS, if it has a context, that lets only those in who pass `exchanges[mechanism]()`."""
+    """A FakeBroker, with TLS if it has a context. It accepts only clients that pass `exchanges[mechanism]()`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SecureBroker(FakeBroker):
         super()._serve(secured)
 
     def handle(self, request: Received) -> bool:
-        """Whether the request was SASL's. Closes the connection of who speaks out of turn."""
+        """Handle a SASL request. Closes a connection that sends another request during SASL. False: no SASL request."""
         key = request.header.api_key
         if key == messages.SASL_HANDSHAKE:
             name = request.entity().mechanism
@@ -118,7 +118,7 @@ def plain(username: str, password: str) -> Callable[[], ServerExchange]:
 
 
 class ScramServer:
-    """The server's half of SCRAM, by RFC 5802, and what an attacker makes of it: see the arguments."""
+    """The server's half of SCRAM (RFC 5802). The arguments make it lie, as an attacker would."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ScramServer:
 
 @contextlib.contextmanager
 def secured(broker: SecureBroker, host: str = "kafka.test", **settings: Any) -> Iterator[tuple[Rig, SecureBroker]]:
-    """The broker under a name of the test's, a topic t on it, and a client that knows it by that name."""
+    """A broker under a name that the test chooses, with a topic t, and a client that knows it by that name."""
     protocol = ("SASL_" if broker.exchanges is not None else "") + ("PLAINTEXT" if broker.context is None else "SSL")
     settings.setdefault("security_protocol", protocol)
     broker.host = host
@@ -179,7 +179,7 @@ def secured(broker: SecureBroker, host: str = "kafka.test", **settings: Any) -> 
 
 
 def failure(rigged: Rig) -> KafkaError:
-    """What the first attempt at a connection fails with, as whoever waits for metadata is told."""
+    """The error of the first connection attempt, as threads that wait for metadata get it."""
     found: list[KafkaError] = []
     rigged.metadata.on_failure = found.append  # type: ignore[method-assign, assignment]
     rigged.poll_until(lambda: found)

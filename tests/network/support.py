@@ -1,4 +1,4 @@
-"""A broker that does what the test says, and ways to drive a NetworkClient without sleeping."""
+"""A broker under control of the test, and ways to drive a NetworkClient without sleeping."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL_VERSIONS = {messages.PRODUCE: (0, 13), messages.METADATA: (0, 13), messages.
 
 @dataclass
 class Received:
-    """A request at the fake broker, to be answered by the test."""
+    """A request that the fake broker received. The test responds to it."""
 
     header: messages.RequestHeader
     frame: bytes
@@ -49,7 +49,10 @@ class Received:
 
 
 class FakeBroker:
-    """One listener on loopback. Answers ApiVersions if `greets`, Metadata if `cluster` is set; the test the rest."""
+    """One listener on loopback. It responds to ApiVersions if `greets` is set, and to Metadata if `cluster` is set.
+
+    The test responds to all other requests.
+    """
 
     def __init__(self, *, versions: dict[int, tuple[int, int]] | None = None, greets: bool = True, reads: bool = True):
         self.versions = ALL_VERSIONS if versions is None else versions
@@ -97,7 +100,7 @@ class FakeBroker:
                 self._threads[-1].start()
 
     def handle(self, request: Received) -> bool:
-        """For brokers that do more than this one: whether the request is answered, or will be."""
+        """A subclass handles further requests here. True: it has responded to the request, or will."""
         return False
 
     def _serve(self, sock: socket.socket) -> None:
@@ -125,7 +128,7 @@ def _read_frame(sock: socket.socket) -> bytes | None:
 
 
 def read_exactly(sock: socket.socket, count: int) -> bytes:
-    """`count` bytes, or what came before the stream ended."""
+    """`count` bytes, or fewer if the stream ends before."""
     data = bytearray()
     while len(data) < count and (part := sock.recv(min(count - len(data), 1 << 20))):
         data += part
@@ -141,7 +144,10 @@ def read_to_end(sock: socket.socket) -> bytes:
 
 
 def cluster_of(*brokers: FakeBroker, topics: dict[str, int] | None = None) -> dict[str, Any]:
-    """Values of a Metadata response: the brokers as 0, 1, ...; topics with so many partitions, led in turn."""
+    """Values of a Metadata response: the brokers as 0, 1, ..., and topics with their number of partitions.
+
+    The brokers lead the partitions in turn.
+    """
     return {
         "brokers": [{"node_id": i, "host": b.host, "port": b.port} for i, b in enumerate(brokers)],
         "controller_id": 0,
@@ -179,7 +185,7 @@ class Rig:
     poller: Poller
 
     def poll_until(self, condition: Callable[[], object]) -> list[Completion]:
-        """Poll until the condition holds; what completed on the way."""
+        """Poll until the condition holds. Returns the completions of all polls."""
         done: list[Completion] = []
         limit = time.monotonic() + PATIENCE
         while not condition():
@@ -200,14 +206,14 @@ class Rig:
         return self.client.poll(0.05) + self.client.poll(0.05)
 
     def connect(self, node_id: int = 0) -> None:
-        """Until the node is in the metadata and takes requests."""
+        """Poll until the metadata names the node and the node takes requests."""
         self.poll_until(lambda: node_id < 0 or node_id in self.metadata.snapshot.brokers)
         self.poll_until(lambda: self.client.ready(node_id))
 
 
 @contextlib.contextmanager
 def rig(*brokers: FakeBroker | tuple[str, int], clock: Clock | None = None, **parts: Any) -> Iterator[Rig]:
-    """`parts`: settings, or connector, resolver, random of the client. No jitter unless asked for."""
+    """`parts`: settings, or connector, resolver and random of the client. The default `random` gives no jitter."""
     manual = clock if isinstance(clock, ManualClock) else ManualClock()
     injected = {name: parts.pop(name) for name in ("connector", "resolver", "random") if name in parts}
     injected.setdefault("random", lambda: 0.5)
@@ -223,7 +229,7 @@ def rig(*brokers: FakeBroker | tuple[str, int], clock: Clock | None = None, **pa
 
 @contextlib.contextmanager
 def brokers(count: int = 1, **options: Any) -> Iterator[list[FakeBroker]]:
-    """Fake brokers that know each other and a topic t with a partition on each."""
+    """Fake brokers that name each other in their metadata, and a topic t with a partition on each."""
     made = [FakeBroker(**options) for _ in range(count)]
     for broker in made:
         broker.cluster = cluster_of(*made, topics={"t": count})
@@ -245,7 +251,7 @@ def one_broker(**settings: Any) -> Iterator[tuple[Rig, FakeBroker]]:
 def produce(
     payload: bytes = b"records", *, answered: bool = True, context: Any = None, version: int = 3, **options: Any
 ) -> Request:
-    """A request whose body is `payload` as it is: to the fake broker all Produce requests are bytes."""
+    """A Produce request with `payload` as its body: the fake broker does not decode it."""
 
     def build(correlation_id: int) -> Frame:
         # The client id is null.
@@ -259,5 +265,5 @@ def produce(
 
 
 def poison(payload: bytes) -> None:
-    """Overwrite a bytes object in place, as a slab is when its next user fills it."""
+    """Overwrite a bytes object in place, as the next owner of a slab overwrites the slab."""
     ctypes.memset(ctypes.cast(ctypes.c_char_p(payload), ctypes.c_void_p), 0xDD, len(payload))

@@ -44,7 +44,7 @@ def in_thread(target: Any, *args: Any) -> threading.Thread:
 # ---- handshake -------------------------------------------------------------------------------------------------------
 
 
-def test_broker_is_not_told_who_connects() -> None:
+def test_client_names_itself_and_its_version_in_the_handshake() -> None:
     with one_broker() as (_, broker):
         greeting = broker.greetings[0]
         assert (greeting.header.version, greeting.header.client_id) == (3, "kafkabuf")
@@ -54,7 +54,7 @@ def test_broker_is_not_told_who_connects() -> None:
         assert re.fullmatch(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", entity.client_software_version)
 
 
-def test_broker_without_api_versions_3_cannot_be_used() -> None:
+def test_broker_without_api_versions_3_is_greeted_again_with_version_0() -> None:
     with brokers(greets=False) as (broker,), rig(broker) as rigged:
         refuse = in_thread(lambda: broker.next_request().reply_entity(version=0, error_code=35, api_keys=[]))
         rigged.poll_until(lambda: not refuse.is_alive())
@@ -66,10 +66,10 @@ def test_broker_without_api_versions_3_cannot_be_used() -> None:
         rigged.poll_until(lambda: rigged.metadata.snapshot.brokers)
         assert [request.header.version for request in broker.metadata_requests] == [1]
         assert rigged.client.api_version(-1, messages.METADATA, (0, 12)) == 1
-        assert len(broker.sockets) == 1, "the second greeting needs no second connection"
+        assert len(broker.sockets) == 1, "the second handshake used a second connection"
 
 
-def test_no_common_version_is_found_only_by_the_broker() -> None:
+def test_missing_common_version_is_refused_by_the_client() -> None:
     with one_broker() as (rigged, _):
         assert rigged.client.api_version(0, messages.PRODUCE, range(3, 10)) == 9
         assert rigged.client.api_version(0, messages.PRODUCE, (3, 99)) == 13
@@ -83,7 +83,7 @@ def test_no_common_version_is_found_only_by_the_broker() -> None:
             rigged.client.api_version(7, messages.PRODUCE, (0, 3))
 
 
-def test_broker_too_old_for_metadata_keeps_callers_waiting() -> None:
+def test_broker_too_old_for_metadata_fails_waiting_callers() -> None:
     with brokers(versions={messages.API_VERSIONS: (0, 0)}) as (broker,), rig(broker) as rigged:
         raised: list[BaseException] = []
 
@@ -100,18 +100,18 @@ def test_broker_too_old_for_metadata_keeps_callers_waiting() -> None:
 # ---- bootstrap -------------------------------------------------------------------------------------------------------
 
 
-def test_unresolvable_bootstrap_server_is_found_only_when_sending() -> None:
+def test_unresolvable_bootstrap_servers_are_refused_at_construction() -> None:
     servers = [("no.such.host.invalid", 9092), ("b_b.invalid", 1)]
     with pytest.raises(ConfigError, match=r"no entry .*: no\.such\.host\.invalid:9092 \(.*b_b\.invalid:1 \("):
         rig(*servers).__enter__()
 
 
-def test_empty_bootstrap_list_is_accepted() -> None:
+def test_empty_bootstrap_list_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is empty"):
         bootstrap_hosts(())
 
 
-def test_one_bad_bootstrap_entry_spoils_the_others() -> None:
+def test_bad_bootstrap_entry_leaves_the_others_usable() -> None:
     with brokers() as (broker,), rig(("no.such.host.invalid", 9092), broker) as rigged:
         rigged.connect(0)
 
@@ -119,11 +119,11 @@ def test_one_bad_bootstrap_entry_spoils_the_others() -> None:
 # ---- responses -------------------------------------------------------------------------------------------------------
 
 
-def test_completions_are_mixed_up() -> None:
+def test_completions_come_in_the_order_of_their_requests() -> None:
     with one_broker() as (rigged, broker):
         for i in range(5):
             rigged.client.send(0, produce(context=i))
-        assert not rigged.client.ready(0), "five in flight are allowed"
+        assert not rigged.client.ready(0), "more than five requests may be in flight"
         assert rigged.client.in_flight(0) == 5
 
         def answer() -> None:
@@ -138,18 +138,18 @@ def test_completions_are_mixed_up() -> None:
         assert rigged.client.ready(0)
 
 
-def test_request_that_brings_a_frame_under_way_leaves_it_as_it_is() -> None:
+def test_frame_that_is_being_sent_keeps_its_expected_response() -> None:
     with one_broker() as (rigged, _):
         frame = produce().build(0)
         rigged.client.send(0, Request(messages.PRODUCE, 3, lambda _: frame, None, True))
         number = frame.correlation_id
-        with pytest.raises(ValueError, match="is being sent"):
+        with pytest.raises(ValueError, match="before it is sent"):
             rigged.client.send(0, Request(messages.PRODUCE, 3, lambda _: frame, None, False))
         assert (frame.notify, frame.correlation_id) == (False, number)
         assert rigged.client.in_flight(0) == 1
 
 
-def test_entity_requests_do_not_come_back_as_entities() -> None:
+def test_response_to_an_entity_request_decodes_to_an_entity() -> None:
     with one_broker() as (rigged, broker):
         rigged.client.send_entity(0, messages.build_request(messages.FIND_COORDINATOR, 1, key="k", key_type=0), "mine")
         thread = in_thread(lambda: broker.next_request().reply_entity(node_id=4, host="h", port=1, error_code=0))
@@ -159,8 +159,8 @@ def test_entity_requests_do_not_come_back_as_entities() -> None:
         assert done.decode().node_id == 4
 
 
-@pytest.mark.parametrize("strays", ["wrong id", "nobody asked", "negative length"])
-def test_stray_response_fails_more_than_its_connection(strays: str) -> None:
+@pytest.mark.parametrize("strays", ["wrong id", "no request", "negative length"])
+def test_stray_response_fails_only_its_own_connection(strays: str) -> None:
     with brokers(2) as (good, bad), rig(good) as rigged:
         rigged.connect(0)
         rigged.connect(1)
@@ -171,7 +171,7 @@ def test_stray_response_fails_more_than_its_connection(strays: str) -> None:
         asked = bad.next_request()
         if strays == "wrong id":
             asked.reply(b"", correlation_id=asked.header.correlation_id + 1)
-        elif strays == "nobody asked":
+        elif strays == "no request":
             asked.reply(b"")
             bad.next_request().reply(b"")
             asked.reply(b"", correlation_id=77)
@@ -184,7 +184,7 @@ def test_stray_response_fails_more_than_its_connection(strays: str) -> None:
         assert done.error is None
 
 
-def test_requests_of_a_lost_connection_are_forgotten_or_reordered() -> None:
+def test_requests_of_a_lost_connection_fail_in_order() -> None:
     with one_broker() as (rigged, broker):
         for i in range(3):
             rigged.client.send(0, produce(context=i))
@@ -202,7 +202,7 @@ def test_requests_of_a_lost_connection_are_forgotten_or_reordered() -> None:
         assert rigged.client.in_flight(0) == 0
 
 
-def test_disconnect_leaves_stale_metadata() -> None:
+def test_disconnect_makes_the_client_update_metadata() -> None:
     with one_broker() as (rigged, broker):
         before = rigged.metadata.snapshot.version
         rigged.clock.advance(1)
@@ -212,7 +212,7 @@ def test_disconnect_leaves_stale_metadata() -> None:
         rigged.poll_until(lambda: rigged.metadata.snapshot.version > before)
 
 
-def test_malformed_metadata_breaks_the_client() -> None:
+def test_client_recovers_from_malformed_metadata() -> None:
     with brokers() as (broker,), rig(broker) as rigged:
         broker.cluster = None
         rigged.poll_until(lambda: not broker.requests.empty())
@@ -229,13 +229,13 @@ def test_malformed_metadata_breaks_the_client() -> None:
 
 @contextlib.contextmanager
 def deaf_broker(**settings: Any) -> Iterator[tuple[Rig, socket.socket]]:
-    """A client connected to broker 0, which stops reading after the handshake; and the socket at its end."""
+    """A client connected to broker 0, which stops reading after the handshake, and the broker's socket."""
     entry, deaf = FakeBroker(), FakeBroker(reads=False)
     entry.cluster = cluster_of(deaf)
     try:
         with rig(entry, **settings) as rigged:
             rigged.connect(0)
-            deaf.sockets[0].settimeout(PATIENCE)  # a connection left open is a failure, not a hang
+            deaf.sockets[0].settimeout(PATIENCE)  # if the connection stays open, the test fails and does not hang
             yield rigged, deaf.sockets[0]
     finally:
         entry.close()
@@ -243,17 +243,24 @@ def deaf_broker(**settings: Any) -> Iterator[tuple[Rig, socket.socket]]:
 
 
 def record_ids(request: Request, ids: list[int]) -> Request:
-    """The request, noting the correlation ids it is built with."""
+    """The request, which adds to `ids` the correlation ids that it is built with."""
     build = request.build
 
-    def noting(correlation_id: int) -> Frame:
+    def build_and_record(correlation_id: int) -> Frame:
         ids.append(correlation_id)
         return build(correlation_id)
 
-    return Request(request.api_key, request.version, noting, request.context, request.expects_response, request.timeout)
+    return Request(
+        request.api_key,
+        request.version,
+        build_and_record,
+        request.context,
+        request.expects_response,
+        request.timeout,
+    )
 
 
-def test_time_out_completes_while_the_socket_still_reads_the_spans() -> None:
+def test_socket_reads_no_span_after_a_time_out_completes_its_request() -> None:
     with deaf_broker(request_timeout_ms=2000) as (rigged, theirs):
         payloads = [bytes(bytearray(b"A" * HUGE)) for _ in range(2)]
         for payload in payloads:
@@ -271,7 +278,7 @@ def test_time_out_completes_while_the_socket_still_reads_the_spans() -> None:
         assert len(received) < 2 * HUGE
 
 
-def test_requests_of_which_no_byte_was_written_are_told_from_those_in_doubt() -> None:
+def test_requests_that_never_left_are_marked_and_complete_last_in_reverse() -> None:
     with deaf_broker() as (rigged, theirs):
         rigged.client.send(0, produce(b"A" * HUGE, context="in part"))
         for number in range(6):
@@ -281,12 +288,12 @@ def test_requests_of_which_no_byte_was_written_are_told_from_those_in_doubt() ->
         done = rigged.completions(7)
         assert [c.request.context for c in done] == ["in part", 5, 4, 3, 2, 1, 0]
         assert [c.never_left for c in done] == [False] + [True] * 6
-        for one in done[1:]:
-            assert "the request never left: connection to broker 0" in str(one.error)
-            assert isinstance(one.error, NetworkError)
+        for completion in done[1:]:
+            assert "the request never left: connection to broker 0" in str(completion.error)
+            assert isinstance(completion.error, NetworkError)
 
 
-def test_answer_ahead_of_its_request_completes_it() -> None:
+def test_response_before_its_request_is_written_closes_the_connection() -> None:
     with deaf_broker() as (rigged, theirs):
         payload = bytes(bytearray(b"A" * HUGE))
         ids: list[int] = []
@@ -300,7 +307,7 @@ def test_answer_ahead_of_its_request_completes_it() -> None:
         assert 0xDD not in read_to_end(theirs)
 
 
-def test_acks_0_completes_before_its_bytes_are_written() -> None:
+def test_acks_0_completes_when_its_last_byte_is_written() -> None:
     with deaf_broker() as (rigged, theirs):
         ids: list[int] = []
         rigged.client.send(0, record_ids(produce(context="answered"), ids))
@@ -318,7 +325,7 @@ def test_acks_0_completes_before_its_bytes_are_written() -> None:
 # ---- time-outs and idleness ------------------------------------------------------------------------------------------
 
 
-def test_time_out_of_one_broker_hits_another() -> None:
+def test_time_out_of_one_broker_leaves_another_alone() -> None:
     with brokers(2) as (slow, quick), rig(slow, request_timeout_ms=5000) as rigged:
         rigged.connect(0)
         rigged.connect(1)
@@ -336,7 +343,7 @@ def test_time_out_of_one_broker_hits_another() -> None:
         assert (done.request.context, done.error) == ("quick", None)
 
 
-def test_time_spent_waiting_for_its_turn_times_a_request_out() -> None:
+def test_time_out_of_a_request_runs_from_its_start() -> None:
     with one_broker(request_timeout_ms=5000, max_in_flight_requests_per_connection=1) as (rigged, broker):
         for name in ("first", "second"):
             rigged.client.send(0, produce(context=name))
@@ -354,7 +361,7 @@ def test_time_spent_waiting_for_its_turn_times_a_request_out() -> None:
         assert done.latency == pytest.approx(5.5)
 
 
-def test_requests_pile_up_behind_a_full_in_flight_table() -> None:
+def test_at_most_eight_requests_wait_behind_a_full_in_flight_table() -> None:
     with one_broker() as (rigged, broker):
         for number in range(13):
             assert rigged.client.takes_ahead(0)
@@ -378,7 +385,7 @@ def test_requests_pile_up_behind_a_full_in_flight_table() -> None:
         assert not rigged.client.takes_ahead(1), "not connected"
 
 
-def test_time_out_of_a_request_of_its_own_is_ignored() -> None:
+def test_request_with_a_time_out_of_its_own_keeps_it() -> None:
     with one_broker() as (rigged, _):
         rigged.client.send(0, produce(context=1))
         rigged.client.send(0, produce(context=2, timeout=0.5))
@@ -386,48 +393,48 @@ def test_time_out_of_a_request_of_its_own_is_ignored() -> None:
         assert [c.request.context for c in rigged.completions(2)] == [1, 2]
 
 
-def test_poll_sleeps_past_a_time_out() -> None:
+def test_poll_returns_when_a_time_out_is_due() -> None:
     with one_broker(request_timeout_ms=20, linger_ms=0) as (rigged, _):
         rigged.client.send(0, produce())
         rescue = threading.Timer(PATIENCE, rigged.client.wakeup)
         rescue.start()
-        # The clock stands still, so the poll cannot complete the request; but it must come back to look.
+        # The clock stands still, so the poll cannot complete the request. It must still return for the time-out.
         assert rigged.client.poll(None) == []
         assert rescue.is_alive()
         rescue.cancel()
 
 
-def test_idle_connection_is_kept_for_ever_or_closed_while_in_use() -> None:
+def test_only_an_idle_connection_is_closed() -> None:
     with one_broker(connections_max_idle_ms=5_000) as (rigged, broker):
         rigged.client.stats = stats = ProducerStats()
         rigged.clock.advance(4)
         rigged.client.send(0, produce())
         rigged.client.poll(0)
         rigged.clock.advance(6)
-        assert rigged.settle() == [], "an answer is awaited: the connection is not idle"
+        assert rigged.settle() == [], "a connection was closed that waits for a response"
         broker.next_request().reply(b"")
         rigged.completions(1)
         rigged.clock.advance(4)
         rigged.settle()
-        assert rigged.client.connection_delay(0) == float("inf"), "it was used 4 s ago"
+        assert rigged.client.connection_delay(0) == float("inf"), "a connection was closed that was used 4 s ago"
         rigged.clock.advance(2)
         rigged.settle()
         assert rigged.client.connection_delay(0) == 0.0
-        assert stats.closed.total == 2, "the broker's, and the bootstrap server's"
-        rigged.connect(0)  # and comes back when it is needed
+        assert stats.closed.total == 2, "not closed: the connections to the broker and to the bootstrap server"
+        rigged.connect(0)  # the client connects again when it needs the node
 
 
-def test_close_forgets_what_is_in_flight() -> None:
+def test_close_completes_requests_in_flight_with_closed_error() -> None:
     with one_broker() as (rigged, _):
         payload = bytes(bytearray(b"A" * 100))
         rigged.client.send(0, produce(payload, context="x"))
         (done,) = rigged.client.close()
         assert done.request.context == "x"
         assert isinstance(done.error, ClosedError)
-        rigged.client.wakeup()  # a late user thread
+        rigged.client.wakeup()  # a user thread may call this after close()
 
 
-def test_request_queued_behind_a_full_table_ends_with_the_connection() -> None:
+def test_request_queued_behind_a_full_table_fails_with_its_connection() -> None:
     with one_broker(max_in_flight_requests_per_connection=1) as (rigged, broker):
         rigged.client.send(0, produce())
         assert not rigged.client.ready(0)
@@ -436,7 +443,7 @@ def test_request_queued_behind_a_full_table_ends_with_the_connection() -> None:
         rigged.client.send_entity(0, entity, "ahead")
         rigged.poll_until(broker.requests.qsize)
         rigged.settle()
-        assert broker.requests.qsize() == 1, "the other has not been started"
+        assert broker.requests.qsize() == 1, "the queued request was started"
         broker.drop_connections()
         first, ahead = rigged.completions(2)
         assert isinstance(ahead.error, NetworkError)

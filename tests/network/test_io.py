@@ -25,9 +25,9 @@ from tests.network.support import PATIENCE, poison, read_exactly, read_to_end
 
 @pytest.fixture
 def poller() -> Iterator[Poller]:
-    made = Poller()
-    yield made
-    made.close()
+    poller = Poller()
+    yield poller
+    poller.close()
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def poll_for_error(poller: Poller, connection: Connection) -> str:
 # ---- output ----------------------------------------------------------------------------------------------------------
 
 
-def test_spans_beyond_iov_max_are_lost(poller: Poller) -> None:
+def test_spans_beyond_iov_max_are_written(poller: Poller) -> None:
     parts = [struct.pack(">i", i) for i in range(5000)]
     with connected(poller) as (connection, theirs):
         connection.send(frame_of(*parts[:10]))
@@ -88,7 +88,7 @@ def test_spans_beyond_iov_max_are_lost(poller: Poller) -> None:
         assert connection.queued == 0
 
 
-def test_partial_writes_lose_or_repeat_bytes(poller: Poller) -> None:
+def test_partial_writes_neither_lose_nor_repeat_bytes(poller: Poller) -> None:
     parts = [os.urandom(size) for size in (1, 3_000_000, 7, 65_536, 2_500_000)]
     received = bytearray()
     with connected(poller) as (connection, theirs):
@@ -104,7 +104,7 @@ def test_partial_writes_lose_or_repeat_bytes(poller: Poller) -> None:
     assert bytes(received) == b"".join(parts) * 2
 
 
-def test_written_frame_is_not_reported(poller: Poller) -> None:
+def test_written_frame_with_notify_is_reported(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         silent, loud = frame_of(b"a" * 100), frame_of(b"b" * 4_000_000, notify=True)
         connection.send(silent)
@@ -122,18 +122,18 @@ def test_written_frame_is_not_reported(poller: Poller) -> None:
         reader.join(PATIENCE)
 
 
-def test_nothing_but_a_frame_is_sent(poller: Poller) -> None:
+def test_send_refuses_none(poller: Poller) -> None:
     with connected(poller) as (connection, _), pytest.raises(TypeError, match="a Frame, found None"):
         connection.send(None)  # type: ignore[arg-type]
 
 
-def test_what_a_frame_says_of_its_answer_changes_only_while_no_connection_has_it(poller: Poller) -> None:
+def test_expected_response_of_a_frame_changes_only_while_no_connection_has_the_frame(poller: Poller) -> None:
     with connected(poller, max_in_flight=0) as (connection, _):
         frame = frame_of(b"abcd", notify=False, number=1)
         connection.send(frame)
         for name, value in (("notify", True), ("correlation_id", 2), ("largest_answer", 3)):
             before = getattr(frame, name)
-            with pytest.raises(ValueError, match="is being sent"):
+            with pytest.raises(ValueError, match="before it is sent"):
                 setattr(frame, name, value)
             assert getattr(frame, name) == before
         assert connection.take_back() == [frame]
@@ -143,7 +143,7 @@ def test_what_a_frame_says_of_its_answer_changes_only_while_no_connection_has_it
         assert frame.written
 
 
-def test_idle_connection_keeps_asking_for_room_to_write(poller: Poller) -> None:
+def test_idle_connection_does_not_watch_for_room_to_write(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         connection.send(frame_of(b"x" * 1_000_000))
         reader = threading.Thread(target=read_exactly, args=(theirs, 1_000_000))
@@ -156,7 +156,7 @@ def test_idle_connection_keeps_asking_for_room_to_write(poller: Poller) -> None:
         assert time.monotonic() - start >= 0.03, "epoll reported a writable socket although there is nothing to write"
 
 
-def test_more_frames_are_unanswered_than_allowed(poller: Poller) -> None:
+def test_at_most_max_in_flight_frames_are_unanswered(poller: Poller) -> None:
     with connected(poller, max_in_flight=2) as (connection, theirs):
         for number, name in enumerate((b"one.", b"two.", b"three", b"four.")):
             connection.send(frame_of(name, notify=name == b"four.", number=number))
@@ -164,7 +164,7 @@ def test_more_frames_are_unanswered_than_allowed(poller: Poller) -> None:
         theirs.setblocking(False)
         assert theirs.recv(100) == b"one.two."
         with pytest.raises(BlockingIOError):
-            theirs.recv(1)  # not even the last, which is not to be answered: it may not overtake
+            theirs.recv(1)  # nor the last frame, which gets no response: it must not overtake
         theirs.sendall(prefixed(answer_to(0, b"answer")))
         assert poll_for_frames(poller, connection, 1) == [answer_to(0, b"answer")]
         assert theirs.recv(100) == b"threefour."
@@ -175,10 +175,10 @@ def test_more_frames_are_unanswered_than_allowed(poller: Poller) -> None:
         for name in (b"five", b"six.", b"7777"):
             connection.send(frame_of(name))
         poller.poll(0)
-        assert theirs.recv(100) == b"fivesix."  # a frame that came in two pieces counts once
+        assert theirs.recv(100) == b"fivesix."  # a response that arrived in two pieces counts once
 
 
-def test_connection_falls_idle_while_its_owner_waits_for_the_gil(poller: Poller) -> None:
+def test_poll_starts_waiting_frames_as_responses_arrive(poller: Poller) -> None:
     with connected(poller, max_in_flight=1) as (connection, theirs):
         for number, name in enumerate((b"one.", b"two.", b"last")):
             connection.send(frame_of(name, number=number))
@@ -190,7 +190,7 @@ def test_connection_falls_idle_while_its_owner_waits_for_the_gil(poller: Poller)
 
         broker = threading.Thread(target=answer)
         broker.start()
-        # One poll for both: it comes back when nothing waits to be started, or after two milliseconds.
+        # One poll starts both: it returns when no frame waits to be started, or after two milliseconds.
         limit = time.monotonic() + PATIENCE
         polls: list[int] = []
         while sum(polls) < 2 and time.monotonic() < limit:
@@ -205,7 +205,7 @@ def test_connection_falls_idle_while_its_owner_waits_for_the_gil(poller: Poller)
     [answer_to(6), answer_to(8), answer_to(-1), answer_to(0), answer_to(2**31 - 1)],
     ids=["twice", "ahead", "-1", "0", "2^31-1"],
 )
-def test_only_the_answer_that_is_due_lets_a_request_go(poller: Poller, stray: bytes) -> None:
+def test_only_the_next_expected_response_starts_a_waiting_frame(poller: Poller, stray: bytes) -> None:
     with connected(poller, max_in_flight=2) as (connection, theirs):
         for number in (6, 7, 8, 9, 10):
             connection.send(frame_of(b"%4d" % number, number=number))
@@ -215,7 +215,7 @@ def test_only_the_answer_that_is_due_lets_a_request_go(poller: Poller, stray: by
         assert theirs.recv(100) == b"   6   7   8"
         theirs.sendall(prefixed(stray))
         assert poll_for_frames(poller, connection, 1) == [stray]
-        theirs.sendall(prefixed(answer_to(7)))  # what comes after it lets none go either: the owner will close
+        theirs.sendall(prefixed(answer_to(7)))  # starts no frame either: the owner will close the connection
         assert poll_for_frames(poller, connection, 1) == [answer_to(7)]
         poller.poll(0)
         theirs.setblocking(False)
@@ -223,7 +223,7 @@ def test_only_the_answer_that_is_due_lets_a_request_go(poller: Poller, stray: by
             theirs.recv(1)
 
 
-def test_answer_to_a_request_that_is_not_written_lets_none_go(poller: Poller) -> None:
+def test_response_to_an_unwritten_request_starts_no_frame(poller: Poller) -> None:
     with connected(poller, max_in_flight=1) as (connection, theirs):
         connection.send(frame_of(b"x" * 4_000_000, number=1))
         connection.send(frame_of(b"last", number=2))
@@ -241,8 +241,8 @@ def test_answer_to_a_request_that_is_not_written_lets_none_go(poller: Poller) ->
             theirs.recv(1)
 
 
-def test_correlation_ids_begin_anew_at_zero(poller: Poller) -> None:
-    """And the ring of answers to come grows and turns while they do."""
+def test_correlation_ids_may_wrap_around_to_zero(poller: Poller) -> None:
+    """The ring of expected responses grows and wraps around meanwhile."""
     first = 2**31 - 50
     numbers = [(first + place) & 0x7FFFFFFF for place in range(200)]
     with connected(poller, max_in_flight=3) as (connection, theirs):
@@ -260,7 +260,7 @@ def test_correlation_ids_begin_anew_at_zero(poller: Poller) -> None:
     assert answered == 200
 
 
-def test_longer_answer_than_a_request_allows_ends_its_connection(poller: Poller) -> None:
+def test_too_long_response_fails_the_connection(poller: Poller) -> None:
     with connected(poller, max_frame=10) as (connection, theirs):
         for number, largest in ((1, 8), (2, 30)):
             frame = frame_of(b"ask.", number=number)
@@ -280,21 +280,21 @@ def test_longer_answer_than_a_request_allows_ends_its_connection(poller: Poller)
         assert "frame of 9 bytes, allowed are 4 to 8;" in poll_for_error(poller, connection)
 
 
-def test_frame_goes_out_twice_or_empty(poller: Poller) -> None:
+def test_frame_is_sent_only_once_and_not_empty(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         frame = frame_of(b"abc")
         connection.send(frame)
-        with pytest.raises(ValueError, match="sent once"):
+        with pytest.raises(ValueError, match="sent before"):
             connection.send(frame)
-        with pytest.raises(ValueError, match="takes no more spans"):
+        with pytest.raises(ValueError, match="add spans before"):
             frame.add_bytes(b"late")
-        with pytest.raises(ValueError, match="not empty"):
+        with pytest.raises(ValueError, match="frame is empty"):
             connection.send(Frame())
         poller.poll(0)
         assert read_exactly(theirs, 3) == b"abc"
 
 
-def test_closed_connection_still_reads_the_spans(poller: Poller) -> None:
+def test_closed_connection_reads_no_span(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         payload = bytes(bytearray(b"A" * 8_000_000))
         connection.send(frame_of(payload))
@@ -309,7 +309,7 @@ def test_closed_connection_still_reads_the_spans(poller: Poller) -> None:
             connection.send(frame_of(b"more"))
 
 
-def test_connection_closed_before_its_first_write_is_written(poller: Poller) -> None:
+def test_connection_closed_before_its_first_write_writes_nothing_and_drops_its_frames(poller: Poller) -> None:
     class Slab:
         pass
 
@@ -322,13 +322,13 @@ def test_connection_closed_before_its_first_write_is_written(poller: Poller) -> 
         open_.send(frame_of(b"ever"))
         closed.close()
         del slab, frame
-        assert gone() is None, "a closed connection keeps the frames it will never send"
+        assert gone() is None, "the closed connection keeps a frame that it will never send"
         poller.poll(0)
         assert read_to_end(theirs) == b""
         assert read_exactly(their_open, 4) == b"ever"
 
 
-def test_frame_that_left_in_part_has_not_stayed_here(poller: Poller) -> None:
+def test_frame_is_untouched_until_its_first_byte_is_written(poller: Poller) -> None:
     with connected(poller, max_in_flight=2) as (connection, _):
         frames = [frame_of(b"a"), frame_of(b"b" * 8_000_000), frame_of(b"c"), frame_of(b"d")]
         assert all(frame.untouched for frame in frames)
@@ -339,7 +339,7 @@ def test_frame_that_left_in_part_has_not_stayed_here(poller: Poller) -> None:
         assert [frame.untouched for frame in frames] == [False, False, True, True]
 
 
-def test_frame_bytes_are_copied_wrongly() -> None:
+def test_to_bytes_joins_all_spans() -> None:
     frame = frame_of(b"ab", b"", b"c")
     assert (frame.nbytes, frame.to_bytes()) == (3, b"abc")
 
@@ -347,18 +347,18 @@ def test_frame_bytes_are_copied_wrongly() -> None:
 # ---- input -----------------------------------------------------------------------------------------------------------
 
 
-def test_frames_are_cut_where_tcp_cuts(poller: Poller) -> None:
-    wanted = [b"corr", b"correlated", os.urandom(300)]
-    stream = b"".join(map(prefixed, wanted))
+def test_frames_are_cut_by_their_lengths_however_bytes_arrive(poller: Poller) -> None:
+    frames = [b"corr", b"correlated", os.urandom(300)]
+    stream = b"".join(map(prefixed, frames))
     with connected(poller) as (connection, theirs):
         for i in range(len(stream)):
             theirs.sendall(stream[i : i + 1])
             poller.poll(0)
         theirs.sendall(stream)
-        assert poll_for_frames(poller, connection, 6) == wanted * 2
+        assert poll_for_frames(poller, connection, 6) == frames * 2
 
 
-def test_part_of_a_frame_is_news(poller: Poller) -> None:
+def test_only_a_whole_frame_is_news(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         theirs.sendall(prefixed(b"correlated")[:-1])
         assert poller.poll(PATIENCE) == []
@@ -368,7 +368,7 @@ def test_part_of_a_frame_is_news(poller: Poller) -> None:
         assert connection.take_frames() == []
 
 
-def test_large_frame_arrives_damaged(poller: Poller) -> None:
+def test_large_frame_arrives_intact(poller: Poller) -> None:
     payload = os.urandom(7_000_001)
     with connected(poller) as (connection, theirs):
         writer = threading.Thread(target=theirs.sendall, args=(prefixed(payload) + prefixed(b"next"),))
@@ -378,7 +378,7 @@ def test_large_frame_arrives_damaged(poller: Poller) -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, 100_000_001, 2**31 - 1, -(2**31)])
-def test_impossible_length_keeps_the_connection_open(poller: Poller, length: int) -> None:
+def test_impossible_length_fails_the_connection(poller: Poller, length: int) -> None:
     with connected(poller) as (connection, theirs):
         theirs.sendall(prefixed(b"good"))
         assert poll_for_frames(poller, connection, 1) == [b"good"]
@@ -388,14 +388,14 @@ def test_impossible_length_keeps_the_connection_open(poller: Poller, length: int
         assert theirs.recv(1) == b"", "the socket is still open"
 
 
-def test_good_frame_ahead_of_an_impossible_one_is_lost(poller: Poller) -> None:
+def test_good_frame_ahead_of_an_impossible_length_is_kept(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         theirs.sendall(prefixed(b"good") + b"\xff\xff\xff\xff")
         poll_for_error(poller, connection)
         assert connection.take_frames() == [b"good"]
 
 
-def test_announced_length_is_allocated_before_the_bytes_are_there(poller: Poller) -> None:
+def test_memory_is_allocated_only_as_bytes_arrive(poller: Poller) -> None:
     def address_space() -> int:
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
@@ -413,7 +413,7 @@ def test_announced_length_is_allocated_before_the_bytes_are_there(poller: Poller
 # ---- the end of a connection -----------------------------------------------------------------------------------------
 
 
-def test_answers_before_the_end_of_the_stream_are_lost(poller: Poller) -> None:
+def test_responses_before_the_end_of_the_stream_are_kept(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         theirs.sendall(prefixed(b"last words"))
         theirs.close()
@@ -421,7 +421,7 @@ def test_answers_before_the_end_of_the_stream_are_lost(poller: Poller) -> None:
         assert connection.take_frames() == [b"last words"]
 
 
-def test_failed_write_hides_the_answer_that_came_before(poller: Poller) -> None:
+def test_response_before_a_failed_write_is_kept(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         theirs.sendall(prefixed(b"last words"))
         theirs.close()
@@ -430,14 +430,14 @@ def test_failed_write_hides_the_answer_that_came_before(poller: Poller) -> None:
         assert connection.take_frames() == [b"last words"]
 
 
-def test_write_to_a_dead_peer_raises_a_signal_or_goes_unnoticed(poller: Poller) -> None:
+def test_write_to_a_dead_peer_fails_the_connection_without_a_signal(poller: Poller) -> None:
     with connected(poller) as (connection, theirs):
         theirs.close()
         connection.send(frame_of(b"x"))
         assert "Broken pipe" in poll_for_error(poller, connection)
 
 
-def test_reset_has_no_name(poller: Poller) -> None:
+def test_reset_is_named_in_the_error(poller: Poller) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
@@ -448,7 +448,7 @@ def test_reset_has_no_name(poller: Poller) -> None:
         assert "Connection reset by peer" in poll_for_error(poller, connection)
 
 
-def test_refused_connection_looks_connected(poller: Poller) -> None:
+def test_refused_connection_is_not_connected(poller: Poller) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     ours = socket.socket()
@@ -459,7 +459,7 @@ def test_refused_connection_looks_connected(poller: Poller) -> None:
     assert not connection.connected
 
 
-def test_failed_connection_takes_its_neighbour_along(poller: Poller) -> None:
+def test_failed_connection_leaves_its_neighbour_open(poller: Poller) -> None:
     with connected(poller) as (bad, their_bad), connected(poller) as (good, their_good):
         their_bad.sendall(b"\xff\xff\xff\xff")
         poll_for_error(poller, bad)
@@ -472,14 +472,14 @@ def test_failed_connection_takes_its_neighbour_along(poller: Poller) -> None:
 # ---- waking ----------------------------------------------------------------------------------------------------------
 
 
-def test_wakeup_before_poll_is_lost(poller: Poller) -> None:
+def test_wakeup_before_poll_ends_the_poll(poller: Poller) -> None:
     poller.wakeup()
     start = time.monotonic()
     assert poller.poll(PATIENCE) == []
     assert time.monotonic() - start < PATIENCE / 2
 
 
-def test_one_wakeup_ends_two_polls(poller: Poller) -> None:
+def test_one_wakeup_ends_one_poll(poller: Poller) -> None:
     poller.wakeup()
     poller.poll(PATIENCE)
     start = time.monotonic()
@@ -487,7 +487,7 @@ def test_one_wakeup_ends_two_polls(poller: Poller) -> None:
     assert time.monotonic() - start >= 0.03
 
 
-def test_wakeup_races_with_falling_asleep(poller: Poller) -> None:
+def test_no_wakeup_is_lost_while_the_owner_falls_asleep(poller: Poller) -> None:
     turns = 3000
     seen = threading.Semaphore(0)
     lost = 0
@@ -508,7 +508,7 @@ def test_wakeup_races_with_falling_asleep(poller: Poller) -> None:
     assert lost == 0
 
 
-def test_thread_that_keeps_the_gil_keeps_the_owner_out(poller: Poller) -> None:
+def test_wakeup_gives_the_gil_to_an_owner_that_waits_for_it(poller: Poller) -> None:
     returned: list[float] = []
     polled = threading.Event()
 
@@ -520,13 +520,13 @@ def test_thread_that_keeps_the_gil_keeps_the_owner_out(poller: Poller) -> None:
     owner = threading.Thread(target=own)
     owner.start()
     polled.wait(PATIENCE)
-    time.sleep(0.01)  # gives the GIL away, so that the owner gets into its poll
+    time.sleep(0.01)  # gives the GIL away, so that the owner enters its poll
     interval = sys.getswitchinterval()
     sys.setswitchinterval(2 * PATIENCE)
     try:
         deadline = time.monotonic() + PATIENCE
         poller.wakeup()
-        # Nothing below gives the GIL away but wakeup, and that only when the owner has waited for a while.
+        # Only wakeup gives the GIL away below, and only when the owner has waited for it for a while.
         while not returned and time.monotonic() < deadline:
             poller.wakeup()
         assert returned
@@ -536,7 +536,7 @@ def test_thread_that_keeps_the_gil_keeps_the_owner_out(poller: Poller) -> None:
         owner.join(PATIENCE)
 
 
-def test_poll_holds_the_gil_while_it_waits(poller: Poller) -> None:
+def test_poll_releases_the_gil_while_it_waits(poller: Poller) -> None:
     thread = threading.Thread(target=poller.poll, args=(PATIENCE,))
     thread.start()
     start = time.monotonic()
@@ -590,7 +590,7 @@ theirs.close()
 """
 
 
-def test_forked_child_breaks_or_keeps_its_parents_connection() -> None:
+def test_forked_child_neither_breaks_nor_keeps_its_parents_connection() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-X", "dev", "-c", _FORK], capture_output=True, text=True, timeout=60
     )

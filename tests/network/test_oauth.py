@@ -1,4 +1,4 @@
-"""OAUTHBEARER: tokens from callables, and from an endpoint that may be anybody's."""
+"""OAUTHBEARER: tokens from a callable of the user, and from an endpoint that may be hostile."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def accepting(token: bytes) -> bytes:
 # ---- tokens of a callable --------------------------------------------------------------------------------------------
 
 
-def test_token_of_a_callable_does_not_let_in() -> None:
+def test_token_of_a_callable_authenticates() -> None:
     broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accepting})
     with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=lambda: TOKEN) as (rigged, _):
         rigged.connect(0)
 
 
-def test_refused_token_is_not_said_to_be_refused() -> None:
+def test_refused_token_fails_with_an_authentication_error_and_is_dropped() -> None:
     class Refusing(SecureBroker):
-        """Says so in a challenge, and in the error code only after the client has answered it."""
+        """Refuses a token by a challenge, and sends the error code only after the client's response to it."""
 
         def _authenticate(self, request: Any) -> None:
             token = bytes(request.entity().auth_bytes)
@@ -58,10 +58,10 @@ def test_refused_token_is_not_said_to_be_refused() -> None:
             request.reply_entity(error_code=code, error_message="no such token", auth_bytes=challenge)
 
     broker = Refusing(exchanges={"OAUTHBEARER": lambda: accepting})
-    asked: list[int] = []
+    calls: list[int] = []
 
     def provider() -> tuple[str, float]:
-        asked.append(1)
+        calls.append(1)
         return TOKEN, 4e9
 
     with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=provider) as (rigged, _):
@@ -71,18 +71,18 @@ def test_refused_token_is_not_said_to_be_refused() -> None:
         assert broker.tokens[1] == b"\x01"
         rigged.clock.advance(5.0)
         rigged.poll_until(lambda: len(broker.tokens) == 4)
-        assert len(asked) == 2, "the refused token was shown again"
+        assert len(calls) == 2, "the client sent the refused token again"
 
 
-@pytest.mark.parametrize("answer", [None, 7, "", "two words", "x\x01auth=y", ("t", "soon"), ("t", 1.0, 2), b"bytes"])
-def test_something_else_than_a_token_is_sent(answer: Any) -> None:
+@pytest.mark.parametrize("result", [None, 7, "", "two words", "x\x01auth=y", ("t", "soon"), ("t", 1.0, 2), b"bytes"])
+def test_provider_result_that_is_no_token_is_not_sent(result: Any) -> None:
     broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accepting})
-    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=lambda: answer) as (rigged, _):
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=lambda: result) as (rigged, _):
         assert "token provider must return" in str(failure(rigged))
         assert broker.tokens == []
 
 
-def test_provider_that_raises_ends_the_network() -> None:
+def test_error_of_a_provider_fails_the_authentication() -> None:
     def provider() -> str:
         raise RuntimeError("no luck")
 
@@ -93,7 +93,7 @@ def test_provider_that_raises_ends_the_network() -> None:
         assert "RuntimeError: no luck" in str(error)
 
 
-def test_slow_provider_holds_up_the_network() -> None:
+def test_slow_provider_does_not_hold_up_the_network() -> None:
     release = threading.Event()
 
     def provider() -> str:
@@ -114,7 +114,7 @@ def test_slow_provider_holds_up_the_network() -> None:
         rigged.connect(0)
 
 
-def test_provider_that_hangs_is_asked_once_by_all_who_wait() -> None:
+def test_provider_that_hangs_is_called_once_for_all_connections() -> None:
     release = threading.Event()
     asked: list[int] = []
 
@@ -143,8 +143,8 @@ def begun(broker: SecureBroker, attempts: int) -> bool:
     return len(broker.handshakes) >= attempts
 
 
-def test_token_that_was_refused_is_dropped_while_the_next_is_fetched() -> None:
-    """The thread of the network drops it, and must not wait for that of the provider."""
+def test_dropping_a_token_does_not_wait_for_a_fetch() -> None:
+    """The Sender's thread drops the token. It must not wait for the thread that calls the provider."""
     clock = ManualClock()
     hangs, release = threading.Event(), threading.Event()
 
@@ -163,7 +163,7 @@ def test_token_that_was_refused_is_dropped_while_the_next_is_fetched() -> None:
     release.set()
 
 
-def test_token_is_kept_too_long_or_renewed_too_early() -> None:
+def test_token_is_kept_until_its_renewal_is_due() -> None:
     clock = ManualClock()
     asked: list[float] = []
 
@@ -178,12 +178,12 @@ def test_token_is_kept_too_long_or_renewed_too_early() -> None:
     clock.advance(2)
     assert source.token() == "t2"
     source.drop("t1")
-    assert source.token() == "t2", "a token was dropped that nobody refused"
+    assert source.token() == "t2", "a token was dropped that the broker did not refuse"
     source.drop("t2")
     assert source.token() == "t3"
 
 
-def test_life_that_a_jwt_tells_of_itself_is_not_read() -> None:
+def test_expiry_of_a_jwt_determines_its_renewal() -> None:
     clock = ManualClock()
     claims = base64.urlsafe_b64encode(json.dumps({"exp": clock.time_ms() / 1000 + 1000}).encode()).rstrip(b"=")
     asked: list[int] = []
@@ -194,7 +194,7 @@ def test_life_that_a_jwt_tells_of_itself_is_not_read() -> None:
 
     source = bearer(clock, provider)
     source.token()
-    clock.advance(690)  # 700 s: five minutes before its end
+    clock.advance(690)  # the renewal is due after 700 s: five minutes before the token expires
     source.token()
     assert len(asked) == 1
     clock.advance(20)
@@ -209,11 +209,11 @@ def test_life_that_a_jwt_tells_of_itself_is_not_read() -> None:
 
 
 class Endpoint:
-    """An https server that answers as the test says: (status, headers, body) for each request in turn."""
+    """An https server with the test's responses: (status, headers, body) for each request in turn."""
 
     def __init__(self, context: ssl.SSLContext, answers: list[tuple[int, dict[str, str], bytes]]) -> None:
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
-        self.drips: threading.Event | None = None  # until it is set, a byte of the body comes now and then
+        self.drips: threading.Event | None = None  # until this is set, the body is sent byte by byte, slowly
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -238,7 +238,7 @@ class Endpoint:
 
         class Server(http.server.ThreadingHTTPServer):
             def handle_error(self, *arguments: object) -> None:
-                pass  # clients that do not trust us
+                pass  # clients that do not trust this server
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
@@ -282,7 +282,7 @@ def endpoint(
         server.close()
 
 
-def test_client_credentials_give_no_token(ca: Authority) -> None:
+def test_client_credentials_give_a_token(ca: Authority) -> None:
     with endpoint(ca, GOOD) as (server, source):
         assert source.token() == source.token() == TOKEN
     ((path, headers, body),) = server.requests
@@ -291,7 +291,7 @@ def test_client_credentials_give_no_token(ca: Authority) -> None:
     assert body == b"grant_type=client_credentials&scope=kafka+write"
 
 
-def test_passing_trouble_of_the_endpoint_is_final(ca: Authority) -> None:
+def test_retriable_errors_of_the_endpoint_are_retried(ca: Authority) -> None:
     with endpoint(ca, (503, {}, b""), (429, {}, b""), GOOD) as (server, source):
         assert source.token() == TOKEN
         assert len(server.requests) == 3
@@ -301,19 +301,19 @@ def test_passing_trouble_of_the_endpoint_is_final(ca: Authority) -> None:
         assert len(server.requests) > 3
 
 
-def test_endpoint_that_drips_has_the_read_time_out_for_all_of_its_answer(ca: Authority) -> None:
+def test_read_time_out_bounds_the_whole_response_of_a_slow_endpoint(ca: Authority) -> None:
     with endpoint(ca, GOOD, read_timeout_ms=100) as (server, source):
         server.drips = threading.Event()
-        monkey = source._provider.__self__  # type: ignore[attr-defined]
-        monkey._patience = 0.0  # one attempt
-        with pytest.raises(NetworkError, match=r"not whole within sasl\.login\.read\.timeout\.ms"):
+        token_endpoint = source._provider.__self__  # type: ignore[attr-defined]
+        token_endpoint._patience = 0.0  # one attempt
+        with pytest.raises(NetworkError, match=r"not complete within sasl\.login\.read\.timeout\.ms"):
             source.token()
         server.drips.set()
         assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
-    ("answer", "what"),
+    ("response", "reason"),
     [
         ((401, {}, b'{"error":"invalid_client"}'), "status 401"),
         ((302, {"Location": "https://localhost:1/"}, b""), "redirects"),
@@ -325,15 +325,15 @@ def test_endpoint_that_drips_has_the_read_time_out_for_all_of_its_answer(ca: Aut
         ((200, {}, b'{"access_token": "two words"}'), "token provider must return"),
     ],
 )
-def test_hostile_endpoint_is_believed_or_asked_again(ca: Authority, answer: Any, what: str) -> None:
-    with endpoint(ca, answer) as (server, source):
-        with pytest.raises(SaslAuthenticationError, match=what) as caught:
+def test_bad_response_of_an_endpoint_is_refused_and_not_retried(ca: Authority, response: Any, reason: str) -> None:
+    with endpoint(ca, response) as (server, source):
+        with pytest.raises(SaslAuthenticationError, match=reason) as caught:
             source.token()
         assert len(server.requests) == 1
         assert SECRET not in str(caught.value)
 
 
-def test_secret_goes_to_an_endpoint_that_is_not_trusted(ca: Authority, tmp_path: Path) -> None:
+def test_endpoint_without_a_trusted_certificate_gets_no_secret(ca: Authority, tmp_path: Path) -> None:
     with endpoint(ca, GOOD, trusted=Authority(tmp_path, "other").certificate) as (server, source):
         with pytest.raises(SaslAuthenticationError, match="not trusted"):
             source.token()
@@ -341,7 +341,7 @@ def test_secret_goes_to_an_endpoint_that_is_not_trusted(ca: Authority, tmp_path:
 
 
 @pytest.mark.parametrize("url", ["http://idp/token", "file:///etc/passwd", "https:///token", "https://u:p@idp/", "idp"])
-def test_endpoint_without_tls_is_asked(url: str) -> None:
+def test_endpoint_url_without_https_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="https://") as caught:
         oauth.mechanism(
             config_for(
@@ -357,7 +357,7 @@ def test_endpoint_without_tls_is_asked(url: str) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_credentials_for_the_endpoint_are_forgotten() -> None:
+def test_endpoint_needs_credentials_and_does_not_show_them() -> None:
     config = config_for(**OAUTH, sasl_oauthbearer_token_endpoint_url="https://idp/token")
     with pytest.raises(KafkaError, match="client"):
         oauth.mechanism(config, {}, ManualClock(), lambda: 0.5)

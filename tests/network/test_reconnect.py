@@ -33,13 +33,13 @@ def closed_port() -> tuple[str, int]:
 
 
 def fail_once(rigged: Rig, node_id: int) -> float:
-    """Let one attempt fail; the back-off after it."""
+    """Let one attempt fail. Returns the back-off after it."""
     assert not rigged.client.ready(node_id)
     rigged.poll_until(lambda: rigged.client.connection_delay(node_id) < float("inf"))
     return rigged.client.connection_delay(node_id)
 
 
-def test_back_off_does_not_grow_or_has_no_end() -> None:
+def test_back_off_grows_up_to_its_maximum() -> None:
     with rig(closed_port(), reconnect_backoff_ms=50, reconnect_backoff_max_ms=500) as rigged:
         delays = []
         for _ in range(6):
@@ -48,7 +48,7 @@ def test_back_off_does_not_grow_or_has_no_end() -> None:
         assert delays == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.5, 0.5])
 
 
-def test_connection_is_tried_during_the_back_off() -> None:
+def test_no_connection_is_tried_during_the_back_off() -> None:
     attempts: list[Address] = []
 
     def counting(address: Address) -> socket.socket:
@@ -66,14 +66,14 @@ def test_connection_is_tried_during_the_back_off() -> None:
         assert len(attempts) == 2
 
 
-def test_clients_that_failed_together_return_together() -> None:
+def test_back_off_has_jitter() -> None:
     delays = {ExponentialBackoff(100, 10_000).delay(3) for _ in range(50)}
     assert len(delays) > 10
     assert all(0.64 <= delay <= 0.96 for delay in delays)
     assert ExponentialBackoff(0, 0).delay(10**9) == 0.0
 
 
-def test_success_does_not_reset_the_back_off() -> None:
+def test_success_resets_the_back_off() -> None:
     with broker() as made, rig(made, reconnect_backoff_ms=50) as rigged:
         for _ in range(4):
             rigged.connect(0)
@@ -83,7 +83,7 @@ def test_success_does_not_reset_the_back_off() -> None:
             rigged.clock.advance(1)
 
 
-def test_only_the_first_address_of_a_host_is_tried() -> None:
+def test_every_address_of_a_host_is_tried_without_a_back_off() -> None:
     with broker() as made:
         addresses = [Address(socket.AF_INET, closed_port()), Address(socket.AF_INET, made.address)]
 
@@ -91,17 +91,17 @@ def test_only_the_first_address_of_a_host_is_tried() -> None:
             return addresses if host == "two.example" else [Address(socket.AF_INET, (host, port))]
 
         with rig(("two.example", 9092), resolver=two) as rigged:
-            rigged.connect(0)  # the clock stands still: no back-off lay between the two
+            rigged.connect(0)  # the clock stands still, so there was no back-off between the two
 
 
-def test_dead_bootstrap_server_keeps_the_client_from_the_next() -> None:
+def test_client_passes_over_a_dead_bootstrap_server() -> None:
     for order in (0.0, 0.99):
         with broker() as made, rig(closed_port(), made, random=lambda order=order: order) as rigged:
             rigged.connect(0)
 
 
-def test_unanswered_connection_attempt_is_waited_for_for_ever() -> None:
-    # With its queue of connections full, Linux drops what else arrives: nothing answers.
+def test_unanswered_connection_attempt_times_out() -> None:
+    # Linux drops further connection attempts while the listener's queue is full: there is no response to them.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         address = listener.getsockname()
         crowd = [connect(Address(socket.AF_INET, address)) for _ in range(3)]
@@ -109,10 +109,10 @@ def test_unanswered_connection_attempt_is_waited_for_for_ever() -> None:
         with rig(address, **settings) as rigged:
             for timeout in (1.0, 2.0, 3.0, 3.0):
                 rigged.settle()
-                assert rigged.client.connection_delay(-1) == float("inf"), "still connecting"
+                assert rigged.client.connection_delay(-1) == float("inf"), "the client does not connect"
                 rigged.clock.advance(timeout * 0.95)
                 rigged.settle()
-                assert rigged.client.connection_delay(-1) == float("inf"), "not yet time"
+                assert rigged.client.connection_delay(-1) == float("inf"), "the attempt timed out too early"
                 rigged.clock.advance(timeout * 0.1)
                 rigged.settle()
                 assert 0 < rigged.client.connection_delay(-1) < 2
@@ -121,20 +121,20 @@ def test_unanswered_connection_attempt_is_waited_for_for_ever() -> None:
             sock.close()
 
 
-def test_poll_sleeps_past_the_end_of_the_attempt_that_it_starts() -> None:
+def test_poll_returns_when_the_attempt_that_it_starts_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         crowd = [connect(Address(socket.AF_INET, listener.getsockname())) for _ in range(3)]
         with rig(listener.getsockname(), socket_connection_setup_timeout_ms=20) as rigged:
             rescue = threading.Timer(PATIENCE, rigged.client.wakeup)
             rescue.start()
-            rigged.client.poll(None)  # connects; the clock stands still, but it must come back to look
+            rigged.client.poll(None)  # connects; the clock stands still, but poll must return for the time-out
             assert rescue.is_alive()
             rescue.cancel()
         for sock in crowd:
             sock.close()
 
 
-def test_broker_that_moved_is_looked_for_at_its_old_address() -> None:
+def test_client_reconnects_to_the_new_address_of_a_broker() -> None:
     with broker() as entry, broker() as old, broker() as new:
         entry.cluster = cluster_of(old)
         with rig(entry) as rigged:
@@ -143,7 +143,7 @@ def test_broker_that_moved_is_looked_for_at_its_old_address() -> None:
             rigged.clock.advance(1)
             rigged.metadata.request_update()
             rigged.poll_until(lambda: rigged.metadata.snapshot.brokers[0].port == new.port)
-            assert not new.greetings, "the old connection still works"
+            assert not new.greetings, "the client left a connection that still works"
             old.close()
             rigged.poll_until(lambda: not rigged.client.ready(0))
             rigged.clock.advance(1)
@@ -151,13 +151,13 @@ def test_broker_that_moved_is_looked_for_at_its_old_address() -> None:
             assert new.greetings
 
 
-def test_client_never_returns_to_the_bootstrap_servers() -> None:
+def test_client_returns_to_the_bootstrap_servers_when_no_broker_can_be_reached() -> None:
     with broker() as entry, broker() as first, broker() as second:
         entry.cluster = cluster_of(first)
         with rig(entry) as rigged:
             rigged.connect(0)
             first.close()
-            entry.cluster = cluster_of(second)  # the whole cluster was replaced behind its entry point
+            entry.cluster = cluster_of(second)  # another cluster replaces the first, under the same bootstrap server
             entry.drop_connections()
             rigged.poll_until(lambda: not rigged.client.ready(0))
             rigged.clock.advance(2)
@@ -173,7 +173,7 @@ def test_client_never_returns_to_the_bootstrap_servers() -> None:
             assert second.greetings
 
 
-def test_unknown_broker_makes_the_sender_spin() -> None:
+def test_unknown_broker_wakes_the_sender_once() -> None:
     with broker() as made, rig(made) as rigged:
         rigged.connect(0)
         rigged.clock.advance(1)
@@ -186,7 +186,7 @@ def test_unknown_broker_makes_the_sender_spin() -> None:
         assert rigged.client.connection_delay(42) == float("inf")
 
 
-def test_topic_wait_does_not_say_why_nobody_answers() -> None:
+def test_time_out_of_a_topic_names_the_connection_error() -> None:
     host, port = closed_port()
     with rig((host, port)) as rigged:
         fail_once(rigged, -1)
@@ -201,7 +201,7 @@ def test_topic_wait_does_not_say_why_nobody_answers() -> None:
 
 @contextmanager
 def entry_and_broker(**settings: Any) -> Iterator[tuple[Rig, FakeBroker, FakeBroker]]:
-    """A client connected to broker 0, which the bootstrap server named and is not itself."""
+    """A client connected to broker 0. The bootstrap server names broker 0 and is another node."""
     with broker() as entry, broker() as first:
         entry.cluster = cluster_of(first, topics={"t": 1})
         with rig(entry, **settings) as rigged:
@@ -211,12 +211,12 @@ def entry_and_broker(**settings: Any) -> Iterator[tuple[Rig, FakeBroker, FakeBro
             yield rigged, entry, first
 
 
-def test_lost_cluster_leaves_leaders_behind_that_are_gone() -> None:
+def test_rebootstrap_removes_the_leaders_of_a_lost_cluster() -> None:
     with entry_and_broker() as (rigged, entry, first), broker() as second:
         seen: list[tuple[int, list[int]]] = []
         rigged.metadata.listeners.append(lambda c: seen.append((len(c.brokers), c.topics["t"].leaders)))
         first.close()
-        # Another cluster behind the old name, whose epochs start afresh: older than those that were known.
+        # Another cluster under the same bootstrap server. Its epochs start again, below those that the client knows.
         second.cluster = {**cluster_of(second), "topics": [topic_of("t", [0], epoch=-1)]}
         entry.cluster = second.cluster
         entry.drop_connections()
@@ -227,12 +227,12 @@ def test_lost_cluster_leaves_leaders_behind_that_are_gone() -> None:
             return bool(seen and seen[-1] == (1, [0]))
 
         rigged.poll_until(moved)
-        assert (0, [-1]) in seen, "nobody led in between, but the topic kept its partition"
+        assert (0, [-1]) in seen, "in between the topic keeps its partition, without a leader"
         rigged.connect(0)
         assert second.greetings
 
 
-def test_bootstrap_servers_are_asked_again_though_that_was_forbidden() -> None:
+def test_recovery_strategy_none_never_returns_to_the_bootstrap_servers() -> None:
     with entry_and_broker(metadata_recovery_strategy="none") as (rigged, entry, first):
         address = first.address
         first.close()
@@ -246,10 +246,10 @@ def test_bootstrap_servers_are_asked_again_though_that_was_forbidden() -> None:
         assert rigged.metadata.snapshot.brokers[0].port == address[1]
 
 
-def test_cluster_that_gives_no_metadata_keeps_the_client_for_ever() -> None:
+def test_client_rebootstraps_when_no_broker_gives_metadata() -> None:
     settings = {"metadata_recovery_rebootstrap_trigger_ms": 60_000, "request_timeout_ms": 7_000}
     with entry_and_broker(**settings) as (rigged, entry, first), broker() as second:
-        first.cluster = None  # takes requests, and answers none that asks for metadata
+        first.cluster = None  # takes requests, but does not respond to Metadata requests
         entry.cluster = cluster_of(second)
         entry.drop_connections()
         rigged.settle()
@@ -275,7 +275,7 @@ def test_cluster_that_gives_no_metadata_keeps_the_client_for_ever() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
-def test_broker_that_sends_the_client_back_is_not_heard(strategy: str) -> None:
+def test_rebootstrap_required_makes_the_client_rebootstrap_if_it_may(strategy: str) -> None:
     with entry_and_broker(metadata_recovery_strategy=strategy) as (rigged, entry, first), broker() as second:
         first.cluster = None
         entry.cluster = cluster_of(second)
@@ -296,7 +296,7 @@ def test_broker_that_sends_the_client_back_is_not_heard(strategy: str) -> None:
         assert "a broker asked the client to rebootstrap" in str(done[0].error)
         visits = len(first.sockets)
         rigged.clock.advance(0.2)
-        assert not rigged.client.ready(0), "whoever asks for it finds it forgotten"
+        assert not rigged.client.ready(0), "the client has not forgotten broker 0"
 
         def moved() -> bool:
             rigged.clock.advance(0.3)
@@ -308,7 +308,7 @@ def test_broker_that_sends_the_client_back_is_not_heard(strategy: str) -> None:
         rigged.poll_until(moved)
 
 
-def test_bootstrap_server_that_always_sends_back_is_hammered() -> None:
+def test_bootstrap_server_that_asks_to_rebootstrap_is_asked_with_a_back_off() -> None:
     with broker() as entry:
         entry.cluster = {"error_code": 129, "brokers": [], "topics": []}
         with rig(entry, retry_backoff_ms=1000, retry_backoff_max_ms=1000) as rigged:
@@ -319,7 +319,7 @@ def test_bootstrap_server_that_always_sends_back_is_hammered() -> None:
             assert 2 <= len(entry.metadata_requests) <= 6
 
 
-def test_throttled_cluster_is_taken_for_a_lost_one() -> None:
+def test_throttled_cluster_is_not_left() -> None:
     with entry_and_broker() as (rigged, entry, first):
         entry.close()
         rigged.settle()
@@ -333,15 +333,15 @@ def test_throttled_cluster_is_taken_for_a_lost_one() -> None:
         rigged.poll_until(lambda: len(first.metadata_requests) > asked)
 
 
-def test_pause_above_its_maximum_is_waited() -> None:
+def test_back_off_never_exceeds_its_maximum() -> None:
     assert {ExponentialBackoff(500, 100).delay(failures) for failures in (0, 1, 9)} == {0.1}
     assert ExponentialBackoff(100, 100, lambda: 0.0).delay(0) == 0.1
 
 
-# ---- a node that others may stand in for -----------------------------------------------------------------------------
+# ---- requests that any node can answer -------------------------------------------------------------------------------
 
 
-def test_refused_connection_says_so_until_one_succeeds() -> None:
+def test_node_is_unreachable_until_a_connection_succeeds() -> None:
     with broker() as entry, broker() as gone:
         entry.cluster = cluster_of(entry, gone)
         with rig(entry) as rigged:
@@ -362,10 +362,10 @@ def test_refused_connection_says_so_until_one_succeeds() -> None:
 
                 rigged.poll_until(connected)
                 assert rigged.client.unreachable(1) is None
-            assert rigged.client.nobody() is None, "of the brokers known none has failed since"
+            assert rigged.client.nobody() is None, "no known broker has failed since"
 
 
-def test_node_that_is_being_connected_to_may_be_reachable_until_its_time_is_over() -> None:
+def test_node_is_unreachable_once_its_connection_attempt_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, broker() as entry:
         crowd = [connect(Address(socket.AF_INET, listener.getsockname())) for _ in range(3)]
         entry.cluster = cluster_of(entry)
@@ -383,28 +383,28 @@ def test_node_that_is_being_connected_to_may_be_reachable_until_its_time_is_over
             sock.close()
 
 
-def test_node_that_nobody_knows_is_unreachable() -> None:
+def test_node_that_metadata_does_not_name_is_unreachable() -> None:
     with broker() as made, rig(made) as rigged:
         rigged.connect(0)
         assert not rigged.client.ready(42)
         assert "broker 42" in str(rigged.client.unreachable(42))
 
 
-def test_nobody_says_what_failed_last() -> None:
+def test_nobody_returns_the_last_connection_error() -> None:
     with rig(closed_port()) as rigged:
         assert rigged.client.nobody() is None
         fail_once(rigged, -1)
         assert "refused" in str(rigged.client.nobody())
 
 
-def test_node_asked_in_vain_is_asked_again_only_where_no_other_is_ready() -> None:
+def test_node_asked_in_vain_is_chosen_only_if_no_other_is_ready() -> None:
     with broker() as first, broker() as second:
         first.cluster = second.cluster = cluster_of(first, second)
         with rig(first) as rigged:
             rigged.connect(0)
             rigged.client.fail_connection(-1, NetworkError("cut"))
             assert rigged.client.least_loaded(connect=False, rather_not=0) == 0
-            assert not second.greetings, "it was only asked who is there"
+            assert not second.greetings, "with connect=False the client must not connect"
             assert rigged.client.least_loaded(connect=True, rather_not=0) == 0
             rigged.poll_until(lambda: rigged.client.least_loaded(connect=True, rather_not=0) == 1)
             assert rigged.client.least_loaded(connect=True, rather_not=1) == 0

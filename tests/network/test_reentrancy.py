@@ -1,6 +1,6 @@
-"""What Python calls back in the midst of network code may close and drop anything: no freed memory is touched.
+"""Python code that network code calls back may close and drop any object: network code touches no freed memory.
 
-Each scenario runs in a process of its own whose allocator overwrites what is freed, so that touching it crashes.
+Each scenario runs in a process of its own. Its allocator overwrites freed memory, so that an access to it crashes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PEERS: list[socket.socket] = []  # the other ends, kept open
 
 
 class Cipher:
-    """An ssl.SSLObject whose handshake needs nobody; each of its methods does what the test wants."""
+    """An ssl.SSLObject whose handshake needs no peer. The test gives the behaviour of each method."""
 
     def __init__(self, **does: Callable[..., Any]) -> None:
         self.does = does
@@ -41,7 +41,7 @@ class Cipher:
         raise ssl.SSLWantReadError
 
     def wrap_bio(self, *_: object, **__: object) -> Cipher:
-        """It is its own SSLContext too."""
+        """Makes the object an SSLContext too: it wraps itself."""
         return self
 
 
@@ -77,11 +77,11 @@ class Finalizer:
 # ---- the scenarios ---------------------------------------------------------------------------------------------------
 
 
-def connection_is_the_last_to_know_its_poller() -> None:
+def connection_holds_the_last_reference_to_its_poller() -> None:
     Poller().register(end(), "h:1").close()
 
 
-def failed_send_is_news_of_a_connection_that_is_gone() -> None:
+def failed_send_is_news_of_a_freed_connection() -> None:
     poller, connection = Poller(), tls(Cipher(write=refuse))
     poller.register(end(), "h:1", connection=connection)
     assert poller.poll(1) == [connection]
@@ -94,7 +94,7 @@ def failed_send_is_news_of_a_connection_that_is_gone() -> None:
     assert poller.poll(1) == [survivor]
 
 
-def send_is_listed_of_a_connection_that_is_gone() -> None:
+def freed_connection_has_unsent_output() -> None:
     poller = Poller()
     connection = poller.register(end(), "h:1")
     assert poller.poll(1) == [connection]
@@ -143,7 +143,7 @@ def news_of_a_connection_closes_it() -> None:
     assert connection.closed
 
 
-def news_that_fails_leaves_that_of_the_others() -> None:
+def news_of_one_of_several_connections_raises() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -157,11 +157,11 @@ def news_that_fails_leaves_that_of_the_others() -> None:
     assert all(connection.connected for connection in quiet)
 
 
-def poll_is_called_in_a_poll() -> None:
+def poll_is_called_during_a_poll() -> None:
     refused: list[str] = []
 
     def poll() -> None:
-        with pytest.raises(ValueError, match="one thread") as raised:
+        with pytest.raises(ValueError, match="under way already") as raised:
             poller.poll(0)
         refused.append(str(raised.value))
 
@@ -172,17 +172,17 @@ def poll_is_called_in_a_poll() -> None:
     assert poller.poll(0) == []
 
 
-def frames_of_a_closed_connection_call_back() -> None:
+def finalizer_of_a_closed_connections_frame_polls() -> None:
     poller = Poller()
     connection = poller.register(end(), "h:1")
     other = poller.register(end(), "h:2")
     poller.poll(1)
     other.send(frame_of(b"b" * 100))
-    told: list[Connection] = []
-    connection.send(frame_of(b"a" * 100, Finalizer(lambda: told.extend(poller.poll(0)))))
+    news: list[Connection] = []
+    connection.send(frame_of(b"a" * 100, Finalizer(lambda: news.extend(poller.poll(0)))))
     connection.close()
-    assert other.queued == 0, "the finalizer polled"
-    assert told == [], "of a connection that is closed"
+    assert other.queued == 0, "the finalizer did not poll"
+    assert news == [], "poll reported a closed connection"
 
 
 def send_drops_a_frame_that_closes_the_connection() -> None:
@@ -195,7 +195,7 @@ def send_drops_a_frame_that_closes_the_connection() -> None:
         connection.send(frame_of(b"b" * 100))
 
 
-def cipher_closes_the_connection_whose_frame_it_reads() -> None:
+def cipher_closes_its_connection_while_it_reads_a_frame() -> None:
     seen: list[bytes] = []
 
     def write(data: memoryview) -> int:
@@ -211,7 +211,7 @@ def cipher_closes_the_connection_whose_frame_it_reads() -> None:
     for _ in range(8):
         frame.add_bytes(os.urandom(8192))
     connection.send(frame)
-    assert len(seen) == 1, "no span is read once the connection is closed"
+    assert len(seen) == 1, "a span was read after the connection was closed"
 
 
 def cipher_sends_while_it_reads_a_frame() -> None:
@@ -231,10 +231,10 @@ def cipher_sends_while_it_reads_a_frame() -> None:
     assert seen == [b"", b"first", b"second"]
 
 
-def socket_registers_the_connection_it_is_for() -> None:
+def socket_registers_its_own_connection() -> None:
     poller, connection = Poller(), Connection()
 
-    class Sly:
+    class Registering:
         def setblocking(self, _: bool) -> None: ...
 
         def detach(self) -> int:
@@ -243,9 +243,9 @@ def socket_registers_the_connection_it_is_for() -> None:
 
     inner, outer = end(), end()
     number = outer.fileno()
-    with pytest.raises(ValueError, match="socket already"):
-        poller.register(Sly(), "h:2", connection=connection)  # type: ignore[arg-type]
-    with pytest.raises(OSError, match="Bad file descriptor"):  # it is closed
+    with pytest.raises(ValueError, match="has or had a socket"):
+        poller.register(Registering(), "h:2", connection=connection)  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="Bad file descriptor"):  # the socket is closed
         os.fstat(number)
     assert connection.peer == "h:1"
     assert poller.poll(1) == [connection]
@@ -263,7 +263,7 @@ def closed_connection_is_registered_again() -> None:
     assert poller.poll(0) == []
 
 
-def connections_that_say_they_are_equal_are_all_held() -> None:
+def connections_claim_to_be_equal() -> None:
     class Equal(Connection):
         def __eq__(self, other: object) -> bool:
             return True
@@ -278,7 +278,7 @@ def connections_that_say_they_are_equal_are_all_held() -> None:
     assert {connection.context for connection in poller.poll(1)} == {0, 1}
 
 
-def connection_is_made_again_with_ciphertext_pending() -> None:
+def connection_is_initialized_again_with_ciphertext_pending() -> None:
     context = ssl.create_default_context()
     poller, connection = Poller(), tls(context)
     poller.register(end(), "h:1", connection=connection)
@@ -287,26 +287,26 @@ def connection_is_made_again_with_ciphertext_pending() -> None:
     gc.collect()
     poller.poll(0)
     PEERS[0].setblocking(False)
-    assert PEERS[0].recv(1) == b"\x16", "the handshake that had begun went out"
+    assert PEERS[0].recv(1) == b"\x16", "the first handshake was not written"
 
 
-def cipher_reads_more_than_fits(told: int) -> None:
-    poller, connection = Poller(), tls(Cipher(read=lambda *_: told))
+def cipher_claims_to_have_read(count: int) -> None:
+    poller, connection = Poller(), tls(Cipher(read=lambda *_: count))
     PEERS.clear()
     poller.register(end(), "h:1", connection=connection)
     PEERS[0].send(b"hello")
     poller.poll(1)
     poller.poll(0)
     assert isinstance(connection.error, NetworkError)
-    assert f"{told} bytes" in str(connection.error)
+    assert f"{count} bytes" in str(connection.error)
 
 
-def cipher_reads_a_megabyte_into_less() -> None:
-    cipher_reads_more_than_fits(1_000_000)
+def cipher_claims_to_have_read_more_than_fits() -> None:
+    cipher_claims_to_have_read(1_000_000)
 
 
-def cipher_reads_less_than_nothing() -> None:
-    cipher_reads_more_than_fits(-1)
+def cipher_claims_to_have_read_a_negative_count() -> None:
+    cipher_claims_to_have_read(-1)
 
 
 # ---- the tests -------------------------------------------------------------------------------------------------------
@@ -315,24 +315,24 @@ def cipher_reads_less_than_nothing() -> None:
 @pytest.mark.parametrize(
     "scenario",
     [
-        connection_is_the_last_to_know_its_poller,
-        failed_send_is_news_of_a_connection_that_is_gone,
-        send_is_listed_of_a_connection_that_is_gone,
+        connection_holds_the_last_reference_to_its_poller,
+        failed_send_is_news_of_a_freed_connection,
+        freed_connection_has_unsent_output,
         connection_closes_itself_in_a_send_that_fails,
         news_of_one_connection_closes_the_others,
         news_of_a_connection_closes_it,
-        news_that_fails_leaves_that_of_the_others,
-        poll_is_called_in_a_poll,
-        frames_of_a_closed_connection_call_back,
+        news_of_one_of_several_connections_raises,
+        poll_is_called_during_a_poll,
+        finalizer_of_a_closed_connections_frame_polls,
         send_drops_a_frame_that_closes_the_connection,
-        cipher_closes_the_connection_whose_frame_it_reads,
+        cipher_closes_its_connection_while_it_reads_a_frame,
         cipher_sends_while_it_reads_a_frame,
-        socket_registers_the_connection_it_is_for,
+        socket_registers_its_own_connection,
         closed_connection_is_registered_again,
-        connections_that_say_they_are_equal_are_all_held,
-        connection_is_made_again_with_ciphertext_pending,
-        cipher_reads_a_megabyte_into_less,
-        cipher_reads_less_than_nothing,
+        connections_claim_to_be_equal,
+        connection_is_initialized_again_with_ciphertext_pending,
+        cipher_claims_to_have_read_more_than_fits,
+        cipher_claims_to_have_read_a_negative_count,
     ],
 )
 def test_no_freed_memory_is_touched_when(scenario: Callable[[], None]) -> None:

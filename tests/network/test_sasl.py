@@ -46,7 +46,7 @@ def scram_broker(**lies: Any) -> SecureBroker:
 # ---- mechanisms over a connection ------------------------------------------------------------------------------------
 
 
-def test_plain_does_not_let_in() -> None:
+def test_plain_authenticates() -> None:
     with secured(SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)}), **ALICE) as (rigged, broker):
         rigged.connect(0)
         rigged.client.send(0, produce(b"records"))
@@ -56,7 +56,7 @@ def test_plain_does_not_let_in() -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("username", ["alice", "a,b=c", "=2C,=3D", "Ünïcode 名", "=,"])
-def test_scram_does_not_let_in(mechanism: str, username: str) -> None:
+def test_scram_authenticates(mechanism: str, username: str) -> None:
     server = ScramServer(mechanism, SECRET, iterations=8192)
     settings = {**ALICE, "sasl_mechanism": mechanism, "sasl_username": username}
     with secured(SecureBroker(exchanges={mechanism: server}), **settings) as (rigged, broker):
@@ -65,7 +65,7 @@ def test_scram_does_not_let_in(mechanism: str, username: str) -> None:
         assert not any(SECRET.encode() in token for token in broker.tokens)
 
 
-def test_jaas_text_does_not_let_in() -> None:
+def test_jaas_text_authenticates() -> None:
     text = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice"\n password="{SECRET}";'
     settings = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_jaas_config": text}
     with secured(scram_broker(), **settings) as (rigged, _):
@@ -73,7 +73,7 @@ def test_jaas_text_does_not_let_in() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_wrong_password_is_tried_for_ever(mechanism: str) -> None:
+def test_wrong_password_is_fatal_and_not_retried_at_once(mechanism: str) -> None:
     server: Callable[[], Any] = plain("alice", "other") if mechanism == "PLAIN" else ScramServer(mechanism, "other")
     settings = {**ALICE, "sasl_mechanism": mechanism}
     with secured(SecureBroker(exchanges={mechanism: server}), **settings) as (rigged, broker):
@@ -83,11 +83,11 @@ def test_wrong_password_is_tried_for_ever(mechanism: str) -> None:
         assert not error.retriable
         assert SECRET not in str(error)
         rigged.settle()
-        assert len(broker.handshakes) == 1, "it was tried again without a back-off"
+        assert len(broker.handshakes) == 1, "the client tried again without a back-off"
 
 
-def test_waiting_call_is_not_failed() -> None:
-    """Whoever waits in send() gets the error at once, not the time-out of max.block.ms."""
+def test_refused_password_fails_a_waiting_send_at_once() -> None:
+    """A thread that waits in send() gets the error at once, and does not wait for max.block.ms."""
     broker = SecureBroker(exchanges={"PLAIN": plain("alice", "other")})
     settings = {**ALICE, "security_protocol": "SASL_PLAINTEXT", "bootstrap_servers": f"127.0.0.1:{broker.port}"}
     with KafkaProducer(settings) as producer:
@@ -96,7 +96,7 @@ def test_waiting_call_is_not_failed() -> None:
     broker.close()
 
 
-def test_record_for_a_broker_that_refuses_us_waits_for_its_time_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_record_for_a_leader_that_refuses_the_password_fails_at_once(caplog: pytest.LogCaptureFixture) -> None:
     front = SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)})
     leader = SecureBroker(exchanges={"PLAIN": plain("alice", "other")})
     nodes = [{"node_id": i, "host": b.host, "port": b.port} for i, b in enumerate((front, leader))]
@@ -112,7 +112,7 @@ def test_record_for_a_broker_that_refuses_us_waits_for_its_time_out(caplog: pyte
     leader.close()
 
 
-def test_mechanism_is_bargained_down() -> None:
+def test_client_uses_no_other_mechanism_than_the_configured_one() -> None:
     with secured(SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)}), **BY_SCRAM) as (rigged, broker):
         error = failure(rigged)
         assert isinstance(error, UnsupportedSaslMechanismError)
@@ -122,7 +122,7 @@ def test_mechanism_is_bargained_down() -> None:
         assert broker.tokens == []
 
 
-def test_listener_without_sasl_gets_the_password() -> None:
+def test_listener_without_sasl_gets_no_password() -> None:
     class Plaintext(SecureBroker):
         def handle(self, request: Any) -> bool:
             if request.header.api_key != messages.SASL_HANDSHAKE:
@@ -141,7 +141,7 @@ def test_listener_without_sasl_gets_the_password() -> None:
         assert old.tokens == []
 
 
-def test_password_goes_out_before_the_certificate_was_checked(tmp_path: Any) -> None:
+def test_broker_with_a_wrong_certificate_gets_no_byte_of_sasl(tmp_path: Any) -> None:
     """A man in the middle with a certificate of his own."""
     wrong = Authority(tmp_path).issue("mallory", "DNS:mallory.test")
     trusted = Authority(tmp_path, "trusted")
@@ -155,8 +155,8 @@ def test_password_goes_out_before_the_certificate_was_checked(tmp_path: Any) -> 
             assert broker.greetings == []
 
 
-def test_stripped_tls_is_taken(tmp_path: Any) -> None:
-    """A man in the middle who answers SASL_SSL in the clear."""
+def test_broker_that_responds_without_tls_is_refused(tmp_path: Any) -> None:
+    """A man in the middle responds to a SASL_SSL client in the clear."""
     heard = bytearray()
 
     class Stripping(SecureBroker):
@@ -172,12 +172,12 @@ def test_stripped_tls_is_taken(tmp_path: Any) -> None:
     with secured(Stripping(), **settings, **ALICE) as (rigged, _):
         error = failure(rigged)
         assert isinstance(error, SslAuthenticationError)
-        assert "not to speak TLS" in str(error)
+        assert "does not seem to speak TLS" in str(error)
     assert heard.startswith(b"\x16\x03"), "the first bytes are not TLS's"
     assert SECRET.encode() not in heard
 
 
-def test_scram_over_tls_does_not_let_in(tmp_path: Any) -> None:
+def test_scram_over_tls_authenticates(tmp_path: Any) -> None:
     ca = Authority(tmp_path)
     context = server_context(ca.issue("server", "DNS:kafka.test"))
     broker = SecureBroker(context, {"SCRAM-SHA-512": ScramServer("SCRAM-SHA-512", SECRET)})
@@ -190,23 +190,23 @@ def test_scram_over_tls_does_not_let_in(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("iterations", [1, 0, -1, 4095, 1_000_001, 10**9, 10**18])
-def test_number_of_iterations_is_left_to_the_broker(iterations: int) -> None:
+def test_number_of_iterations_is_bounded(iterations: int) -> None:
     with secured(scram_broker(iterations=iterations), **BY_SCRAM) as (rigged, broker):
         error = failure(rigged)
         assert isinstance(error, SaslAuthenticationError)
         assert f"{iterations} iterations" in str(error)
-        assert len(broker.tokens) == 1, "a proof was given for it"
+        assert len(broker.tokens) == 1, "the client sent a proof"
 
 
 @pytest.mark.parametrize("lie", [lambda ours: ours, lambda ours: "x" + ours + "y", lambda ours: "other"])
-def test_nonce_that_does_not_continue_ours_is_taken(lie: Callable[[str], str]) -> None:
+def test_nonce_that_does_not_extend_the_clients_is_refused(lie: Callable[[str], str]) -> None:
     with secured(scram_broker(nonce=lie), **BY_SCRAM) as (rigged, broker):
         assert "nonce" in str(failure(rigged))
         assert len(broker.tokens) == 1
 
 
 @pytest.mark.parametrize("signature", [b"\0" * 64, b"short", b"x" * 65])
-def test_wrong_signature_of_the_server_is_taken(signature: bytes) -> None:
+def test_wrong_signature_of_the_server_is_refused(signature: bytes) -> None:
     with secured(scram_broker(signature=signature), **BY_SCRAM) as (rigged, _):
         error = failure(rigged)
         assert isinstance(error, SaslAuthenticationError)
@@ -232,19 +232,19 @@ def test_wrong_signature_of_the_server_is_taken(signature: bytes) -> None:
         [b"r=NONCEx,s=c2FsdA==,i=4096", b"v="],
     ],
 )
-def test_exchange_that_is_not_scrams_is_taken(answers: list[bytes]) -> None:
+def test_exchange_that_is_not_scrams_is_refused(answers: list[bytes]) -> None:
     exchange = Scram("SCRAM-SHA-256", "alice", SECRET).begin("NONCE")
     assert exchange.respond(b"") == b"n,,n=alice,r=NONCE"
     *before, last = answers
     for answer in before:
-        assert exchange.respond(answer) is not None, "done without a signature"
+        assert exchange.respond(answer) is not None, "the exchange ended without a signature"
     with pytest.raises(SaslAuthenticationError) as caught:
         exchange.respond(last)
     assert SECRET not in str(caught.value)
 
 
 @given(st.lists(st.binary(max_size=60) | st.text("rsiv=,0123456789NONCEx").map(str.encode), max_size=4))
-def test_hostile_broker_gets_something_else_out_of_scram(answers: list[bytes]) -> None:
+def test_random_challenges_never_complete_a_scram_exchange(answers: list[bytes]) -> None:
     exchange = Scram("SCRAM-SHA-256", "alice", SECRET).begin("NONCE")
     exchange.respond(b"")
     try:
@@ -254,7 +254,7 @@ def test_hostile_broker_gets_something_else_out_of_scram(answers: list[bytes]) -
         pass
 
 
-def test_example_of_the_rfc_comes_out_differently() -> None:
+def test_scram_reproduces_the_example_of_the_rfc() -> None:
     """RFC 7677, section 3."""
     exchange = Scram("SCRAM-SHA-256", "user", "pencil").begin("rOprNGfwEbeRWgbNEkqO")
     assert exchange.respond(b"") == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -264,7 +264,7 @@ def test_example_of_the_rfc_comes_out_differently() -> None:
     assert exchange.respond(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
 
 
-def test_many_iterations_hold_up_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_salted_password_is_derived_once_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
     derive = hashlib.pbkdf2_hmac
 
@@ -276,13 +276,13 @@ def test_many_iterations_hold_up_the_network(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(hashlib, "pbkdf2_hmac", watched)
         rigged.connect(0)
     ours = [name for name in threads if name.startswith("kafkabuf-sasl")]
-    assert len(ours) == 1, "the salted password was derived anew for the second connection, or by the network's thread"
+    assert len(ours) == 1, "derived again for the second connection, or in the Sender's thread"
 
 
 # ---- the length of sessions (KIP-368) --------------------------------------------------------------------------------
 
 
-def test_session_is_not_renewed_in_time() -> None:
+def test_session_is_renewed_in_time_on_the_same_connection() -> None:
     broker = SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)}, session_ms=60_000)
     with secured(broker, **ALICE) as (rigged, _):
         rigged.connect(0)
@@ -294,13 +294,13 @@ def test_session_is_not_renewed_in_time() -> None:
         rigged.poll_until(lambda: len(broker.handshakes) == 4)
         rigged.connect(0)
         rigged.connect(-1)
-        assert len(broker.greetings) == 2, "it opened a new connection instead"
+        assert len(broker.greetings) == 2, "the client opened a new connection instead"
         rigged.clock.advance(54.1)
         rigged.poll_until(lambda: len(broker.handshakes) == 6)
 
 
-def test_requests_go_out_while_a_session_is_renewed() -> None:
-    """The broker takes what comes between SaslHandshake and the end of it for an attack."""
+def test_no_request_is_sent_while_a_session_is_renewed() -> None:
+    """A broker closes a connection that sends another request between SaslHandshake and the end of SASL."""
     broker = SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)}, session_ms=60_000)
     with secured(broker, **ALICE, max_in_flight_requests_per_connection=2) as (rigged, _):
         rigged.connect(0)
@@ -310,7 +310,7 @@ def test_requests_go_out_while_a_session_is_renewed() -> None:
         rigged.client._nodes[0].reauthenticate_at = rigged.clock.monotonic()
         rigged.client.check_by(0.0)
         rigged.client.poll(0)
-        assert not rigged.client.ready(0), "a request could be sent in between"
+        assert not rigged.client.ready(0), "the client takes a request during the renewal"
         with pytest.raises(NetworkError):
             rigged.client.send(0, produce(b"between"))
         for _ in range(2):
@@ -324,7 +324,7 @@ def test_requests_go_out_while_a_session_is_renewed() -> None:
         assert len(broker.greetings) == 2
 
 
-def test_refused_renewal_is_final_before_a_new_connection_was_tried() -> None:
+def test_refused_renewal_is_fatal_only_after_a_new_connection_was_refused() -> None:
     broker = SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)}, session_ms=60_000)
     with secured(broker, **ALICE) as (rigged, _):
         rigged.connect(0)
@@ -341,7 +341,7 @@ def test_refused_renewal_is_final_before_a_new_connection_was_tried() -> None:
             rigged.client.connection_delay(0)
 
 
-def test_silent_broker_holds_the_authentication_for_ever() -> None:
+def test_authentication_with_a_silent_broker_times_out() -> None:
     def never() -> Any:
         raise Refused
 
@@ -356,14 +356,14 @@ def test_silent_broker_holds_the_authentication_for_ever() -> None:
     broker.exchanges = {"PLAIN": plain("alice", SECRET)}
     with secured(broker, **ALICE) as (rigged, _):
         rigged.poll_until(lambda: broker.tokens)
-        found: list[KafkaError] = []
-        rigged.metadata.on_failure = found.append  # type: ignore[method-assign, assignment]
+        errors: list[KafkaError] = []
+        rigged.metadata.on_failure = errors.append  # type: ignore[method-assign, assignment]
         rigged.clock.advance(30.001)
-        rigged.poll_until(lambda: found)
-        assert found[0].retriable
+        rigged.poll_until(lambda: errors)
+        assert errors[0].retriable
 
 
-def test_long_answer_is_read_before_authentication() -> None:
+def test_long_response_before_authentication_is_refused() -> None:
     class Talker(SecureBroker):
         def handle(self, request: Any) -> bool:
             request.sock.sendall((512 * 1024 + 1).to_bytes(4, "big") + b"x")
@@ -390,13 +390,13 @@ def test_long_answer_is_read_before_authentication() -> None:
         ({"sasl_mechanism": "OAUTHBEARER"}, "token_provider"),
     ],
 )
-def test_missing_credentials_are_found_only_when_connecting(settings: dict[str, Any], advice: str) -> None:
+def test_bad_sasl_settings_are_refused_at_construction(settings: dict[str, Any], advice: str) -> None:
     with pytest.raises(ConfigError, match=advice) as caught:
         KafkaProducer(bootstrap_servers="127.0.0.1:9", security_protocol="SASL_PLAINTEXT", **settings)
     assert SECRET not in str(caught.value)
 
 
-def test_jaas_text_is_read_wrongly() -> None:
+def test_jaas_text_is_parsed_with_its_quotes() -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     text = rf' {module} Required username="a;b" password="with \"quotes\" \\ and = ;" user_admin=plain.word ; '
     expected = {"username": "a;b", "password": 'with "quotes" \\ and = ;', "user_admin": "plain.word"}
@@ -406,7 +406,7 @@ def test_jaas_text_is_read_wrongly() -> None:
             jaas_options(bad, "PLAIN")
 
 
-def test_secret_appears_somewhere(caplog: pytest.LogCaptureFixture) -> None:
+def test_secret_appears_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     broker = SecureBroker(exchanges={"PLAIN": plain("alice", SECRET)}, session_ms=60_000)
     with secured(broker, **ALICE) as (rigged, _):
@@ -423,7 +423,7 @@ def test_secret_appears_somewhere(caplog: pytest.LogCaptureFixture) -> None:
     assert SECRET not in caplog.text
 
 
-def test_pickled_settings_lose_the_password() -> None:
+def test_pickled_settings_keep_the_password() -> None:
     config = ProducerConfig.from_mapping({"bootstrap.servers": "h:1", "security.protocol": "sasl_ssl"}, ALICE)
     copy = pickle.loads(pickle.dumps(config))
     assert copy.sasl_password.get_secret_value() == SECRET

@@ -26,21 +26,21 @@ def ask(rigged: Rig, broker: FakeBroker, pause: int, version: int = 3) -> None:
 
 
 # Kafka: testQuotaMetrics
-def test_throttle_times_are_not_told_to_who_counts_them() -> None:
+def test_every_throttle_time_is_reported() -> None:
     with brokers() as (broker,), rig(broker) as rigged:
-        told: list[int] = []
-        rigged.client.on_throttle_time = told.append
+        reported: list[int] = []
+        rigged.client.on_throttle_time = reported.append
         rigged.connect(0)
-        del told[:]
+        del reported[:]
         for pause in (100, 0, 300):
             ask(rigged, broker, pause)
             rigged.clock.advance(1)
         rigged.client.throttle(0, produce(version=9), 200)
-        assert told == [100, 0, 300, 200]
-        assert (sum(told) / len(told), max(told)) == (150, 300)
+        assert reported == [100, 0, 300, 200]
+        assert (sum(reported) / len(reported), max(reported)) == (150, 300)
 
 
-def test_throttled_node_is_sent_to_or_left_alone_for_ever() -> None:
+def test_throttled_node_is_not_ready_until_its_pause_ends() -> None:
     with one_broker() as (rigged, broker):
         ask(rigged, broker, 3000)
         assert not rigged.client.ready(0)
@@ -55,42 +55,42 @@ def test_throttled_node_is_sent_to_or_left_alone_for_ever() -> None:
         assert rigged.client.connection_delay(0) == NEVER
 
 
-def test_broker_that_throttles_before_it_answers_is_left_alone_twice() -> None:
+def test_broker_that_pauses_before_it_responds_is_not_muted_again() -> None:
     with one_broker() as (rigged, broker):
-        ask(rigged, broker, 3000, version=1)  # the older kind of answer comes when the pause is over
+        ask(rigged, broker, 3000, version=1)  # in version 1 the broker responds after the pause
         assert rigged.client.ready(0)
 
 
-def test_shorter_pause_cuts_a_longer_one_short() -> None:
+def test_shorter_pause_does_not_end_a_longer_one() -> None:
     with one_broker() as (rigged, broker):
         for pause in (3000, 1000):
             ask(rigged, broker, pause)
         assert rigged.client.connection_delay(0) == pytest.approx(3.0)
 
 
-def test_produce_answers_pause_is_not_kept() -> None:
+def test_throttle_time_of_a_produce_response_mutes_the_node() -> None:
     with one_broker() as (rigged, _):
         modern, old = produce(version=6), produce(version=5)
         rigged.client.throttle(0, old, 500)
         assert rigged.client.ready(0)
         rigged.client.throttle(0, modern, 500)
         assert not rigged.client.ready(0)
-        rigged.client.throttle(77, modern, 500)  # a node that is gone
+        rigged.client.throttle(77, modern, 500)  # a node that no longer exists
 
 
-def test_request_is_late_because_its_broker_is_muted() -> None:
+def test_pause_extends_the_time_out_of_a_request() -> None:
     with one_broker(request_timeout_ms=2000) as (rigged, broker):
         rigged.client.send(0, produce(context="slow"))
         rigged.client.throttle(0, produce(version=9), 5000)
         rigged.clock.advance(6.9)
-        assert rigged.settle() == [], "5 s of pause and 2 s of patience"
+        assert rigged.settle() == [], "timed out before 5 s of pause and 2 s of request.timeout.ms"
         rigged.clock.advance(0.2)
         (done,) = rigged.completions(1)
         assert isinstance(done.error, NetworkError)
         broker.next_request()
 
 
-def test_metadata_is_asked_of_a_throttled_node() -> None:
+def test_metadata_is_asked_of_a_node_that_is_not_throttled() -> None:
     with brokers(2) as (first, second), rig(first) as rigged:
         rigged.connect(0)
         rigged.connect(1)
@@ -111,13 +111,13 @@ def test_metadata_is_asked_of_a_throttled_node() -> None:
 
 
 class NameServer:
-    """Knows one host, and answers when the test says so, from the second question on."""
+    """Knows one host. From the second lookup on it responds when the test sets `go`."""
 
     def __init__(self, host: str, address: tuple[str, int]) -> None:
         self.host = host
         self.address = address
         self.go = threading.Event()
-        self.asked: list[str] = []  # the names of the threads that asked
+        self.asked: list[str] = []  # the names of the threads that looked the host up
 
     def __call__(self, host: str, port: int) -> list[Address]:
         if host != self.host:
@@ -128,17 +128,17 @@ class NameServer:
         return [Address(socket.AF_INET, self.address)]
 
 
-def test_slow_name_server_stops_the_sender() -> None:
+def test_slow_name_server_does_not_stop_the_sender() -> None:
     with brokers(2) as (good, slow):
         names = NameServer("slow.example", slow.address)
-        names.asked.append("as if bootstrap had asked")
+        names.asked.append("in place of the lookup at construction")
         good.cluster = cluster_of(good, slow)
         good.cluster["brokers"][1]["host"] = "slow.example"
         try:
             with rig(good, resolver=names) as rigged:
                 rigged.connect(0)
                 assert not rigged.client.ready(1)
-                rigged.settle()  # the look-up is under way, and this returns
+                rigged.settle()  # returns while the lookup is under way
                 assert not rigged.client.ready(1)
                 assert names.asked[1:] == ["kafkabuf-resolve-slow.example"]
                 rigged.client.send(0, produce(b"meanwhile"))
@@ -152,25 +152,25 @@ def test_slow_name_server_stops_the_sender() -> None:
             names.go.set()
 
 
-def test_name_server_that_never_answers_gets_a_thread_for_each_attempt() -> None:
+def test_attempts_share_one_thread_for_a_name_server_that_hangs() -> None:
     with brokers() as (broker,):
         names = NameServer("slow.example", broker.address)
         try:
             with rig(("slow.example", 9092), resolver=names, socket_connection_setup_timeout_ms=1000) as rigged:
                 for _ in range(3):
                     rigged.settle()
-                    assert rigged.client.connection_delay(-1) == NEVER, "being looked up"
+                    assert rigged.client.connection_delay(-1) == NEVER, "no lookup is under way"
                     rigged.clock.advance(10)
-                    rigged.settle()  # given up
+                    rigged.settle()  # the attempt times out
                     rigged.clock.advance(2)
-                assert len(names.asked) == 2, "one by the constructor, one that still waits"
+                assert len(names.asked) == 2, "more than the constructor's lookup and the one under way"
                 names.go.set()
                 rigged.connect(0)
         finally:
             names.go.set()
 
 
-def test_name_that_is_not_found_any_more_ends_the_sender() -> None:
+def test_error_of_a_resolver_fails_only_the_attempt() -> None:
     with brokers() as (broker,):
         asked: list[str] = []
 
@@ -179,7 +179,7 @@ def test_name_that_is_not_found_any_more_ends_the_sender() -> None:
             if len(asked) == 2:
                 raise NetworkError(f"host name {host!r} cannot be resolved: try later")
             if len(asked) == 3:
-                raise MemoryError("any resolver's own trouble")
+                raise MemoryError("an error of the resolver itself")
             return [Address(socket.AF_INET, broker.address)] if len(asked) != 4 else []
 
         with rig(("flaky.example", 9092), resolver=names) as rigged:
@@ -190,10 +190,10 @@ def test_name_that_is_not_found_any_more_ends_the_sender() -> None:
             assert asked == ["flaky.example"] * 5 + ["127.0.0.1"]
 
 
-def test_close_waits_for_a_name_server() -> None:
+def test_close_does_not_wait_for_a_name_server() -> None:
     with brokers() as (broker,):
         names = NameServer("slow.example", broker.address)
         with rig(("slow.example", 9092), resolver=names) as rigged:
             rigged.settle()
             rigged.client.close()
-        names.go.set()  # its thread finds a client that is closed
+        names.go.set()  # the lookup's thread finds a closed client

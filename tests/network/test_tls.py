@@ -45,11 +45,11 @@ def trusting(certificates: Certificates) -> dict[str, str]:
     return {"ssl_truststore_location": str(certificates.ca.certificate)}
 
 
-# ---- who is believed -------------------------------------------------------------------------------------------------
+# ---- certificates ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["kafka.test", "kafka.test.", "127.0.0.1"])
-def test_right_certificate_is_refused(certificates: Certificates, host: str) -> None:
+def test_right_certificate_is_accepted(certificates: Certificates, host: str) -> None:
     broker = SecureBroker(server_context(certificates.server))
     with secured(broker, host, **trusting(certificates)) as (rigged, _):
         rigged.connect(0)
@@ -69,24 +69,24 @@ def test_right_certificate_is_refused(certificates: Certificates, host: str) -> 
         ("unknown", "kafka.test", "ssl.truststore.location"),
     ],
 )
-def test_wrong_certificate_is_taken(certificates: Certificates, identity: str, host: str, advice: str) -> None:
+def test_wrong_certificate_is_refused(certificates: Certificates, identity: str, host: str, advice: str) -> None:
     broker = SecureBroker(server_context(getattr(certificates, identity)))
     with secured(broker, host, **trusting(certificates)) as (rigged, _):
         error = failure(rigged)
         assert isinstance(error, SslAuthenticationError)
         assert advice in str(error)
         assert not error.retriable
-        assert broker.greetings == [], "it was spoken to before its certificate was checked"
+        assert broker.greetings == [], "the client sent a request before it checked the certificate"
         rigged.poll_until(lambda: broker.failures)
-        assert "ALERT" in str(broker.failures[0]).upper(), "the broker was not told why"
+        assert "ALERT" in str(broker.failures[0]).upper(), "the broker got no TLS alert"
 
 
-def test_self_signed_certificate_is_taken_by_the_systems_cas(certificates: Certificates) -> None:
+def test_systems_cas_do_not_trust_an_unknown_ca(certificates: Certificates) -> None:
     with secured(SecureBroker(server_context(certificates.server))) as (rigged, _):
         assert isinstance(failure(rigged), SslAuthenticationError)
 
 
-def test_empty_algorithm_switches_the_check_of_the_ca_off_too(certificates: Certificates) -> None:
+def test_empty_algorithm_switches_off_the_check_of_the_name_only(certificates: Certificates) -> None:
     settings = {"ssl_endpoint_identification_algorithm": "", **trusting(certificates)}
     with secured(SecureBroker(server_context(certificates.other)), **settings) as (rigged, _):
         rigged.connect(0)
@@ -94,7 +94,7 @@ def test_empty_algorithm_switches_the_check_of_the_ca_off_too(certificates: Cert
         assert isinstance(failure(rigged), SslAuthenticationError)
 
 
-def test_tls_1_1_is_spoken(certificates: Certificates) -> None:
+def test_tls_1_1_is_refused(certificates: Certificates) -> None:
     context = server_context(certificates.server)
     with pytest.warns(DeprecationWarning, match="deprecated"):
         context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
@@ -105,7 +105,7 @@ def test_tls_1_1_is_spoken(certificates: Certificates) -> None:
         assert "ssl.enabled.protocols" in str(error)
 
 
-def test_missing_client_certificate_is_not_said(certificates: Certificates) -> None:
+def test_missing_client_certificate_is_named_in_the_error(certificates: Certificates) -> None:
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context = server_context(certificates.server, client_ca=str(certificates.ca.certificate))
         context.maximum_version = version
@@ -115,7 +115,7 @@ def test_missing_client_certificate_is_not_said(certificates: Certificates) -> N
             assert "ssl.keystore.location" in str(error)
 
 
-def test_client_certificate_is_not_shown(certificates: Certificates) -> None:
+def test_client_certificate_is_sent(certificates: Certificates) -> None:
     client = certificates.client
     as_text = {
         "ssl_keystore_key": client.key.read_text(),
@@ -126,9 +126,9 @@ def test_client_certificate_is_not_shown(certificates: Certificates) -> None:
         settings = {**trusting(certificates), **keystore, "ssl_key_password": SECRET}
         with secured(SecureBroker(context), **settings) as (rigged, broker):
             rigged.connect(0)
-            shown = broker.sockets[1]
-            assert isinstance(shown, ssl.SSLSocket)
-            assert shown.getpeercert()
+            sock = broker.sockets[1]
+            assert isinstance(sock, ssl.SSLSocket)
+            assert sock.getpeercert()
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
@@ -142,8 +142,8 @@ def test_client_certificate_is_not_shown(certificates: Certificates) -> None:
         ({"ssl_truststore_certificates": "nonsense"}, "ssl.truststore.certificates"),
         ({"ssl_keystore_location": __file__}, "keytool"),
         ({"ssl_keystore_key": "nonsense"}, "both are needed"),
-        ({"ssl_keystore_key": "nonsense", "ssl_keystore_location": __file__}, "leave one|both are needed"),
-        ({"ssl_truststore_certificates": "nonsense", "ssl_truststore_location": __file__}, "leave one"),
+        ({"ssl_keystore_key": "nonsense", "ssl_keystore_location": __file__}, "set only one"),
+        ({"ssl_truststore_certificates": "nonsense", "ssl_truststore_location": __file__}, "set only one"),
         ({"ssl_enabled_protocols": "TLSv1.1,TLSv1.2"}, "'TLSv1.2' or 'TLSv1.3'"),
         ({"ssl_enabled_protocols": ""}, "both"),
         ({"ssl_cipher_suites": "TLS_NULL_WITH_NOTHING"}, "no suite"),
@@ -151,13 +151,13 @@ def test_client_certificate_is_not_shown(certificates: Certificates) -> None:
         ({"ssl_cipher_suites": "ECDHE-RSA-AES128-GCM-SHA256", "ssl_enabled_protocols": "TLSv1.3"}, "no suite for"),
     ],
 )
-def test_bad_setting_is_found_only_when_connecting(settings: dict[str, str], advice: str) -> None:
+def test_bad_setting_is_refused_when_the_context_is_made(settings: dict[str, str], advice: str) -> None:
     with pytest.raises(ConfigError, match=advice) as caught:
         tls.client_context(config_for(security_protocol="SSL", **settings))
     assert "nonsense" not in str(caught.value)
 
 
-def test_encrypted_key_without_or_with_a_wrong_password_asks_the_terminal(certificates: Certificates) -> None:
+def test_encrypted_key_without_or_with_a_wrong_password_is_refused(certificates: Certificates) -> None:
     location = str(certificates.client.key)
     with pytest.raises(ConfigError, match=r"ssl\.key\.password"):
         tls.client_context(config_for(ssl_keystore_location=location))
@@ -166,7 +166,7 @@ def test_encrypted_key_without_or_with_a_wrong_password_asks_the_terminal(certif
     assert "sentinel" not in str(caught.value)
 
 
-def test_javas_names_of_cipher_suites_are_unknown() -> None:
+def test_javas_names_of_cipher_suites_are_translated() -> None:
     named = {
         "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
         "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
@@ -179,7 +179,7 @@ def test_javas_names_of_cipher_suites_are_unknown() -> None:
         assert context.maximum_version is ssl.TLSVersion.TLSv1_2, "a suite of TLS 1.3 could be chosen"
 
 
-# ---- peers that are no TLS server, or leave --------------------------------------------------------------------------
+# ---- peers that do not speak TLS -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_javas_names_of_cipher_suites_are_unknown() -> None:
         (b"\x16\x03\x03", False),
     ],
 )
-def test_garbage_or_silence_in_the_handshake_is_waited_for(
+def test_garbage_or_silence_in_the_handshake_fails_the_connection(
     certificates: Certificates, greeting: bytes, fatal: bool
 ) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
-    def answer() -> None:
+    def respond() -> None:
         sock, _ = listener.accept()
         sock.recv(10_000)
         sock.sendall(greeting)
@@ -205,7 +205,7 @@ def test_garbage_or_silence_in_the_handshake_is_waited_for(
         read_exactly(sock, 100_000)
         sock.close()
 
-    thread = threading.Thread(target=answer)
+    thread = threading.Thread(target=respond)
     thread.start()
     poller = Poller()
     connection = open_tls(poller, certificates, listener.getsockname()[1])
@@ -217,7 +217,7 @@ def test_garbage_or_silence_in_the_handshake_is_waited_for(
     assert "TLS" in str(error)
 
 
-def test_silent_peer_holds_the_handshake_for_ever(certificates: Certificates) -> None:
+def test_handshake_with_a_silent_peer_times_out(certificates: Certificates) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     broker = SecureBroker(server_context(certificates.server))
     broker.close()
@@ -225,12 +225,12 @@ def test_silent_peer_holds_the_handshake_for_ever(certificates: Certificates) ->
     with secured(broker, **trusting(certificates)) as (rigged, _):
         sock, _ = accept_while_polling(listener, rigged.client.poll)
         rigged.settle()
-        found: list[KafkaError] = []
-        rigged.metadata.on_failure = found.append  # type: ignore[method-assign, assignment]
+        errors: list[KafkaError] = []
+        rigged.metadata.on_failure = errors.append  # type: ignore[method-assign, assignment]
         rigged.clock.advance(10.001)
-        rigged.poll_until(lambda: found)
-        assert "not established in time" in str(found[0])
-        assert found[0].retriable
+        rigged.poll_until(lambda: errors)
+        assert "not established in time" in str(errors[0])
+        assert errors[0].retriable
         sock.close()
     listener.close()
 
@@ -240,9 +240,9 @@ def test_silent_peer_holds_the_handshake_for_ever(certificates: Certificates) ->
 
 @pytest.fixture
 def pair(certificates: Certificates) -> Iterator[tuple[Poller, TlsConnection, ssl.SSLSocket]]:
-    """A connection after its handshake, small socket buffers, and the other end."""
-    with connected(certificates, 0x7FFFFFFF) as made:
-        yield made
+    """A Poller, a connection after its handshake, and the other end of the connection."""
+    with connected(certificates, 0x7FFFFFFF) as poller_and_ends:
+        yield poller_and_ends
 
 
 @contextlib.contextmanager
@@ -256,13 +256,13 @@ def connected(certificates: Certificates, max_in_flight: int) -> Iterator[tuple[
     poller = Poller()
     connection = TlsConnection(tls.client_context(config_for(**trusting(certificates))), "kafka.test")
     poller.register(ours, "broker 1 at kafka.test:9092", max_in_flight=max_in_flight, connection=connection)
-    until(poller, lambda: accepted)  # not just `connected`: our last word is to be polled out
+    until(poller, lambda: accepted)  # not only `connected`: poll must also write the client's last handshake message
     with accepted[0]:
         yield poller, connection, accepted[0]
     poller.close()
 
 
-def test_partial_writes_lose_or_repeat_bytes(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
+def test_partial_writes_neither_lose_nor_repeat_bytes(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
     parts = [os.urandom(size) for size in (1, 3_000_000, 7, 65_536, 4095, 4096, 16_384, 2_500_000)]
     parts += [os.urandom(61) for _ in range(3000)]
@@ -281,7 +281,7 @@ def test_partial_writes_lose_or_repeat_bytes(pair: tuple[Poller, TlsConnection, 
     assert all(frame.written for frame in frames)
 
 
-def test_frame_is_written_while_ciphertext_is_left(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
+def test_frame_is_written_only_when_its_ciphertext_is(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
     frame = frame_of(b"x" * 200_000)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -301,14 +301,14 @@ def test_frame_is_written_while_ciphertext_is_left(pair: tuple[Poller, TlsConnec
     reader.join(PATIENCE)
 
 
-def test_everything_that_is_queued_is_encrypted_at_once(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
-    """What is encrypted lies in memory of its own, beside buffer.memory, and cannot be taken back."""
+def test_encryption_runs_only_a_stretch_ahead(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
+    """Ciphertext lies in memory of its own, outside buffer.memory, and the client cannot take it back."""
     poller, connection, theirs = pair
     frames = [frame_of(b"x" * 200_000) for _ in range(30)]
     for frame in frames:
         connection.send(frame)
         poller.poll(0)
-    # A stretch of 256 KiB is begun as long as less than that waits for the socket; TLS adds some bytes to each record.
+    # The next stretch of 256 KiB is encrypted while less than that waits for the socket. TLS adds bytes to each record.
     assert 0 < connection.unsent < 600_000
     received: list[int] = []
     reader = threading.Thread(target=lambda: received.append(len(read_exactly(theirs, 6_000_000))))
@@ -320,13 +320,13 @@ def test_everything_that_is_queued_is_encrypted_at_once(pair: tuple[Poller, TlsC
     assert all(frame.written for frame in frames)
 
 
-def test_slab_is_read_after_its_frame_was_written(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
+def test_slab_is_not_read_after_its_frame_is_written(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
     received = bytearray()
     reader = threading.Thread(target=lambda: received.extend(read_exactly(theirs, 20 * 500_000)))
     reader.start()
     for _ in range(20):
-        payload = bytes(b"p" * 499_999) + b"."  # an object of its own, for poison() writes into it
+        payload = bytes(b"p" * 499_999) + b"."  # an object of its own, because poison() writes into it
         frame = frame_of(payload)
         connection.send(frame)
         until(poller, lambda frame=frame: frame.written)
@@ -335,7 +335,7 @@ def test_slab_is_read_after_its_frame_was_written(pair: tuple[Poller, TlsConnect
     assert bytes(received) == (b"p" * 499_999 + b".") * 20
 
 
-def test_slab_is_read_after_its_connection_was_closed(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
+def test_slab_is_not_read_after_its_connection_is_closed(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
     payloads = [bytes(b"p" * 999_999) + b"." for _ in range(5)]
     frames = [frame_of(payload) for payload in payloads]
@@ -351,7 +351,7 @@ def test_slab_is_read_after_its_connection_was_closed(pair: tuple[Poller, TlsCon
         connection.send(frame_of(b"more"))
 
 
-def test_more_frames_are_unanswered_than_allowed(certificates: Certificates) -> None:
+def test_at_most_max_in_flight_frames_are_unanswered(certificates: Certificates) -> None:
     with connected(certificates, 2) as (poller, connection, theirs):
         for number, name in enumerate((b"one.", b"two.", b"three", b"four.")):
             connection.send(frame_of(name, number=number))
@@ -374,7 +374,7 @@ def test_more_frames_are_unanswered_than_allowed(certificates: Certificates) -> 
 
 
 @pytest.mark.parametrize("stray", [answer_to(0), answer_to(2), answer_to(-1)], ids=["twice", "ahead", "-1"])
-def test_only_the_answer_that_is_due_lets_a_request_go(certificates: Certificates, stray: bytes) -> None:
+def test_only_the_next_expected_response_starts_a_waiting_frame(certificates: Certificates, stray: bytes) -> None:
     with connected(certificates, 1) as (poller, connection, theirs):
         for number in range(4):
             connection.send(frame_of(b"%4d" % number, number=number))
@@ -389,7 +389,7 @@ def test_only_the_answer_that_is_due_lets_a_request_go(certificates: Certificate
         assert connection.queued == 2
 
 
-def test_large_answers_are_cut_wrongly(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
+def test_large_responses_arrive_intact(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
     answers = [os.urandom(size) for size in (4, 100_000, 16_384, 3_000_000, 5)]
     sender = threading.Thread(target=theirs.sendall, args=(b"".join(len(a).to_bytes(4, "big") + a for a in answers),))
@@ -400,7 +400,7 @@ def test_large_answers_are_cut_wrongly(pair: tuple[Poller, TlsConnection, ssl.SS
     assert frames == answers
 
 
-def test_announced_length_is_believed(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
+def test_too_long_response_fails_the_connection(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
     frame = frame_of(b"ask.")
     frame.largest_answer = 512 * 1024
@@ -410,8 +410,8 @@ def test_announced_length_is_believed(pair: tuple[Poller, TlsConnection, ssl.SSL
     assert "announced a frame of 524289 bytes" in str(poll_for_error(poller, connection))
 
 
-def test_bytes_changed_on_the_way_are_taken(certificates: Certificates) -> None:
-    """An attacker who flips one bit of an answer ends the connection, and the error may pass."""
+def test_bytes_changed_on_the_way_fail_the_connection(certificates: Certificates) -> None:
+    """An attacker flips one bit of a response. The connection fails with a retriable error."""
     listener = socket.create_server(("127.0.0.1", 0))
     ready = threading.Event()
 
@@ -465,7 +465,7 @@ def until(poller: Poller, condition: object) -> None:
     limit = time.monotonic() + PATIENCE
     while not condition():
         poller.poll(0.05)
-        assert time.monotonic() < limit, "it did not happen"
+        assert time.monotonic() < limit, "the condition never held"
 
 
 def poll_for_error(poller: Poller, connection: Connection) -> KafkaError:

@@ -1,4 +1,4 @@
-"""Brokers that say too much, too long or what nobody can use, connections that come to nothing; and what users read."""
+"""Brokers with too long or malformed responses, connections that fail, and the errors that users read about them."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def error_of(rigged: Rig, node_id: int = -1) -> str:
-    """What the node's first connection ends with."""
+    """The error of the node's first connection."""
     rigged.client.ready(node_id)
     rigged.poll_until(lambda: rigged.client.last_error(node_id) is not None)
     return str(rigged.client.last_error(node_id))
 
 
-# ---- how much an answer may have -------------------------------------------------------------------------------------
+# ---- how long a response may be --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("topics", [0, 1, 3, 100])
-def test_metadata_is_bounded_by_the_topics_asked_for(topics: int) -> None:
+def test_metadata_response_is_bounded_by_the_topics_in_the_request(topics: int) -> None:
     with brokers() as (broker,), rig(broker) as rigged:
         broker.cluster = None
         for number in range(topics):
@@ -70,14 +70,14 @@ def test_metadata_is_bounded_by_the_topics_asked_for(topics: int) -> None:
         assert f"frame of 99999999 bytes, allowed are 4 to {allowed};" in error_of(rigged)
 
 
-def test_greeting_is_bounded() -> None:
+def test_response_to_the_handshake_is_bounded() -> None:
     with brokers(greets=False) as (broker,), rig(broker) as rigged:
         rigged.poll_until(lambda: not broker.requests.empty())
         broker.next_request().sock.sendall((512 * 1024 + 1).to_bytes(4, "big"))
         assert "allowed are 4 to 524288;" in error_of(rigged)
 
 
-def test_answer_about_a_coordinator_is_bounded() -> None:
+def test_response_about_a_coordinator_is_bounded() -> None:
     with one_broker() as (rigged, broker):
         rigged.client.send_entity(0, messages.build_request(messages.FIND_COORDINATOR, 3, key="k", key_type=0))
         rigged.client.poll(0)
@@ -86,7 +86,7 @@ def test_answer_about_a_coordinator_is_bounded() -> None:
         assert "frame of 100000 bytes" in str(done.error)
 
 
-def test_what_nobody_asked_for_is_bounded() -> None:
+def test_frame_without_a_request_is_bounded() -> None:
     with one_broker() as (rigged, broker):
         broker.sockets[-1].sendall(ENDLESS)
         for sock in broker.sockets:
@@ -95,7 +95,7 @@ def test_what_nobody_asked_for_is_bounded() -> None:
         assert "allowed are 4 to 65536 without a request" in error_of(rigged, 0)
 
 
-def test_produce_answer_may_explain_every_record_and_no_more() -> None:
+def test_produce_response_may_explain_every_record_and_no_more() -> None:
     rigged = ProducerRig(leaders=(1, 1))
     for partition in (0, 1):
         for _ in range(10):
@@ -107,8 +107,8 @@ def test_produce_answer_may_explain_every_record_and_no_more() -> None:
         batch.end_read()
 
 
-def test_partial_answer_costs_no_more_memory_than_it_may_have() -> None:
-    """It is refused as announced: what else would have to be waited for with a hundred megabytes?"""
+def test_too_long_response_is_refused_by_its_announced_length() -> None:
+    """The client refuses the announced length, and does not wait for a hundred megabytes."""
     with one_broker() as (rigged, broker):
         rigged.client.send_entity(0, messages.build_request(messages.INIT_PRODUCER_ID, 1))
         rigged.client.poll(0)
@@ -119,12 +119,12 @@ def test_partial_answer_costs_no_more_memory_than_it_may_have() -> None:
         assert isinstance(done.error, NetworkError)
 
 
-# ---- long answers ----------------------------------------------------------------------------------------------------
+# ---- long responses --------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def long_metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Rig, FakeBroker, threading.Event, list[str]]]:
-    """A client that has asked for a topic of 12,000 partitions; decoding its answer waits for the event."""
+    """A client that has asked for a topic of 12,000 partitions. The decoding of the response waits for the event."""
     go = threading.Event()
     names: list[str] = []
     decode = messages.decode_response
@@ -148,7 +148,7 @@ def long_metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Rig, FakeBr
             go.set()
 
 
-def test_long_metadata_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoding_of_long_metadata_does_not_hold_up_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     with long_metadata(monkeypatch) as (rigged, broker, go, names):
         assert names == ["kafkabuf-decode"]
         rigged.client.send(0, produce(context="meanwhile"))
@@ -161,7 +161,7 @@ def test_long_metadata_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(rigged.metadata.snapshot.topics["long"].partitions) == 12_000
 
 
-def test_client_closes_while_long_metadata_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_does_not_wait_for_the_decoding_of_long_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     with long_metadata(monkeypatch) as (rigged, _, go, _names):
         start = time.monotonic()
         rigged.client.close()
@@ -170,7 +170,7 @@ def test_client_closes_while_long_metadata_is_decoded(monkeypatch: pytest.Monkey
         go.set()
 
 
-def test_long_metadata_without_sense_ends_its_connection() -> None:
+def test_long_malformed_metadata_fails_its_connection() -> None:
     with brokers() as (broker,), rig(broker) as rigged:
         rigged.connect(0)
         broker.cluster = None
@@ -186,7 +186,7 @@ def test_long_metadata_without_sense_ends_its_connection() -> None:
         rigged.poll_until(lambda: "long" in rigged.metadata.snapshot.topics)
 
 
-def test_metadata_is_decoded_somewhere_when_there_are_no_threads_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_fails_at_once_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[int] = []
 
     def start(_: threading.Thread) -> None:
@@ -200,7 +200,7 @@ def test_metadata_is_decoded_somewhere_when_there_are_no_threads_left(monkeypatc
         step.result()
 
 
-def test_decoded_answer_is_checked_as_one_that_comes_at_once() -> None:
+def test_long_response_is_checked_like_a_short_one() -> None:
     request = messages.build_request(messages.FIND_COORDINATOR, 3, key="k", key_type=0)
     with one_broker() as (rigged, _):
         asked = rigged.client._request(request)
@@ -211,12 +211,12 @@ def test_decoded_answer_is_checked_as_one_that_comes_at_once() -> None:
         decoded(asked, messages.encode_response(messages.FIND_COORDINATOR, 3, 1, answer))
 
 
-# ---- names that are none ---------------------------------------------------------------------------------------------
+# ---- names and texts from a broker -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["a\0b", "a\nWARNING all is lost", "\x1b[2Jx", "..", "x" * 300])
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_host_name_that_is_none_fails_its_connection_and_no_more(
+def test_invalid_host_name_fails_only_its_own_connection(
     host: str, protocol: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority = Authority(tmp_path)
@@ -227,7 +227,7 @@ def test_host_name_that_is_none_fails_its_connection_and_no_more(
         assert broker.cluster is not None
         broker.cluster["brokers"] += [{"node_id": 1, "host": host, "port": broker.port}]
         if protocol == "PLAINTEXT":
-            rigged.client._resolver = as_the_system_would(rigged.client._resolver)
+            rigged.client._resolver = with_the_systems_resolver(rigged.client._resolver)
         rigged.connect(0)
         error = error_of(rigged, 1)
         assert "broker 1 at " in error
@@ -236,11 +236,11 @@ def test_host_name_that_is_none_fails_its_connection_and_no_more(
         assert rigged.client.ready(0)
 
 
-def as_the_system_would(resolver: Resolver) -> Resolver:
+def with_the_systems_resolver(resolver: Resolver) -> Resolver:
     return lambda host, port: resolver(host, port) if host == "kafka.test" else resolve(host, port)
 
 
-def test_what_a_broker_says_stays_on_its_line() -> None:
+def test_text_of_a_broker_is_printed_on_one_line() -> None:
     assert printable("a\nb\x1b[1m\u202e\0 ü 漢") == r"a\nb\x1b[1m\u202e\x00 ü 漢"
     assert printable("x" * 2000) == "x" * 1000 + "..."
     error = error_for_code(TopicAuthorizationError.code, "no\r\nWARNING root: hacked")
@@ -248,10 +248,10 @@ def test_what_a_broker_says_stays_on_its_line() -> None:
     assert "TopicAuthorization" in str(error_for_code(TopicAuthorizationError.code, ""))
 
 
-# ---- connections that come to nothing --------------------------------------------------------------------------------
+# ---- connections that fail -------------------------------------------------------------------------------------------
 
 
-def test_many_connections_that_fail_are_told_of_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_of_many_connections_are_logged_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     with brokers() as (broker,), rig(broker) as rigged:
         assert broker.cluster is not None
         host, port = closed_port()
@@ -269,7 +269,7 @@ def test_many_connections_that_fail_are_told_of_in_few_lines(caplog: pytest.LogC
         assert rest.startswith("290 more connections failed in the last minute, the last of them with: connection to")
 
 
-def test_failures_that_were_left_out_are_told_of_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_number_of_failures_left_out_is_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     failures = FailureLog()
     for number in range(failure_log.MOST_WARNINGS + 2):
         failures.warn(f"failure {number}", 0.0)
@@ -296,17 +296,17 @@ def test_error_of_a_node_is_known_until_it_is_ready_again() -> None:
         assert rigged.client.last_error(0) is None
 
 
-def test_error_of_our_own_ends_the_connection_and_not_the_turn() -> None:
+def test_error_of_the_clients_own_code_fails_the_connection_and_not_the_turn() -> None:
     with one_broker() as (rigged, broker):
 
         def fail(_: object) -> None:
-            raise IndexError("a fault of ours")
+            raise IndexError("a bug of the client")
 
         entity = messages.build_request(messages.METADATA, 9, topics=[])
         rigged.client.submit(rigged.client._nodes[0], entity, fail)
         rigged.client.send(0, produce(context="behind it"))
         (done,) = rigged.completions(1)
-        assert "is not understood: IndexError: a fault of ours" in str(done.error)
+        assert "is not understood: IndexError: a bug of the client" in str(done.error)
         rigged.clock.advance(1)
         rigged.connect(0)
         del broker
@@ -315,7 +315,7 @@ def test_error_of_our_own_ends_the_connection_and_not_the_turn() -> None:
 # ---- what users read -------------------------------------------------------------------------------------------------
 
 
-def test_refused_connection_says_what_to_check() -> None:
+def test_error_of_a_refused_connection_says_what_to_check() -> None:
     with rig(closed_port()) as rigged:
         error = error_of(rigged)
         assert "Connection refused" in error
@@ -339,7 +339,7 @@ def test_tls_spoken_to_a_plaintext_port_names_the_security_protocol(abrupt: bool
 
 
 @pytest.mark.parametrize("abrupt", [False, True])
-def test_plaintext_spoken_to_a_port_that_wants_something_else_names_the_security_protocol(abrupt: bool) -> None:
+def test_plaintext_spoken_to_a_port_that_hangs_up_names_the_security_protocol(abrupt: bool) -> None:
     with hangs_up(abrupt=abrupt) as address, rig(address) as rigged:
         error = error_of(rigged)
         assert "the peer did not respond as a broker does: is security.protocol=PLAINTEXT right for this port?" in error
@@ -353,7 +353,7 @@ def test_plaintext_spoken_to_a_tls_port_names_the_security_protocol(tmp_path: Pa
         assert "security.protocol" in error_of(rigged)
 
 
-def test_port_that_wants_sasl_is_said_to() -> None:
+def test_error_of_a_port_that_wants_sasl_says_so() -> None:
     broker = SecureBroker(exchanges={"PLAIN": plain("alice", "secret")})
     with secured(broker, security_protocol="PLAINTEXT") as (rigged, _):
         assert "does this port want SASL? security.protocol is PLAINTEXT" in error_of(rigged)
@@ -375,7 +375,7 @@ def test_silent_port_names_the_security_protocol() -> None:
 
 @contextlib.contextmanager
 def hangs_up(*, abrupt: bool) -> Iterator[tuple[str, int]]:
-    """A port where whoever says something is hung up on."""
+    """A port that closes a connection when the client sends something."""
 
     def serve() -> None:
         with contextlib.suppress(OSError):
@@ -406,33 +406,33 @@ except TimeoutError as error:
 """
 
 
-def test_wrong_port_is_told_of_though_nobody_set_up_logging() -> None:
+def test_wrong_port_is_reported_without_any_logging_set_up() -> None:
     address = "{}:{}".format(*closed_port())
     done = subprocess.run(
         [sys.executable, "-c", WRONG_PORT, address], capture_output=True, text=True, timeout=60, check=True
     )
-    wanted = f"connection to bootstrap server {address} failed: Connection refused; is a broker listening there?"
-    assert wanted in done.stderr
-    assert wanted in done.stdout
+    expected = f"connection to bootstrap server {address} failed: Connection refused; is a broker listening there?"
+    assert expected in done.stderr
+    assert expected in done.stdout
     assert done.stderr.count("\n") < 10
 
 
 # ---- pauses and sessions ---------------------------------------------------------------------------------------------
 
 
-def test_pause_is_believed_up_to_five_minutes() -> None:
+def test_pause_is_cut_to_five_minutes() -> None:
     with one_broker(request_timeout_ms=5000) as (rigged, _):
         rigged.client.send(0, produce(context="under way"))
         for _attempt in range(10):
             rigged.client.throttle(0, produce(version=9), 2**31 - 1)
         assert rigged.client.connection_delay(0) == pytest.approx(300.0)
         assert rigged.settle() == []
-        rigged.clock.advance(305.1)  # its time runs on once the pause is over, be it told ten times
+        rigged.clock.advance(305.1)  # the time-out runs on after the pause; ten such responses do not add up
         (done,) = rigged.completions(1)
         assert "no response" in str(done.error)
 
 
-def test_session_of_a_millisecond_is_not_renewed_all_the_time() -> None:
+def test_session_of_a_millisecond_is_renewed_once_a_second() -> None:
     broker = SecureBroker(exchanges={"PLAIN": plain("alice", "secret")}, session_ms=1)
     settings = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "secret"}
     with secured(broker, **settings) as (rigged, _):

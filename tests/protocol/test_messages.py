@@ -1,4 +1,4 @@
-"""Frames through kio's schemas: round trips for every API and version, and bytes that are not what they claim."""
+"""Frames through kio's schemas: round trips for every API and version, and malformed bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY_VERSION = [(key, version) for key in sorted(api_key_map) for version in me
 
 
 def sample(cls: type[Any], filled: bool, depth: int = 0) -> Any:
-    """An entity with every field at its default, or (filled) every array with two items and every value set."""
+    """An entity with every field at its default. With `filled` every array has two items and every field a value."""
     if not filled:
         return build(cls, {})
     values = {}
@@ -39,7 +39,7 @@ def sample(cls: type[Any], filled: bool, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("filled", [False, True])
-def test_what_is_written_is_not_what_is_read(filled: bool) -> None:
+def test_every_message_decodes_to_what_was_encoded(filled: bool) -> None:
     for api_key, version in EVERY_VERSION:
         request = sample(messages.request_class(api_key, version), filled)
         header, again = messages.decode_request(messages.encode_request(api_key, version, 42, "me", request))
@@ -51,7 +51,7 @@ def test_what_is_written_is_not_what_is_read(filled: bool) -> None:
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(3, 1), (3, 9), (19, 2), (19, 7), (11, 9), (8, 2)])
-def test_every_truncation_of_a_frame_is_an_error_of_ours(api_key: int, version: int) -> None:
+def test_every_truncation_of_a_frame_raises_a_kafka_error(api_key: int, version: int) -> None:
     frame = messages.encode_request(api_key, version, 1, "c", sample(messages.request_class(api_key, version), True))
     for size in range(len(frame)):
         with pytest.raises(InvalidRequestError):
@@ -62,18 +62,18 @@ def test_every_truncation_of_a_frame_is_an_error_of_ours(api_key: int, version: 
             messages.decode_response(api_key, version, answer[:size])
 
 
-def test_bytes_behind_a_request_are_refused() -> None:
+def test_bytes_behind_a_request_are_ignored() -> None:
     request = messages.encode_request(3, 1, 1, None, messages.build_request(3, 1, topics=[]))
     assert messages.decode_request(request + b"\0\0\0")[1] == messages.decode_request(request)[1]
 
 
-def test_bytes_behind_a_response_are_passed_over_in_silence() -> None:
+def test_bytes_behind_a_response_are_refused() -> None:
     with pytest.raises(CorruptMessageError, match="2 bytes are left over"):
         messages.decode_response(12, 0, struct.pack(">ih", 1, 0) + b"\0\0")
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 100_000, -2, -(2**31)])
-def test_array_count_beyond_the_frame_takes_memory(count: int) -> None:
+def test_array_count_beyond_the_frame_is_refused(count: int) -> None:
     header = messages.encode_request_header(3, 1, 1, None)
     with pytest.raises(InvalidRequestError):
         messages.decode_request(header + struct.pack(">i", count) + b"\0\1x")
@@ -81,7 +81,7 @@ def test_array_count_beyond_the_frame_takes_memory(count: int) -> None:
         messages.decode_request(header + struct.pack(">i", count))
 
 
-def test_compact_count_beyond_the_frame_takes_memory() -> None:
+def test_compact_count_beyond_the_frame_is_refused() -> None:
     header = messages.encode_request_header(3, 9, 1, None)
     for count in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff\x01", b"\x80" * 20):
         with pytest.raises(InvalidRequestError):
@@ -90,7 +90,7 @@ def test_compact_count_beyond_the_frame_takes_memory() -> None:
 
 @settings(max_examples=effort(300), deadline=None)
 @given(st.sampled_from([(3, 1), (3, 12), (18, 3), (11, 5), (8, 8), (19, 5)]), st.binary(max_size=80))
-def test_random_bytes_raise_something_else_than_a_kafka_error(api: tuple[int, int], noise: bytes) -> None:
+def test_random_bytes_raise_only_kafka_errors(api: tuple[int, int], noise: bytes) -> None:
     try:
         messages.decode_request(messages.encode_request_header(*api, 5, "x") + noise)
     except InvalidRequestError:
@@ -101,15 +101,15 @@ def test_random_bytes_raise_something_else_than_a_kafka_error(api: tuple[int, in
         pass
 
 
-def test_unknown_version_is_not_named_in_the_error() -> None:
+def test_unknown_version_is_named_in_the_error() -> None:
     with pytest.raises(UnsupportedVersionError, match="metadata version 99 is unknown, known are 0 to"):
         messages.decode_request(struct.pack(">hhih", 3, 99, 1, -1))
     with pytest.raises(UnsupportedVersionError, match="API key 999 is unknown"):
         messages.decode_request(struct.pack(">hhih", 999, 0, 1, -1))
 
 
-def test_api_versions_answer_in_version_0_cannot_be_read() -> None:
-    """KIP-511: the client asked for a version that the broker does not know, the answer comes in version 0."""
+def test_api_versions_response_in_version_0_is_decoded() -> None:
+    """The broker does not know the version of the request, and responds in version 0 (KIP-511)."""
     keys = [{"api_key": 18, "min_version": 0, "max_version": 2}]
     answer = messages.build_response(18, 0, error_code=35, api_keys=keys)
     correlation_id, entity = messages.decode_response(18, 4, messages.encode_response(18, 0, 9, answer))
@@ -117,34 +117,34 @@ def test_api_versions_answer_in_version_0_cannot_be_read() -> None:
     assert (entity.error_code, [key.max_version for key in entity.api_keys]) == (35, [2])
 
 
-def test_api_versions_answer_has_a_flexible_header() -> None:
+def test_api_versions_response_has_header_version_0() -> None:
     frame = messages.encode_response(18, 3, 77, messages.build_response(18, 3))
     assert frame[:6] == struct.pack(">ih", 77, 0)
 
 
-def test_unknown_tagged_field_is_an_error() -> None:
+def test_unknown_tagged_field_is_skipped() -> None:
     frame = messages.encode_request(18, 3, 1, "x", messages.build_request(18, 3, client_software_name="n"))
     assert frame.endswith(b"\0")
     header, entity = messages.decode_request(frame[:-1] + b"\1\x63\3abc")
     assert entity.client_software_name == "n"
-    # The same tag in the header, where it stands behind the client id.
+    # A tagged field in the header, after the client id.
     at = struct.calcsize(">hhih") + 1
     header, _ = messages.decode_request(frame[:at] + b"\1\x05\2zz" + frame[at + 1 :])
     assert header.client_id == "x"
 
 
-def test_fields_of_other_versions_break_the_build() -> None:
+def test_fields_of_other_versions_are_ignored() -> None:
     old = messages.build_response(3, 0, throttle_time=5, cluster_id="c", brokers=[{"node_id": 1, "rack": "r"}])
     assert [broker.node_id for broker in old.brokers] == [1]
     assert not hasattr(old, "cluster_id")
 
 
 @pytest.mark.parametrize("milliseconds", [2**63 - 1, -(2**63)])
-def test_duration_longer_than_python_knows_is_a_long_one(milliseconds: int) -> None:
-    """As the lifetime of a session that never ends."""
+def test_duration_beyond_timedelta_is_cut_to_a_long_one(milliseconds: int) -> None:
+    """A broker may send such a lifetime for a session that never ends."""
     values = {"error_code": 0, "error_message": None, "auth_bytes": b"", "session_lifetime": 0}
     entity = messages.build_response(messages.SASL_AUTHENTICATE, 1, **values)
     frame = bytearray(messages.encode_response(messages.SASL_AUTHENTICATE, 1, 5, entity))
     frame[-8:] = milliseconds.to_bytes(8, "big", signed=True)
-    _, found = messages.decode_response(messages.SASL_AUTHENTICATE, 1, bytes(frame))
-    assert abs(found.session_lifetime.days) > 300_000
+    _, response = messages.decode_response(messages.SASL_AUTHENTICATE, 1, bytes(frame))
+    assert abs(response.session_lifetime.days) > 300_000
