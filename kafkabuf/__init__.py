@@ -1,7 +1,7 @@
 """kafkabuf: a Kafka producer over one preallocated arena, for Python and Spark.
 
-Importing the package loads nothing: names are found when they are first used, so that Spark's drivers may look at
-`kafkabuf.spark` on machines that never send a record.
+Importing the package loads no other module: the first use of a name imports the name's module. So a Spark driver can
+import `kafkabuf.spark` on a machine that never sends a record.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# To those who have not set up logging Python shows warnings on standard error, and ours tell of connections that cannot
-# be made and of records that are lost. The embedded broker, which is for tests, stays silent.
+# Where the application has not set up logging, Python prints warnings on standard error. The producer's warnings belong
+# there: they report connections that fail and records that are lost. The embedded broker is for tests and stays silent.
 logging.getLogger("kafkabuf.broker").addHandler(logging.NullHandler())
 
 _HOMES = {

@@ -1,9 +1,9 @@
 """AIOKafkaProducer: KafkaProducer for an event loop, which it never blocks.
 
-send() in the loop's thread is KafkaProducer's own, over the same queues, but it never waits: where it would,
-it raises `_MustWait`, and the record stands in line, with those of its topic that come after it, until threads have
-fetched what it lacks: metadata, or memory. A thread that waits for memory gets a Slab, which goes back by itself where
-nobody takes it. So the record is queued by the loop or not at all, and a task that is cancelled loses nothing.
+In the loop's thread the producer calls KafkaProducer's own send(), over the same queues, but this send() never waits:
+where it would wait, it raises `_MustWait`. The record then stands in the topic's line, in front of later records of its
+topic, while another thread waits for metadata or memory. A thread that waits for memory returns a Slab, which releases
+itself if no record uses it. So only the loop's thread queues records, and a cancelled task has queued nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from kafkabuf._buffers import Headers
 from kafkabuf._pool import Slab
-from kafkabuf.aio_futures import AIOBulkReport, AIORecordFuture, Ends
+from kafkabuf.aio_futures import AIOBulkReport, AIORecordFuture, BatchEnds
 from kafkabuf.append._producer import ProducerCore
 from kafkabuf.append.report import ROWS
 from kafkabuf.batches._accumulator import TopicQueues
@@ -40,12 +40,13 @@ __all__ = ["AIOBulkReport", "AIOKafkaProducer", "AIORecordFuture"]
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# As many topics as may have a record waiting, and calls that may be under way, at one time; each thread is started when
-# it is needed.
+# Limits how many topics may have a record that waits, plus how many other calls may run, at one time. The pool starts a
+# thread only when a call needs it.
 MAX_THREADS = 1024
-# So many records are sent by tasks that never have to wait before others get their turn.
+# After this many records that were sent without a wait, send() lets other tasks run.
 TURN = 256
-_USERS: dict[str, Any] = {
+# The user's objects have prepared a record before _LoopCore sends it, so _LoopCore must not call them again.
+_NO_USER_OBJECTS: dict[str, Any] = {
     "key_serializer": None,
     "value_serializer": None,
     "partitioner_class": None,
@@ -54,7 +55,7 @@ _USERS: dict[str, Any] = {
 
 
 class _MustWait(Exception):
-    """In the loop's thread, instead of waiting. `n_slabs`: of memory in a row; 0: for metadata."""
+    """Raised in the loop's thread instead of waiting: for `n_slabs` adjacent slabs of memory, or (0) for metadata."""
 
     def __init__(self, n_slabs: int = 0) -> None:
         super().__init__(n_slabs)
@@ -62,31 +63,31 @@ class _MustWait(Exception):
 
 
 class _LoopCore(ProducerCore):
-    """send() for the loop's thread, of records that are prepared: over a producer's queues, but it never waits."""
+    """send() of prepared records in the loop's thread: it appends to a producer's queues and never waits."""
 
     def __init__(self, producer: KafkaProducer, clock: Clock) -> None:
-        self.asked = False  # the partition of the record under way has been asked for
-        self.slab: Slab | None = None  # memory for the record under way
-        self._open(producer.accumulator, producer.config.model_copy(update=_USERS), clock)
-        self.accumulator.nonwaiting_allocators[threading.get_ident()] = self._take
+        self.partition_looked_up = False  # metadata was requested for the partition of the present record
+        self.slab: Slab | None = None  # memory for the present record
+        self._open(producer.accumulator, producer.config.model_copy(update=_NO_USER_OBJECTS), clock)
+        self.accumulator.nonwaiting_allocators[threading.get_ident()] = self._take_slab
 
     def send_with(self, slab: Slab | None, *arguments: Any) -> RecordFuture:
         """send() of a record that has waited for its metadata, and perhaps for `slab`."""
-        self.asked, self.slab = True, slab
+        self.partition_looked_up, self.slab = True, slab
         try:
             return self.send(*arguments)
         finally:
-            # A slab that was not needed, as somebody else has opened a batch with room, goes back as it is forgotten.
-            self.asked, self.slab = False, None
+            # If another record has opened a batch with room meanwhile, send() left the slab alone; it releases itself.
+            self.partition_looked_up, self.slab = False, None
 
     def _await_topic(self, name: str) -> TopicQueues:
         raise _MustWait
 
     def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        if not self.asked:
+        if not self.partition_looked_up:
             raise _MustWait
 
-    def _take(self, n_slabs: int) -> int:
+    def _take_slab(self, n_slabs: int) -> int:
         if self.slab is None or self.slab.count != n_slabs:
             raise _MustWait(n_slabs)
         slab, self.slab = self.slab, None
@@ -97,7 +98,7 @@ class _LoopCore(ProducerCore):
 
 
 class _Line:
-    """Records of one topic that wait, in order."""
+    """The records of one topic that wait in send(), in order. The holder of `turn` is the first of them."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -105,7 +106,7 @@ class _Line:
 
 
 class AIOKafkaProducer:
-    """Publishes records to Kafka from one event loop. Settings are KafkaProducer's, and so are errors and guarantees.
+    """Publishes records to Kafka from one event loop, with the settings, errors and guarantees of KafkaProducer.
 
     ::
 
@@ -113,10 +114,11 @@ class AIOKafkaProducer:
             future = await producer.send("topic", b"value")  # queued
             metadata = await future                          # acknowledged
 
-    Raises ConfigError for a setting that is wrong; start() also for a bootstrap list that does not resolve. Methods
-    raise IllegalStateError before start() and in another event loop than that. Callbacks, serializers, partitioners and
-    interceptors are called in the loop's thread by send(), in others by send_many() and when records end.
-    Not thread-safe, as nothing of asyncio is. Pickles as its configuration.
+    The constructor raises ConfigError for a setting that is wrong; start() raises it for a bootstrap list that does not
+    resolve. Methods raise IllegalStateError before start(), and in any event loop but the one that called start().
+    send() calls serializers, partitioner and interceptors in the loop's thread; send_many() calls them in another
+    thread. For a queued record interceptors hear of the acknowledgement in the Sender's thread. Not thread-safe, like
+    the rest of asyncio. A pickle holds the configuration only.
     """
 
     def __init__(
@@ -129,9 +131,9 @@ class AIOKafkaProducer:
         self.config = config_of(config, settings)
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lines: dict[str, _Line] = {}  # topics of which records wait
+        self._lines: dict[str, _Line] = {}  # by topic, if a record of the topic waits
         self._sent = 0
-        self._detour = False  # there are serializers, a partitioner or interceptors to ask
+        self._detour = False  # there are serializers, a partitioner or interceptors to call
         self._stopped = False
 
     def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:
@@ -140,7 +142,7 @@ class AIOKafkaProducer:
     # ---- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the producer, which belongs to this event loop from here on. Brokers are asked when it is used."""
+        """Open the producer, which belongs to this event loop from now on. It connects to brokers on first use."""
         if self._loop is not None:
             raise IllegalStateError("start() is called once: this AIOKafkaProducer has been started")
         self._loop = loop = get_running_loop()
@@ -151,15 +153,15 @@ class AIOKafkaProducer:
             self._loop = None
             self._threads.shutdown(wait=False)
             raise
-        self._ends = Ends(loop)
+        self._ends = BatchEnds(loop)
         self._core = _LoopCore(self._started, self._clock)
         self._detour = self._started.detour
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Send what is buffered and stop, as KafkaProducer.close(). What waits in send() meanwhile gets ClosedError."""
+        """Send all buffered records and stop, as KafkaProducer.close(). A send() that waits raises ClosedError."""
         if self._loop is None:
             return
-        self._check()
+        self._check_loop()
         if not self._stopped:
             self._core.close()
             await self._in_thread(self._producer.close, timeout)
@@ -175,26 +177,26 @@ class AIOKafkaProducer:
     ) -> None:
         await self.stop()
 
-    def _check(self) -> None:
+    def _check_loop(self) -> None:
         if get_running_loop() is not self._loop:
-            self._refuse()
+            self._refuse_loop()
 
     @property
     def _producer(self) -> KafkaProducer:
-        self._check()
+        self._check_loop()
         return self._started
 
-    def _refuse(self) -> NoReturn:
+    def _refuse_loop(self) -> NoReturn:
         if self._loop is None:
             raise IllegalStateError("this AIOKafkaProducer has not been started: call start(), or use `async with`")
         raise IllegalStateError(
-            "this AIOKafkaProducer was started in another event loop and belongs to that one: make one for each loop, "
-            "or share a KafkaProducer"
+            "this AIOKafkaProducer was started in another event loop and belongs to that loop: create a producer for "
+            "each loop, or share a KafkaProducer"
         )
 
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What may wait. Where the task is cancelled, it goes on and its result is dropped."""
-        self._check()
+        """Run a call that may wait in a thread. If the task is cancelled, the call continues; its result is dropped."""
+        self._check_loop()
         if self._stopped:
             raise ClosedError("the producer is closed")
         context = copy_context()
@@ -202,7 +204,7 @@ class AIOKafkaProducer:
         def run() -> T:
             try:
                 return context.run(call, *args, **kwargs)
-            except StopIteration as error:  # whoever awaits it would take it for a result, or wait for ever
+            except StopIteration as error:  # a future cannot hold it: the waiting task would never wake
                 raise RuntimeError(f"{call.__name__}() raised StopIteration") from error
 
         return await get_running_loop().run_in_executor(self._threads, run)
@@ -218,13 +220,13 @@ class AIOKafkaProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> AIORecordFuture:
-        """Queue one record and return what resolves to its RecordMetadata. Arguments and errors: KafkaProducer.send().
+        """Queue one record and return a future of its RecordMetadata. Arguments and errors: KafkaProducer.send().
 
         Waits for metadata and memory, up to `max.block.ms`, while other tasks run. Records of a topic are queued in the
         order in which their send() began. A task that is cancelled here has queued nothing.
         """
         if get_running_loop() is not self._loop:
-            self._refuse()
+            self._refuse_loop()
         self._sent += 1
         if topic not in self._lines and not self._detour and self._sent % TURN:
             try:
@@ -245,11 +247,11 @@ class AIOKafkaProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """send(), and wait for the acknowledgement. A task that is cancelled may have queued the record."""
+        """send() the record and wait for its acknowledgement. A task that is cancelled may have queued the record."""
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
     async def _send_by_detour(self, record: ProducerRecord) -> RecordFuture:
-        """send() with all that it may have to ask and to wait for."""
+        """send() with interceptors, serializers and partitioner, and with the waits for metadata and memory."""
         deadline = self._clock.monotonic() + self.config.max_block_ms / 1000
         interceptors = self._producer.interceptors
         if interceptors is None:
@@ -289,20 +291,20 @@ class AIOKafkaProducer:
                 return self._core.send_with(slab, topic, value, key, headers, partition, timestamp_ms, callback)
             except _MustWait as wait:
                 size = wait.n_slabs * self._producer.pool.slab_size
-            slab = await self._in_thread(self._producer.pool.allocate, size, self._left(deadline))
+            slab = await self._in_thread(self._producer.pool.allocate, size, self._seconds_until(deadline))
 
     async def _await_metadata(self, topic: str, partition: int | None, deadline: float) -> None:
         topics = self._core.accumulator.topics
         if topic not in topics:
-            await self._in_thread(self._producer._await_topic, topic, self._left(deadline))
+            await self._in_thread(self._producer._await_topic, topic, self._seconds_until(deadline))
         if partition is not None and _is_beyond(partition, len(topics[topic].queues)):
-            await self._in_thread(self._producer._await_partition, topic, partition, self._left(deadline))
+            await self._in_thread(self._producer._await_partition, topic, partition, self._seconds_until(deadline))
 
-    def _left(self, deadline: float) -> float:
+    def _seconds_until(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), 0.0)
 
     async def send_arrow(self, data: Any, topic: str | None = None, report: str = ROWS) -> AIOBulkReport:
-        """KafkaProducer.send_arrow() in a thread. A task that is cancelled meanwhile leaves it going on."""
+        """KafkaProducer.send_arrow() in a thread. If the task is cancelled, the call still continues."""
         return AIOBulkReport(await self._in_thread(self._producer.send_arrow, data, topic, report), self._ends)
 
     async def send_many(
@@ -315,26 +317,26 @@ class AIOKafkaProducer:
         timestamps_ms: Sequence[int | None] | None = None,
         report: str = ROWS,
     ) -> AIOBulkReport:
-        """KafkaProducer.send_many() in a thread. A task that is cancelled meanwhile leaves it going on."""
+        """KafkaProducer.send_many() in a thread. If the task is cancelled, the call still continues."""
         arguments = (topic, values, keys, headers, partitions, timestamps_ms, report)
         return AIOBulkReport(await self._in_thread(self._producer.send_many, *arguments), self._ends)
 
     # ---- the rest, as KafkaProducer's --------------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str) -> TopicInfo:
-        """The topic's partitions and their leaders, asked for if need be, within `max.block.ms`."""
+        """The topic's partitions and their leaders. Fetches metadata if necessary, for up to `max.block.ms`."""
         return await self._in_thread(self._producer.partitions_for, topic)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send what is buffered now and wait until all of it has an outcome. Raises TimeoutError after `timeout` s."""
+        """Send all records buffered now and wait until each has an outcome. Raises TimeoutError after `timeout` s."""
         await self._in_thread(self._producer.flush, timeout)
 
     def purge(self, *, in_flight: bool = True) -> None:
-        """Give up what is buffered, as KafkaProducer.purge(). Returns at once."""
+        """Drop all buffered records, as KafkaProducer.purge(). Returns at once."""
         self._producer.purge(in_flight=in_flight)
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """{group: {name: value}} under Java's names, as of now."""
+        """The present metrics as {group: {name: value}}, under Java's names."""
         return self._producer.metrics()
 
     # ---- transactions ------------------------------------------------------------------------------------------------
@@ -344,7 +346,7 @@ class AIOKafkaProducer:
         await self._in_thread(self._producer.init_transactions)
 
     async def begin_transaction(self) -> None:
-        """What is sent from here on belongs to one transaction, until it is committed or aborted."""
+        """Begin a transaction. All records sent from now on belong to it, until it is committed or aborted."""
         await self._in_thread(self._producer.begin_transaction)
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata | str | Any) -> None:
@@ -352,7 +354,7 @@ class AIOKafkaProducer:
         await self._in_thread(self._producer.send_offsets_to_transaction, offsets, group_metadata)
 
     async def commit_transaction(self) -> None:
-        """As KafkaProducer.commit_transaction(). A task that is cancelled meanwhile leaves the commit going on."""
+        """As KafkaProducer.commit_transaction(). If the task is cancelled, the commit still continues."""
         await self._in_thread(self._producer.commit_transaction)
 
     async def abort_transaction(self) -> None:
@@ -361,9 +363,10 @@ class AIOKafkaProducer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """`async with producer.transaction():` commits at the end, or aborts where the block raises or is cancelled.
+        """`async with producer.transaction():` commits at the end, or aborts if the block raises or is cancelled.
 
-        A commit that failed for good is aborted too; one that timed out goes on (commit_transaction() waits for it).
+        A commit that raises AbortableTransactionError is aborted too. A commit that timed out continues, and
+        commit_transaction() waits for it.
         """
         await self.begin_transaction()
         try:
@@ -378,7 +381,7 @@ class AIOKafkaProducer:
             raise
 
     async def _abort_because(self, error: BaseException) -> None:
-        """What went wrong first is what the user should see."""
+        """Abort, and keep `error` as the error that the user sees, though the abort may fail too."""
         try:
             await self.abort_transaction()
         except KafkaError as failure:
@@ -386,7 +389,7 @@ class AIOKafkaProducer:
 
 
 def _is_beyond(partition: int, partitions: int) -> bool:
-    """What is no number at all send() will say."""
+    """Whether the number lies past the known partitions. False for any other object: send() refuses it."""
     try:
         return operator.index(partition) >= partitions
     except TypeError:

@@ -1,8 +1,8 @@
-"""What a record's or a bulk append's outcome is to an event loop: awaitables that point at batches.
+"""The outcomes of records and bulk appends for an event loop: awaitables that point at batches.
 
-As with a RecordFuture, nothing is done per record when a batch is acknowledged. Who awaits a record without an outcome
-waits for its batch; the first to do so makes an `_End` sleep on it. The Sender wakes that, and thereby the loop, once
-for all the batches that end before it has had its turn.
+As with a RecordFuture, an acknowledged batch costs nothing per record. A task that awaits a record without an outcome
+waits for the record's batch; the first such task adds a `_BatchEnd` to the batch's sleepers. The Sender releases the
+`_BatchEnd`, which wakes the loop: once for all batches that end before the loop gets its turn.
 """
 
 from __future__ import annotations
@@ -21,39 +21,40 @@ from kafkabuf.offset_range import OffsetRange
 from kafkabuf.record_metadata import RecordMetadata
 
 
-class _End:
-    """Sleeps on a batch in the place of all who await it."""
+class _BatchEnd:
+    """The one sleeper on a batch, for all tasks of the loop that await the batch."""
 
     __slots__ = ("_ends", "batch", "waiters")
 
-    def __init__(self, ends: Ends, batch: Batch) -> None:
+    def __init__(self, ends: BatchEnds, batch: Batch) -> None:
         self._ends = ends
         self.batch = batch
         self.waiters: list[asyncio.Future[None]] = []
 
     def release(self) -> None:
-        """Thread: whoever ends the batch."""
-        self._ends.come(self)
+        """Called by the thread that ends the batch."""
+        self._ends.batch_ended(self)
 
 
-class Ends:
-    """The ends of batches that one loop waits for. Thread: the loop's, but for `come`."""
+class BatchEnds:
+    """The ends of batches that one loop waits for. Only the loop's thread calls it, except for `batch_ended`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._awaited: dict[Batch, _End] = {}
-        self._came: deque[_End] = deque()
-        self._rung = False  # the loop will look at `_came`
+        self._awaited: dict[Batch, _BatchEnd] = {}
+        self._ended: deque[_BatchEnd] = deque()
+        self._wakeup_scheduled = False  # the loop will run _wake_waiters
 
-    def until(self, batch: Batch, record: RecordFuture | None = None) -> asyncio.Future[None]:
-        """Done once the batch has ended; or, where it was split, perhaps when only a part has: then ask again.
+    def wait_for(self, batch: Batch, record: RecordFuture | None = None) -> asyncio.Future[None]:
+        """A future that is done once the batch has ended.
 
-        `record`: one of the batch, whose part is what the caller waits for.
+        If the batch was split, the future may be done when only a part has ended: the caller then calls again.
+        `record`: a record of the batch; the caller waits for the part that holds it.
         """
         waiter = self.loop.create_future()
         end = self._awaited.get(batch)
         if end is None:
-            end = _End(self, batch)
+            end = _BatchEnd(self, batch)
             if not batch.add_sleeper(end, record):
                 waiter.set_result(None)
                 return waiter
@@ -61,19 +62,20 @@ class Ends:
         end.waiters.append(waiter)
         return waiter
 
-    def come(self, end: _End) -> None:
-        """Any thread: tell those who wait."""
-        self._came.append(end)
-        if not self._rung:
-            self._rung = True
-            # A loop that is closed has nobody left who waits, and the Sender must go on.
+    def batch_ended(self, end: _BatchEnd) -> None:
+        """Have the loop wake the tasks that wait for the batch. Any thread may call it."""
+        self._ended.append(end)
+        if not self._wakeup_scheduled:
+            self._wakeup_scheduled = True
+            # A closed loop has no waiting tasks, and its RuntimeError must not stop the Sender.
             with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self._tell)
+                self.loop.call_soon_threadsafe(self._wake_waiters)
 
-    def _tell(self) -> None:
-        self._rung = False  # before the look: what comes after it rings again
-        while self._came:
-            end = self._came.popleft()
+    def _wake_waiters(self) -> None:
+        # Cleared before the deque is read: a batch that ends during or after the loop below schedules another call.
+        self._wakeup_scheduled = False
+        while self._ended:
+            end = self._ended.popleft()
             del self._awaited[end.batch]
             for waiter in end.waiters:
                 if not waiter.done():
@@ -81,29 +83,29 @@ class Ends:
 
 
 class AIORecordFuture:
-    """The pending result of one send(): `await` it for the RecordMetadata, or the error that kept it from delivery.
+    """The pending result of one send(): `await` returns the RecordMetadata or raises the error of a failed delivery.
 
-    It has the methods of an asyncio.Future, so that gather(), wait(), wait_for() and shield() take it as one, and it
-    may be awaited again and again, by several tasks. A task that is cancelled meanwhile takes nothing from the others;
-    cancel(), which wait_for() and gather() call, makes this future raise CancelledError. Neither calls the record back.
-    Only in the producer's event loop.
+    It has the methods of an asyncio.Future, so that gather(), wait(), wait_for() and shield() accept it. Several tasks
+    may await it, and any number of times. If one of these tasks is cancelled, the other tasks still get the result.
+    cancel(), which wait_for() and gather() call, makes this future raise CancelledError. The record is sent in either
+    case. Use it only in the producer's event loop.
     """
 
     __slots__ = ("_callbacks", "_cancel_message", "_cancelled", "_ends", "_record", "_waiters")
     _asyncio_future_blocking = False  # what asyncio.isfuture() looks for
 
-    def __init__(self, record: RecordFuture, ends: Ends) -> None:
+    def __init__(self, record: RecordFuture, ends: BatchEnds) -> None:
         self._record = record
         self._ends = ends
         self._cancelled = False
         self._cancel_message: object = None  # gather() reads it
-        self._waiters: list[asyncio.Future[None]] | None = None  # what awaiting tasks sleep on
+        self._waiters: list[asyncio.Future[None]] | None = None  # one for each task that awaits this future
         self._callbacks: list[tuple[Callable[[AIORecordFuture], object], Context]] | None = None
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         record = self._record
         while not record.done() and not self._cancelled:
-            waiter = self._ends.until(record.batch, record)
+            waiter = self._ends.wait_for(record.batch, record)
             waiters = self._waiters = self._waiters or []
             waiters.append(waiter)
             try:
@@ -116,11 +118,11 @@ class AIORecordFuture:
         return self._ends.loop
 
     def done(self) -> bool:
-        """Whether the outcome is known, or nobody waits for it any more."""
+        """Whether the outcome is known or this future was cancelled."""
         return self._cancelled or self._record.done()
 
     def cancel(self, msg: object = None) -> bool:
-        """Give up waiting; the record is sent all the same. False where it has an outcome."""
+        """Give up waiting; the record is sent all the same. Returns False if the outcome is known already."""
         if self.done():
             return False
         self._cancelled, self._cancel_message = True, msg
@@ -134,17 +136,17 @@ class AIORecordFuture:
         return self._cancelled
 
     def _make_cancelled_error(self) -> asyncio.CancelledError:
-        """Also for gather(), which asks its futures."""
+        """The error of a cancelled future. gather() calls it too."""
         message = self._cancel_message
         return asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
 
     def result(self) -> RecordMetadata:
-        """The RecordMetadata, or raise what failed. Raises asyncio.InvalidStateError while there is no outcome."""
+        """Return the RecordMetadata or raise the error. Raises asyncio.InvalidStateError while there is no outcome."""
         self._require_outcome()
         return self._record.result(0)
 
     def exception(self) -> KafkaError | None:
-        """What failed, or None. Raises asyncio.InvalidStateError while there is no outcome."""
+        """The error, or None. Raises asyncio.InvalidStateError while there is no outcome."""
         self._require_outcome()
         return self._record.exception(0)
 
@@ -160,19 +162,19 @@ class AIORecordFuture:
             self._callbacks.append(entry)
 
     def remove_done_callback(self, fn: Callable[[AIORecordFuture], object]) -> int:
-        """How often it had been added."""
-        before = self._callbacks or []
-        kept = [entry for entry in before if entry[0] != fn]
-        removed = len(before) - len(kept)
-        before[:] = kept
+        """Remove every entry of `fn` and return how many there were."""
+        callbacks = self._callbacks or []
+        kept = [entry for entry in callbacks if entry[0] != fn]
+        removed = len(callbacks) - len(kept)
+        callbacks[:] = kept
         return removed
 
     def _watch(self, _: object = None) -> None:
-        """Look again at each end of the batch or of a part of it."""
+        """Run the callbacks if there is an outcome, else wait for the next end of the batch or of a part of it."""
         if self.done():
             self._call_back()
         else:
-            self._ends.until(self._record.batch, self._record).add_done_callback(self._watch)
+            self._ends.wait_for(self._record.batch, self._record).add_done_callback(self._watch)
 
     def _call_back(self) -> None:
         callbacks, self._callbacks = self._callbacks, None
@@ -190,9 +192,9 @@ class AIORecordFuture:
 
 
 class AIOBulkReport:
-    """The pending result of send_arrow() or send_many(): a BulkReport whose questions are awaited."""
+    """The pending result of send_arrow() or send_many(): a BulkReport whose waiting methods are coroutines."""
 
-    def __init__(self, report: BulkReport, ends: Ends) -> None:
+    def __init__(self, report: BulkReport, ends: BatchEnds) -> None:
         self.report = report
         self._ends = ends
 
@@ -202,7 +204,7 @@ class AIOBulkReport:
 
     @property
     def too_large(self) -> tuple[Failure, ...]:
-        """As BulkReport.too_large, and known at once."""
+        """As BulkReport.too_large; known without waiting."""
         return self.report.too_large
 
     def done(self) -> bool:
@@ -210,10 +212,10 @@ class AIOBulkReport:
         return self.report.done()
 
     async def wait(self) -> None:
-        """Until every row has an outcome."""
+        """Wait until every row has an outcome."""
         for segment in self.report.segments:
             while not segment.batch.announced:
-                await self._ends.until(segment.batch)
+                await self._ends.wait_for(segment.batch)
 
     async def result(self) -> BulkResult:
         """As BulkReport.result."""

@@ -1,4 +1,4 @@
-"""Waiting longer after each failure, with jitter so that clients that failed together do not return together."""
+"""Exponential back-off. Its jitter spreads the retries of clients that failed at the same time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import random as _random
 from collections.abc import Callable
 
 JITTER = 0.2
-# Of our own: a library must not move the generator that its user seeded. Asked of the system, it survives a fork too.
-# Whatever the client leaves to chance asks this one; a simulation puts a seeded generator here.
+# All random choices of the client use this generator; a simulation replaces it by a seeded one. It is not Python's
+# global generator, because a library must not advance a generator that the application has seeded. The system's
+# generator gives different numbers in a forked child.
 generator: _random.Random = _random.SystemRandom()
 
 
@@ -17,9 +18,9 @@ def uniform() -> float:
 
 
 class ExponentialBackoff:
-    """Delays of `initial_ms` * 2^failures, at most `max_ms`, each moved by up to 20 % (KIP-580).
+    """Delays of `initial_ms` * 2^failures, at most `max_ms`, each longer or shorter by up to 20 % (KIP-580).
 
-    Kafka's class of this name. `random` gives numbers in [0, 1) and is replaced in tests.
+    Kafka's class of this name. `random` returns numbers in [0, 1); tests replace it.
     """
 
     def __init__(self, initial_ms: int, max_ms: int, random: Callable[[], float] = uniform) -> None:
@@ -29,7 +30,7 @@ class ExponentialBackoff:
     def delay(self, failures: int) -> float:
         """Seconds to wait after `failures` + 1 failures in a row."""
         if self._initial >= self._max:
-            return self._max  # as in Java: there is nothing to grow, and jitter would only shorten it
-        # 2^32 of any unit is past every maximum; the cap keeps the power a number.
+            return self._max  # as in Java: the delay cannot grow, and jitter could only shorten it
+        # 2^32 ms is more than any maximum; without the cap the power would overflow a float.
         exponential = self._initial * 2.0 ** min(failures, 32)
         return min(exponential * (1 - JITTER + 2 * JITTER * self._random()), self._max)

@@ -1,4 +1,4 @@
-"""Time, injected: everything that waits or expires asks a `Clock`, so that tests never sleep."""
+"""Injected time: all code that waits or expires something uses a `Clock`, so that tests never sleep."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Protocol
 
 
 class Lockable(Protocol):
-    """The part of `threading.Lock` that waiting needs."""
+    """The part of `threading.Lock` that Clock.wait() needs."""
 
     def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
 
 
 class Clock:
-    """What the producer and the broker know of time.
+    """The time source of the producer and the broker (Kafka's `Time`).
 
-    `monotonic` is in seconds and never goes back; `time_ms` is the wall clock in milliseconds since the epoch, as
-    record timestamps use it (Kafka's `Time`).
+    `monotonic` is in seconds and never goes back; `time_ms` is the wall clock in milliseconds since the epoch, the unit
+    of record timestamps.
     """
 
     def monotonic(self) -> float:
@@ -27,14 +27,14 @@ class Clock:
         raise NotImplementedError
 
     def wait(self, lock: Lockable, timeout: float | None) -> bool:
-        """Acquire `lock` within `timeout` seconds (None: for ever). True when it was acquired."""
+        """Acquire `lock` within `timeout` seconds (None: for ever). Returns whether it acquired the lock."""
         raise NotImplementedError
 
 
 class SystemClock(Clock):
-    """The machine's clocks. Waiting can be interrupted by signals, as `threading.Lock.acquire` can."""
+    """The machine's clocks. A signal can interrupt a wait, as it can interrupt `threading.Lock.acquire`."""
 
-    monotonic = staticmethod(time.monotonic)  # asked several times a turn: no Python frame around it
+    monotonic = staticmethod(time.monotonic)  # the Sender calls it several times a turn: this saves a Python frame
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -46,11 +46,11 @@ class SystemClock(Clock):
 
 
 class ManualClock(Clock):
-    """A clock that moves only when told to (Kafka's `MockTime`).
+    """A clock that only moves when a test advances it (Kafka's `MockTime`).
 
-    With `auto_advance` a wait that cannot be satisfied at once jumps straight to its deadline: a single-threaded test
-    of a time-out takes no time. Without it, a waiting thread stays until the lock is released or `advance` passes its
-    deadline.
+    With `auto_advance` a wait that cannot acquire its lock at once moves the clock to its deadline: a single-threaded
+    test of a time-out takes no time. Without `auto_advance` a thread waits until the lock is released or `advance`
+    passes its deadline.
     """
 
     def __init__(self, start: float = 1_000.0, *, wall_ms: int = 1_600_000_000_000, auto_advance: bool = False) -> None:
@@ -78,6 +78,6 @@ class ManualClock(Clock):
                     self._now = max(self._now, deadline)
                 if deadline is not None and self._now >= deadline:
                     return lock.acquire(blocking=False)
-                # The lock's owner does not know of this condition, so look again every millisecond of real time.
+                # A release of the lock does not notify the condition, so try again every millisecond of real time.
                 self._condition.wait(0.001)
             return True

@@ -1,7 +1,8 @@
-"""Every error kafkabuf raises, named as Java's exceptions are, with the ending `Error`.
+"""Every error that kafkabuf raises. The names are those of Java's exceptions, with the ending `Error`.
 
-Each knows its Kafka error code (-1 where it never crosses the wire) and whether sending again can help. Those that mean
-what a built-in exception means derive from it as well, so that `except TimeoutError` works as a Python user expects.
+Each class has its Kafka error code (-1 for an error that never crosses the wire) and says whether a retry can succeed.
+An error with the meaning of a built-in exception also derives from it, so that `except TimeoutError` works as a Python
+user expects.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Any
 
 
 class KafkaError(Exception):
-    """Root of all. `code` is the protocol's error code, `retriable` whether the same request may succeed later."""
+    """Base class of all errors. `code` is the protocol's error code; `retriable` says whether a retry may succeed."""
 
     code: int = -1
     retriable: bool = False
-    # True where the client's picture of the cluster is stale: metadata is refreshed before the retry.
+    # True if the client's metadata is stale: the client refreshes it before the retry.
     invalid_metadata: bool = False
-    # Of a send_arrow or send_many that failed: the rows before the one at fault, which are sent, and
-    # the BulkReport of those.
+    # Set by send_arrow() and send_many() when they raise: the number of rows before the faulty row, which are sent all
+    # the same, and the BulkReport of these rows.
     rows_queued: int = 0
     report: Any = None
 
@@ -39,7 +40,7 @@ class ConfigError(KafkaError, ValueError):
 
 
 class TimeoutError(RetriableError, builtins.TimeoutError):
-    """Something did not happen within the time it was given: metadata, an acknowledgement, a flush."""
+    """An operation did not end within its time-out: a wait for metadata, an acknowledgement or a flush."""
 
     code = 7
 
@@ -51,15 +52,15 @@ class BufferExhaustedError(TimeoutError):
 
 
 class AllocationTooLargeError(KafkaError, ValueError):
-    """A single request for more memory than the whole pool owns; waiting could never satisfy it."""
+    """One allocation needs more memory than the whole pool has; no wait could satisfy it."""
 
 
 class ClosedError(KafkaError, RuntimeError):
-    """The producer, pool or broker was closed; nothing more can be sent through it."""
+    """The producer, pool or broker was closed and accepts no further calls."""
 
 
 class IllegalStateError(KafkaError, RuntimeError):
-    """A method was called that has no meaning in the producer's present state; the state is unchanged."""
+    """The method is not allowed in the producer's present state; the call left the state unchanged."""
 
 
 class AbortableTransactionError(KafkaError):
@@ -67,19 +68,19 @@ class AbortableTransactionError(KafkaError):
 
 
 class FatalTransactionError(KafkaError):
-    """Nothing more can be done with this producer: close it."""
+    """This producer can only be closed."""
 
 
 class PurgedError(KafkaError):
-    """KafkaProducer.purge() gave the record up; whether the broker has it is not known where it had been sent."""
+    """KafkaProducer.purge() dropped the record. If the record was in flight, the broker may still have appended it."""
 
 
 class TransactionAbortedError(KafkaError):
-    """The record was never sent: its transaction was aborted first."""
+    """The record was never sent, because its transaction was aborted first."""
 
 
 class CommitFailedError(KafkaError):
-    """The offsets cannot be committed: the consumer that read them has lost its place in the group."""
+    """The offsets cannot be committed: the consumer that read them is no longer a member of the group's generation."""
 
 
 class SerializationError(KafkaError, TypeError):
@@ -87,29 +88,29 @@ class SerializationError(KafkaError, TypeError):
 
 
 class NullHeaderKeyError(SerializationError):
-    """A row of Arrow data has a header without a key, which Kafka does not have; the other rows may be sent."""
+    """A row of Arrow data has a header without a key, which Kafka does not allow; the other rows may be sent."""
 
 
 class NetworkError(InvalidMetadataError):
-    """A connection failed or was closed before the answer came."""
+    """A connection failed or was closed before the response came."""
 
     code = 13
 
 
 class ProtocolError(NetworkError):
-    """A broker's answer was not what the protocol says; the connection it came by was closed."""
+    """A broker's response violated the protocol; the client closed the connection."""
 
 
 class AuthenticationError(KafkaError, PermissionError):
-    """One side could not prove to the other who it is; trying again does not help (Kafka's AuthenticationException)."""
+    """The client or the broker failed to authenticate; a retry does not help (Kafka's AuthenticationException)."""
 
 
 class SslAuthenticationError(AuthenticationError):
-    """The TLS handshake failed: an untrusted or wrong certificate, or no version or cipher in common."""
+    """The TLS handshake failed: an untrusted or wrong certificate, or no common TLS version or cipher."""
 
 
 class SaslAuthenticationError(AuthenticationError):
-    """The broker refused the credentials, or could not prove that it knows them."""
+    """The broker refused the credentials, or failed to prove that it knows them (SCRAM)."""
 
     code = 58
 
@@ -134,7 +135,7 @@ class OffsetOutOfRangeError(KafkaError):
 
 
 class CorruptMessageError(RetriableError):
-    """Bytes that are not what the protocol says they are: wrong CRC, length or count."""
+    """The bytes of a message or batch are corrupt: wrong CRC, length or count."""
 
     code = 2
 
@@ -168,7 +169,7 @@ class ReplicaNotAvailableError(InvalidMetadataError):
 
 
 class RecordTooLargeError(KafkaError, ValueError):
-    """The record is larger than `max.request.size`, `buffer.memory` or what the topic accepts."""
+    """The record is larger than `max.request.size`, `buffer.memory` or the topic's `max.message.bytes`."""
 
     code = 10
 
@@ -250,7 +251,7 @@ class InvalidTimestampError(KafkaError, ValueError):
 
 
 class UnsupportedVersionError(KafkaError):
-    """No protocol version is known to both sides, or the broker cannot do what was asked."""
+    """Client and broker have no protocol version in common, or the broker does not support the request."""
 
     code = 35
 
@@ -304,13 +305,13 @@ class InvalidProducerEpochError(KafkaError):
 
 
 class InvalidTxnStateError(KafkaError):
-    """The transaction is not in a state in which this can be done."""
+    """The transaction's present state does not allow the request."""
 
     code = 48
 
 
 class InvalidProducerIdMappingError(KafkaError):
-    """The producer id is not the one that belongs to the transactional id."""
+    """The producer id does not belong to the transactional id."""
 
     code = 49
 
@@ -322,7 +323,7 @@ class InvalidTransactionTimeoutError(KafkaError, ValueError):
 
 
 class ConcurrentTransactionsError(RetriableError):
-    """The transactional id's former transaction is still being ended."""
+    """The coordinator is still ending the previous transaction of the transactional id."""
 
     code = 51
 
@@ -336,7 +337,7 @@ class TransactionalIdAuthorizationError(FatalTransactionError, PermissionError):
 
 
 class OperationNotAttemptedError(KafkaError):
-    """Nothing was tried with this partition, because another one of the same request failed."""
+    """The broker skipped this partition, because another partition of the same request failed."""
 
     code = 55
 
@@ -374,7 +375,7 @@ class ThrottlingQuotaExceededError(RetriableError):
 
 
 class ProducerFencedError(FatalTransactionError):
-    """Another producer with the same transactional id was started since."""
+    """Another producer with the same transactional id has been started since."""
 
     code = 90
 
@@ -408,7 +409,7 @@ class InvalidRecordError(KafkaError):
 
 
 class UnstableOffsetCommitError(RetriableError):
-    """A transaction that has not ended would commit an offset of this partition."""
+    """An offset of this partition belongs to a transaction that has not ended."""
 
     code = 88
 
@@ -422,44 +423,44 @@ class TransactionalIdNotFoundError(KafkaError):
 
 
 class TransactionAbortableError(AbortableTransactionError):
-    """The transaction must be aborted; the producer can go on with the next one (KIP-890)."""
+    """The transaction must be aborted; the producer can begin the next transaction (KIP-890)."""
 
     code = 120
 
 
 class RebootstrapRequiredError(RetriableError):
-    """What the client knows of the cluster is too old: it begins again with `bootstrap.servers` (KIP-1102)."""
+    """The client's metadata is too old: the client connects to `bootstrap.servers` again (KIP-1102)."""
 
     code = 129
 
 
 def _classes_by_code() -> dict[int, type[KafkaError]]:
-    # A code may be shared by a client-side class: the broker's own class, declared later, is the one that answers.
-    found: dict[int, type[KafkaError]] = {}
+    # TimeoutError, a class of the client, has the code of RequestTimedOutError: a broker's code 7 means the latter.
+    classes: dict[int, type[KafkaError]] = {}
     pending = list(KafkaError.__subclasses__())
     while pending:
         cls = pending.pop()
         pending += cls.__subclasses__()
         if cls.__dict__.get("code", -1) > 0:
-            found[cls.code] = cls
-    found[TimeoutError.code] = RequestTimedOutError
-    return found
+            classes[cls.code] = cls
+    classes[TimeoutError.code] = RequestTimedOutError
+    return classes
 
 
 _BY_CODE = _classes_by_code()
 
 
 def printable(text: str, longest: int = 1000) -> str:
-    """What a broker said, fit for a line of a log: what would begin another line, or hide one, as its escape."""
+    """A broker's text made safe for one line of a log: shortened, and each unprintable character as its escape."""
     if len(text) > longest:
         text = f"{text[:longest]}..."
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def error_for_code(code: int, message: str | None = None) -> KafkaError:
-    """The error that stands for a protocol error code; an unknown code gives an UnknownServerError that names it."""
+    """The error for a protocol error code. An unknown code gives an UnknownServerError that names the code."""
     cls = _BY_CODE.get(code)
     message = printable(message) if message else None
     if cls is None:
-        return UnknownServerError(message or f"the broker answered with error code {code}")
-    return cls(message or f"the broker answered {cls.__name__.removesuffix('Error')} (error code {code})")
+        return UnknownServerError(message or f"the broker responded with error code {code}")
+    return cls(message or f"the broker responded with {cls.__name__.removesuffix('Error')} (error code {code})")

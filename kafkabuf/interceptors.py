@@ -1,14 +1,14 @@
-"""Interceptors: who may look at every record before it is sent, change it, and hear what became of it.
+"""Interceptors: the user's objects that see every record before it is sent, may change it, and see its outcome.
 
-`interceptor.classes` takes objects (not classes, nor their names) with any of these methods:
+`interceptor.classes` takes objects (not classes or their names) with any of these methods:
 
-- `on_send(record) -> ProducerRecord`, in the thread of send(), before serializers and partitioner;
-- `on_acknowledgement(metadata, error)`, before the record's own callback and in the same thread, or in the thread of
-  send() where that raises: offset and timestamp are -1 then, and so is a partition that was not chosen yet;
-- `configure(config)` as the producer opens, `close()` as it closes.
+- `on_send(record) -> ProducerRecord`: send() calls it in its own thread, before serializers and partitioner;
+- `on_acknowledgement(metadata, error)`: called before the record's own callback and in the same thread. If send()
+  raises, send() calls it; offset and timestamp are -1 then, and so is the partition if none was chosen yet;
+- `configure(config)`, called when the producer opens; `close()`, called when it closes.
 
-They are asked in order, each about what the one before it returned. One that raises is logged and passed over: it never
-keeps a record from being sent.
+The interceptors run in order, and each gets the record that the previous one returned. If an interceptor raises, the
+producer logs the error and ignores the interceptor's result; the record is sent all the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _METHODS = ("on_send", "on_acknowledgement")
 
 
 class ProducerRecord(NamedTuple):
-    """What send() was given. `_replace` makes a changed one; `headers` is a list of pairs."""
+    """The arguments of a send(). `_replace` returns a changed copy; `headers` is a list of pairs."""
 
     topic: str
     value: Any = None
@@ -37,73 +37,80 @@ class ProducerRecord(NamedTuple):
 
 
 def pairs_of(headers: Any) -> list[Any]:
-    """Headers as a list, so that who looks at them uses up no iterator. Raises SerializationError."""
+    """Headers as a list, so that interceptors and serializers do not exhaust an iterator. Raises SerializationError."""
     if headers is None:
         return []
     try:
         return list(headers.items() if hasattr(headers, "items") else headers)
     except TypeError as error:
-        raise SerializationError(f"headers are pairs (str, bytes or None) or a mapping of them: {error}") from None
+        raise SerializationError(
+            f"headers must be pairs of (str, bytes or None), or a mapping from str to bytes or None: {error}"
+        ) from None
 
 
 class Interceptors:
-    """Those of one producer. Raises ConfigError where one is none or cannot be configured."""
+    """The interceptors of one producer. Raises ConfigError for an object that is not an interceptor, and for an
+    interceptor whose configure() raises."""
 
     def __init__(self, config: Any) -> None:
         self._all: tuple[Any, ...] = config.interceptor_classes
-        for one in self._all:
-            if isinstance(one, type) or not any(callable(getattr(one, method, None)) for method in _METHODS):
+        for interceptor in self._all:
+            if isinstance(interceptor, type) or not any(
+                callable(getattr(interceptor, method, None)) for method in _METHODS
+            ):
                 raise ConfigError(
-                    "interceptor.classes are objects with on_send(record) or on_acknowledgement(metadata, error), "
-                    f"found {one!r}"
+                    "interceptor.classes must be objects with on_send(record) or on_acknowledgement(metadata, error), "
+                    f"found {interceptor!r}"
                 )
-        for one in self._having("configure"):
+        for interceptor in self._with_method("configure"):
             try:
-                one.configure(config)
+                interceptor.configure(config)
             except Exception as error:
-                raise ConfigError(f"the interceptor {one!r} cannot be configured: {error}") from error
+                raise ConfigError(f"configure() of the interceptor {interceptor!r} raised: {error}") from error
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        for one in self._having("on_send"):
+        for interceptor in self._with_method("on_send"):
             try:
-                answer = one.on_send(record)
-                if not isinstance(answer, ProducerRecord):
-                    raise TypeError(f"on_send returns a ProducerRecord, found {answer!r}")
+                result = interceptor.on_send(record)
+                if not isinstance(result, ProducerRecord):
+                    raise TypeError(f"on_send must return a ProducerRecord, found {result!r}")
             except Exception:
-                log.warning("%r.on_send raised for a record of %r", one, record.topic, exc_info=True)
+                log.warning("%r.on_send raised for a record of %r", interceptor, record.topic, exc_info=True)
             else:
-                record = answer
+                record = result
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        for one in self._having("on_acknowledgement"):
+        for interceptor in self._with_method("on_acknowledgement"):
             try:
-                one.on_acknowledgement(metadata, error)
+                interceptor.on_acknowledgement(metadata, error)
             except Exception:
-                log.warning("%r.on_acknowledgement raised for a record of %r", one, metadata.topic, exc_info=True)
+                log.warning(
+                    "%r.on_acknowledgement raised for a record of %r", interceptor, metadata.topic, exc_info=True
+                )
 
     def on_send_error(self, record: ProducerRecord, error: BaseException) -> None:
-        """send() raised: the record has no batch that would tell."""
+        """Called when send() raised: the record is in no batch, whose end would call the interceptors."""
         partition = -1 if record.partition is None else record.partition
         self.on_acknowledgement(RecordMetadata(record.topic, partition, -1, -1, -1, -1), error)
 
-    def _having(self, method: str) -> Iterable[Any]:
-        return [one for one in self._all if callable(getattr(one, method, None))]
+    def _with_method(self, method: str) -> Iterable[Any]:
+        return [interceptor for interceptor in self._all if callable(getattr(interceptor, method, None))]
 
 
 def close_all(objects: Iterable[Any]) -> None:
-    """close() of the user's objects, each once, where it has one. One that raises is logged."""
-    for one in {id(one): one for one in objects}.values():
-        close = getattr(one, "close", None)
+    """Call close() of each of the user's objects that has one, once for each object. Logs an error that it raises."""
+    for user_object in {id(user_object): user_object for user_object in objects}.values():
+        close = getattr(user_object, "close", None)
         if callable(close):
             try:
                 close()
             except Exception:
-                log.warning("%r.close raised", one, exc_info=True)
+                log.warning("%r.close raised", user_object, exc_info=True)
 
 
 class Acknowledgement:
-    """The callback of an intercepted record: the interceptors first, then the user's."""
+    """The callback of an intercepted record: it calls the interceptors first, then the user's callback."""
 
     __slots__ = ("_callback", "_interceptors")
 

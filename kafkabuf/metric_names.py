@@ -1,4 +1,4 @@
-"""Names and labels of producer.metrics() for systems that know neither groups nor hyphens."""
+"""Names and labels of producer.metrics() for monitoring systems that have neither groups nor hyphens in names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kafkabuf.producer import KafkaProducer
 def labelled(producer: KafkaProducer) -> Iterator[tuple[str, dict[str, str], float]]:
     """(name, labels, value) of each metric: kafka_producer_x, kafka_producer_topic_x, kafka_producer_node_x."""
     for group, values in producer.metrics().items():
-        kind, _, of = group.removeprefix("producer-").partition("metrics")
+        kind, _, entity = group.removeprefix("producer-").partition("metrics")
         labels = {"client_id": producer.config.client_id}
-        if of:
-            labels[kind.removesuffix("-")] = of.removeprefix(".")
+        if entity:
+            labels[kind.removesuffix("-")] = entity.removeprefix(".")
         for name, value in values.items():
             yield f"kafka_producer_{kind}{name}".replace("-", "_"), labels, value

@@ -1,9 +1,10 @@
-"""producer.metrics(): what was counted, under Java's names. Rates, averages and maxima are of the last few windows.
+"""producer.metrics(): the producer's counts under Java's names.
 
-Groups, as in Java and kafka-python: `producer-metrics`, `producer-topic-metrics.TOPIC`, `producer-node-metrics.node-N`.
-Units as Java's: bytes, records, ms; ns where the name says so. metadata-age in seconds. An average of nothing is NaN.
-Counted per batch, request, poll and connection: record-size-avg is of the batches' means, and there is no
-record-size-max, for which every record would have to be looked at.
+Rates, averages and maxima cover the last few time windows (`metrics.num.samples` of `metrics.sample.window.ms`). Groups
+are those of Java and kafka-python: `producer-metrics`, `producer-topic-metrics.TOPIC`, `producer-node-metrics.node-N`.
+Units are Java's: bytes, records, ms; ns where the name says so; seconds for metadata-age. An average without a value is
+NaN. The producer counts per batch, request, poll and connection, never per record: record-size-avg is the average of
+the batches' means, and record-size-max does not exist.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from kafkabuf.network.client import NetworkClient
 log = logging.getLogger("kafkabuf.producer")
 
 NAN = float("nan")
-# What KafkaProducer times, as `name`-time-ns-total.
+# The calls that KafkaProducer times; the metric is `name`-time-ns-total.
 TIMED = ("metadata-wait", "flush", "txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
 Values = dict[str, float]
 Snapshot = dict[str, Values]
 
 
 class Metrics:
-    """What is known of one producer. Knows not the producer: a reporter may outlive it. Any thread."""
+    """The metrics of one producer. Any thread may use it.
+
+    It holds no reference to the producer: a reporter that keeps the metrics must not keep the producer open.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class Metrics:
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add the block's time to that of `name`, one of TIMED."""
+        """Add the duration of the block to the total of `name`, one of TIMED."""
         started = self._clock.monotonic()
         try:
             yield
@@ -66,7 +70,7 @@ class Metrics:
             self._times[name] += self._clock.monotonic() - started  # type: ignore[assignment]
 
     def close(self) -> None:
-        """The producer is closed: so are its reporters, each once."""
+        """Close the reporters, when the producer closes. A second call does nothing."""
         reporters, self._reporters = self._reporters, []
         for reporter in reporters:
             try:
@@ -75,14 +79,14 @@ class Metrics:
                 log.exception("a metric reporter raised in close()")
 
     def snapshot(self) -> Snapshot:
-        """{group: {name: value}}, as of now."""
+        """The present values as {group: {name: value}}."""
         now = self._clock.monotonic()
-        found = {"producer-metrics": self._of_producer(now)}
+        groups = {"producer-metrics": self._of_producer(now)}
         for topic, stats in self._stats.topics.copy().items():
-            found[f"producer-topic-metrics.{topic}"] = _of_topic(stats, now)
+            groups[f"producer-topic-metrics.{topic}"] = _of_topic(stats, now)
         for node_id, node in self._stats.nodes.copy().items():
-            found[f"producer-node-metrics.node-{node_id}"] = _of_node(node, now)
-        return found
+            groups[f"producer-node-metrics.node-{node_id}"] = _of_node(node, now)
+        return groups
 
     def _of_producer(self, now: float) -> Values:
         stats = self._stats
@@ -170,7 +174,7 @@ def _average_and_maximum(name: str, stat: Stat, now: float) -> Values:
 
 
 def _share(name: str, stat: Stat, now: float) -> Values:
-    """Of time that the Sender spends so; the values are ns."""
+    """The share of the Sender's time that `stat` counts, in ns."""
     _, recent, _, seconds = stat.recent(now)
     return {
         f"{name}-time-ns-avg": _mean(stat, now),
@@ -180,10 +184,10 @@ def _share(name: str, stat: Stat, now: float) -> Values:
 
 
 def _rate(name: str, stat: Stat, now: float, *more: Stat, counted: bool = False) -> Values:
-    """Of the values' sum, or with `counted` of how many there were."""
+    """Rate and total of the values' sum, or with `counted` of their number."""
     per_second = total = 0.0
-    for one in (stat, *more):
-        count, recent, _, seconds = one.recent(now)
+    for each_stat in (stat, *more):
+        count, recent, _, seconds = each_stat.recent(now)
         per_second += (count if counted else recent) / seconds
-        total += one.count if counted else one.total
+        total += each_stat.count if counted else each_stat.total
     return {f"{name}-rate": per_second, f"{name}-total": total}

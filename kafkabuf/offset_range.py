@@ -1,4 +1,4 @@
-"""Offsets that rows of a bulk write lie between, by partition: what Spark's tasks report to the driver."""
+"""Ranges of offsets by partition: where the rows of a bulk write lie. Spark's tasks report them to the driver."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 
 class OffsetRange(NamedTuple):
-    """Delivered rows of one partition: the offsets they lie between (inclusive; other producers' may lie there too).
+    """The delivered rows of one partition lie from `first_offset` to `last_offset`, both included.
 
-    Offsets are -1 where the broker did not say (acks=0); `bytes` are encoded ones.
+    Records of other producers may lie between them. Offsets are -1 if the broker did not return them (acks=0); `bytes`
+    counts encoded bytes.
     """
 
     topic: str
@@ -21,13 +22,13 @@ class OffsetRange(NamedTuple):
 
 
 def merge_ranges(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """One range a partition, lowest to highest offset, sorted: its size does not grow with the rows."""
+    """One range for each partition, from its lowest to its highest offset, sorted by topic and partition."""
     merged: dict[tuple[str, int], OffsetRange] = {}
-    for entry in ranges:
-        place = (entry.topic, entry.partition)
-        known = merged.get(place)
-        merged[place] = entry if known is None else _union(known, entry)
-    return tuple(merged[place] for place in sorted(merged))
+    for offset_range in ranges:
+        topic_partition = (offset_range.topic, offset_range.partition)
+        before = merged.get(topic_partition)
+        merged[topic_partition] = offset_range if before is None else _union(before, offset_range)
+    return tuple(merged[topic_partition] for topic_partition in sorted(merged))
 
 
 def _union(left: OffsetRange, right: OffsetRange) -> OffsetRange:

@@ -13,9 +13,9 @@ from kafkabuf.producer import KafkaProducer
 
 
 def observe(producer: KafkaProducer, meter: Meter) -> None:
-    """Observable gauges and counters for every metric that the producer has now; call it after the first records.
+    """Create an observable gauge or counter for each present metric of the producer. Call it after the first records.
 
-    Topics and nodes are attributes; those that come later are observed too.
+    Topics and nodes are attributes; topics and nodes that appear later are observed too.
     """
     for name in sorted({name for name, _, _ in labelled(producer)}):
         make: Callable[..., Any] = (

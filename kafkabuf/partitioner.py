@@ -1,13 +1,15 @@
-"""Where a record goes that names no partition: `partitioner.class`, and Java's hash of keys.
+"""The partition of a record that was sent without one: `partitioner.class`, and Java's hash of keys.
 
-Without a partitioner, murmur2 of the key decides, exactly as in Java's producer, and without a key the sticky partition
-(`TopicQueues`): both are done on the record's way, in C. `partitioner.class` takes a callable instead::
+Without a partitioner, the murmur2 hash of the key chooses the partition, exactly as in Java's producer; a record
+without key goes to the sticky partition (`TopicQueues`). C code on the record's path does both. `partitioner.class`
+takes a callable instead::
 
     partitioner(topic: str, key, value, partitions: int) -> int | None
 
-Key and value are the bytes-like objects that will be sent, or None; the answer is 0 to partitions - 1, or None, which
-leaves the choice to the above. It is not asked about records sent with a partition. An object with such a method
-`partition` will do as well, and so will a name: "round_robin", "random", or Java's of the former.
+Key and value are the bytes-like objects that will be sent, or None. The partitioner returns a number from 0 to
+partitions - 1, or None to leave the choice to key and sticky partition. The producer does not call it for records sent
+with a partition. `partitioner.class` also takes an object with such a method `partition`, or a name: "round_robin",
+"random", or Java's class name of the former.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ Partitioner = Callable[[str, Any, Any, int], int | None]
 
 
 class RoundRobinPartitioner:
-    """Each record of a topic to the partition after the last one's, those with a key too (Kafka's class of that name).
+    """Each record of a topic goes to the next partition, whether it has a key or not (Kafka's class of that name).
 
-    Partitions without a leader have their turn: records wait there for one.
+    A partition without a leader is not skipped: its records wait for a leader.
     """
 
     def __init__(self) -> None:
@@ -40,7 +42,7 @@ class RoundRobinPartitioner:
 
 
 class RandomPartitioner:
-    """Each record to a partition drawn at random, those with a key too."""
+    """Each record goes to a random partition, whether it has a key or not."""
 
     def __call__(self, topic: str, key: Any, value: Any, partitions: int) -> int:
         return random.randrange(partitions)
@@ -50,13 +52,11 @@ _BY_NAME: dict[str, Callable[[], Partitioner]] = {"round_robin": RoundRobinParti
 
 
 def partitioner_of(setting: Any) -> Partitioner | None:
-    """What to ask for a setting; None: nobody. Raises ConfigError for a class."""
+    """The callable that a value of `partitioner.class` stands for, or None. Raises ConfigError for a class."""
     if isinstance(setting, str):
         return _BY_NAME[setting]()
     if isinstance(setting, type):
-        raise ConfigError(
-            f"partitioner.class is, for all its name, the partitioner itself; found the class {setting!r}"
-        )
+        raise ConfigError(f"partitioner.class must be the partitioner itself, not a class; found the class {setting!r}")
     partition: Partitioner | None = getattr(setting, "partition", setting)
     return partition
 

@@ -1,4 +1,4 @@
-"""KafkaProducer: opening, closing, flushing. What happens per record is its base class in _producer.pyx."""
+"""KafkaProducer: opening, bulk sends, transactions, flush, close. Its base class in append/_producer.pyx has send()."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ from kafkabuf.sending.sender import Sender
 from kafkabuf.transactions.idempotence import producer_state
 from kafkabuf.transactions.manager import TransactionManager
 
-_DISOWNED = "this KafkaProducer was made before a fork and belongs to the parent process: make one in the child"
+_DISOWNED = (
+    "this KafkaProducer was created before a fork and belongs to the parent process: create a new KafkaProducer in "
+    "the child process"
+)
 
 
 class KafkaProducer(ProducerCore):
@@ -49,11 +52,12 @@ class KafkaProducer(ProducerCore):
         KafkaProducer({"bootstrap.servers": "localhost:9092", "linger.ms": 20})
         KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)
 
-    Raises ConfigError for a setting that does not exist, is out of range, or a bootstrap list that does not resolve.
-    Pickles as its configuration: the copy is a producer of its own.
+    Raises ConfigError for a setting that does not exist or is out of range, and for a bootstrap list that does not
+    resolve. A pickle holds the configuration only: unpickling opens a new, independent producer.
     """
 
-    _opened = False  # until __init__ has come to its end
+    _opened = False  # True once __init__ has succeeded
+    _disowned = False
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class KafkaProducer(ProducerCore):
     ) -> None:
         self.config = config_of(config, settings)
         c = self.config
-        self._users = (*c.interceptor_classes, c.key_serializer, c.value_serializer, c.partitioner_class)
+        self._user_objects = (*c.interceptor_classes, c.key_serializer, c.value_serializer, c.partitioner_class)
         self._clock = clock = clock or SystemClock()
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         self._metadata = Metadata(self.config, clock)
@@ -78,11 +82,11 @@ class KafkaProducer(ProducerCore):
         self._running = self._runner(accumulator)
         self._thread = self._running.thread
         self._finalizer = weakref.finalize(self, self._running.abandon)
-        self._finalizer.atexit = False  # then all producers end together
+        self._finalizer.atexit = False  # at exit, sending/lifetime.py closes all producers together
         try:
             self._running.start(self)
         except BaseException:
-            self._begin_close("the producer is not open: its thread could not be started")
+            self._begin_close("the producer is not open: the Sender's thread could not be started")
             raise
         self._opened = True
 
@@ -90,11 +94,11 @@ class KafkaProducer(ProducerCore):
         return NetworkClient(self.config, clock, self._metadata)
 
     def _runner(self, accumulator: RecordAccumulator) -> Running:
-        """Who gives the Sender its turns: a thread."""
+        """The thread that runs the Sender's turns. A subclass may run them in another way."""
         return Running(accumulator, self._sender, f"kafkabuf-{self.config.client_id}")
 
     def _disown(self) -> None:
-        """In a forked child: the Sender's thread is not here, and its sockets are the parent's."""
+        """Called in a forked child, which has no Sender's thread; the sockets belong to the parent."""
         self._begin_close(_DISOWNED)
         self._finalizer.detach()
 
@@ -104,41 +108,41 @@ class KafkaProducer(ProducerCore):
     # ---- topics ------------------------------------------------------------------------------------------------------
 
     def partitions_for(self, topic: str) -> TopicInfo:
-        """The topic's partitions and their leaders, asked for if need be, within `max.block.ms`."""
+        """The topic's partitions and their leaders. Fetches metadata if necessary, for up to `max.block.ms`."""
         self.check_open()
         return self._topic_info(topic, self.config.max_block_ms / 1000)
 
     def _topic_info(self, topic: str, timeout: float) -> TopicInfo:
         self.check_open()
         if not is_legal_topic(topic):
-            raise InvalidTopicError(f"{topic!r} is no topic's name: {TOPIC_RULE}")
+            raise InvalidTopicError(f"{topic!r} is not a valid topic name: {TOPIC_RULE}")
         if self._in_sender_thread():
             return self._known_topic(topic)
         with self._timed("metadata-wait"):
             return self._metadata.await_topic(topic, timeout)
 
     def _known_topic(self, name: str) -> TopicInfo:
-        """In a callback, which must not wait for metadata: its own thread would fetch it."""
+        """For a callback: it must not wait for metadata, because the thread that it runs in fetches metadata."""
         try:
             return self._metadata.await_topic(name, 0)
         except TimeoutError:
             raise TimeoutError(
-                f"topic {name!r} is not known yet, and a callback cannot wait for metadata: it has been asked for; "
-                "call partitions_for() before, or send from another thread"
+                f"topic {name!r} is not known yet, and a callback cannot wait for metadata (the producer has requested "
+                "it): call partitions_for() before, or send from another thread"
             ) from None
 
-    def _timed(self, what: str) -> AbstractContextManager[None]:
-        """Counts how long a call takes."""
+    def _timed(self, call: str) -> AbstractContextManager[None]:
+        """Adds the duration of the block to the metric of `call`."""
         self._check_opened()
-        return self._metrics.timed(what)
+        return self._metrics.timed(call)
 
     def _check_opened(self) -> None:
-        """Raises ClosedError where __init__ failed, or was never called; what has been closed passes."""
+        """Raises ClosedError if __init__ failed or was never called; a producer that was closed passes."""
         if not self._opened:
             self.check_open()
 
     def _in_sender_thread(self) -> bool:
-        """Whether this is a callback: what it waited for in vain would never come."""
+        """Whether a callback runs this call. The Sender cannot make progress while one of its callbacks waits."""
         return threading.current_thread() is self._thread
 
     def _await_topic(self, name: str, timeout: float | None = None) -> TopicQueues:
@@ -151,16 +155,16 @@ class KafkaProducer(ProducerCore):
         return topic
 
     def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        """For send(): a partition we do not know may be new. Ask once, then believe the answer."""
+        """For send(): an unknown partition may be new. Requests metadata once and then trusts the response."""
         self._metadata.add_topic(name)
         if self._in_sender_thread():
             self._metadata.request_update()
             raise TimeoutError(
-                f"partition {partition} of topic {name!r} is not known, and a callback cannot wait for metadata: it "
-                "has been asked for"
+                f"partition {partition} of topic {name!r} is not known, and a callback cannot wait for metadata (the "
+                "producer has requested it): send again later, or from another thread"
             )
         with self._timed("metadata-wait"):
-            self._metadata.await_update(timeout)  # and the Sender has made the queues before this thread wakes
+            self._metadata.await_update(timeout)  # the Sender creates the queues before it wakes this thread
 
     @property
     def _accumulator(self) -> RecordAccumulator:
@@ -173,25 +177,26 @@ class KafkaProducer(ProducerCore):
     def send_arrow(self, data: Any, topic: str | None = None, report: str = ROWS) -> BulkReport:
         """Queue every row of Arrow data and return a BulkReport.
 
-        A row larger than `max.request.size` or `buffer.memory` is left out and the others are sent; the report has its
-        error (`exception()`, `too_large`, `error_code` 10).
+        A row larger than `max.request.size` or `buffer.memory` is left out, and the other rows are sent; the report has
+        the row's error (`exception()`, `too_large`, `error_code` 10).
 
         Args:
             data: anything with the Arrow PyCapsule interface (`__arrow_c_array__` or `__arrow_c_stream__`): a pyarrow
-                RecordBatch or Table, a pandas or polars DataFrame. Columns, as Spark's Kafka sink names them: `value`
-                (binary or string; required), `key`, `topic` (string), `partition` (int32), `timestamp` (of any unit),
-                `headers` (list of struct<key: string, value: binary>). Others are left alone. Strings and binaries may
-                be large or views, or dictionary-encoded. Null is Kafka's null; a null partition is chosen as send()
-                does, a null timestamp is now, null headers are none; a null topic is refused.
-            topic: where all rows go; takes precedence over the column.
-            report: "rows" keeps the place of every row, for `result()`; "errors" keeps what failed and the ranges of
-                offsets, so that its size does not grow with the rows that are delivered.
+                RecordBatch or Table, a pandas or polars DataFrame. The columns have the names of Spark's Kafka sink:
+                `value` (binary or string; required), `key`, `topic` (string), `partition` (int32), `timestamp` (of any
+                unit), `headers` (list of struct<key: string, value: binary>). Other columns are ignored. Strings and
+                binaries may be large or views, or dictionary-encoded. A null key or value is Kafka's null. For a null
+                partition the producer chooses one as send() does; a null timestamp is the present time; null headers
+                are no headers; a null topic is an error.
+            topic: the topic of all rows; takes precedence over the column.
+            report: "rows" keeps the place of every row, for `result()`; "errors" keeps the failures and the ranges of
+                offsets, so that its size does not grow with the number of delivered rows.
 
         Raises:
-            SerializationError: a column is missing or of a wrong type, or the data contradicts itself or its stream
-                fails. And what send() raises.
-            Rows before the one at fault are queued all the same: `error.report` is their BulkReport, and
-            `error.rows_queued` counts them (those left out as too large included). None after it is.
+            SerializationError: a column is missing or of a wrong type, the data contradicts itself, or its stream
+                fails. Also the errors that send() raises.
+            The rows before the faulty row are queued all the same: `error.report` is their BulkReport, and
+            `error.rows_queued` counts them (including rows that were too large). No row after the faulty row is queued.
         """
         self.check_open()
         pending = BulkReport(self._clock, report)
@@ -211,20 +216,21 @@ class KafkaProducer(ProducerCore):
         """Queue one record for each element of `values`, as send() would, and return a BulkReport.
 
         Args:
-            topic: where all go.
-            values, keys, headers, partitions, timestamps_ms: lists, or other sequences, of equal length: what send()
-                takes as value, key, headers, partition and timestamp_ms. Serializers, partitioner and interceptors are
-                asked as by send(). They may call flush() and close(), which serve what the call has queued so far; they
-                must not wait for another thread that does.
+            topic: the topic of all records.
+            values, keys, headers, partitions, timestamps_ms: lists or other sequences of equal length, of what send()
+                takes as value, key, headers, partition and timestamp_ms. The call uses serializers, partitioner and
+                interceptors as send() does. These may call flush() and close(), which act on the records that the call
+                has queued so far; they must not wait for another thread that calls flush() or close().
             report: as in send_arrow().
 
-        A record larger than `max.request.size` or `buffer.memory` is left out and the others are sent; the report has
-        its error.
+        A record larger than `max.request.size` or `buffer.memory` is left out, and the other records are sent; the
+        report has the record's error.
 
         Raises:
-            TypeError, ValueError: an argument is no sequence, or their lengths differ. Nothing was queued.
-            what send() raises, naming the record by its index. Those before it are queued all the same: `error.report`
-            is their BulkReport, and `error.rows_queued` counts them. None after it is.
+            TypeError, ValueError: an argument is not a sequence, or the lengths differ. No record was queued.
+            The errors that send() raises, which name the faulty record by its index. The records before it are queued
+            all the same: `error.report` is their BulkReport, and `error.rows_queued` counts them. No record after it
+            is queued.
         """
         self.check_open()
         pending = BulkReport(self._clock, report)
@@ -234,28 +240,30 @@ class KafkaProducer(ProducerCore):
     # ---- transactions ------------------------------------------------------------------------------------------------
 
     def init_transactions(self) -> None:
-        """Once, before the first transaction: fences producers of the same `transactional.id` that came before, and
-        ends what they left open. Waits up to `max.block.ms`; after a TimeoutError it may be called again.
+        """Prepare for transactions. Call it once, before the first transaction.
+
+        Fences earlier producers of the same `transactional.id` and ends the transactions that they left open. Waits up
+        to `max.block.ms`; after a TimeoutError it may be called again.
 
         Raises:
-            IllegalStateError: no `transactional.id`, or called before.
-            FatalTransactionError: nothing can be done with this producer but close() (also TransactionalId-
-                AuthorizationError, ProducerFencedError).
+            IllegalStateError: `transactional.id` is not set, or the method was called before.
+            FatalTransactionError: this producer can only be closed (its subclasses TransactionalIdAuthorizationError
+                and ProducerFencedError too).
         """
         with self._timed("txn-init"):
             self._transaction_manager().init()
 
     def begin_transaction(self) -> None:
-        """What is sent from here on belongs to one transaction, until it is committed or aborted."""
+        """Begin a transaction. All records sent from now on belong to it, until it is committed or aborted."""
         with self._timed("txn-begin"):
             self._transaction_manager().begin()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata | str | Any) -> None:
-        """Commit a consumer's offsets with the transaction, if that is committed (KIP-447).
+        """Add a consumer's offsets to the transaction: they are committed only if the transaction is (KIP-447).
 
         Args:
-            offsets: by (topic, partition) or an object with these attributes, the offset of the next record to read:
-                a number, or an object with `offset` and perhaps `metadata` and `leader_epoch`.
+            offsets: a mapping from (topic, partition), or an object with these attributes, to the offset of the next
+                record to read: a number, or an object with `offset` and optionally `metadata` and `leader_epoch`.
             group_metadata: a GroupMetadata; an object with its attributes, as kafka-python's `group_metadata()`
                 returns; a tuple of them; or a group id, which alone does not fence a consumer that has been replaced.
         """
@@ -263,24 +271,30 @@ class KafkaProducer(ProducerCore):
             self._transaction_manager().send_offsets(offsets_of(offsets), group_of(group_metadata))
 
     def commit_transaction(self) -> None:
-        """Send what is buffered and make the transaction visible. Waits up to `max.block.ms`; after a TimeoutError
-        the commit goes on, and only it can be called again.
+        """Send all buffered records and commit the transaction, which makes it visible to consumers.
 
-        Raises AbortableTransactionError where a record could not be delivered: call abort_transaction() then.
+        Waits up to `max.block.ms`. After a TimeoutError the commit continues, and commit_transaction() is the only
+        transactional method that may be called. Raises AbortableTransactionError if a record could not be delivered:
+        call abort_transaction() then.
         """
         with self._timed("txn-commit"):
             self._transaction_manager().commit()
 
     def abort_transaction(self) -> None:
-        """Drop what is buffered, and the transaction with all it wrote. Waits as commit_transaction(). Offsets that
-        send_offsets_to_transaction() has timed out with are given up."""
+        """Drop all buffered records and abort the transaction, so that consumers skip all that it wrote.
+
+        Waits as commit_transaction() does. Offsets for which send_offsets_to_transaction() timed out are dropped.
+        """
         with self._timed("txn-abort"):
             self._transaction_manager().abort()
 
     def _transaction_manager(self) -> TransactionManager:
         self.check_open()
         if self._in_sender_thread():
-            raise KafkaError("a callback cannot wait for a transaction, of which it is part: call it in another thread")
+            raise KafkaError(
+                "a callback cannot wait for a transaction, because the Sender that ends it runs the callback: call "
+                "the method in another thread"
+            )
         give_back_claims()
         transactions = self._sender._transactions
         if transactions is None:
@@ -290,44 +304,50 @@ class KafkaProducer(ProducerCore):
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what is buffered now and wait until all of it has an outcome. Raises TimeoutError after `timeout` s.
+        """Send all records buffered now and wait until each has an outcome. Raises TimeoutError after `timeout` s.
 
-        In a signal handler too: what a send_many() or send_arrow() that it interrupts has queued so far is sent.
+        A signal handler may call it: the records that an interrupted send_many() or send_arrow() has queued so far are
+        sent too.
         """
         _check_timeout(timeout)
         self._check_opened()
         if self.pool.disowned:
             raise ClosedError(_DISOWNED)
         if self._in_sender_thread():
-            raise KafkaError("flush() in a callback would wait for itself: call it in another thread")
+            raise KafkaError(
+                "flush() in a callback would wait for the callback itself to return: call it in another thread"
+            )
         if self._interrupts_itself():
             raise KafkaError(
-                "flush() in this signal handler would wait for the call that it interrupts: try again later"
+                "flush() in this signal handler would wait for the call that the signal interrupted: try again later"
             )
         with self._timed("flush"):
             self._accumulator.flush(timeout)
 
     def _interrupts_itself(self) -> bool:
-        """Whether this is a signal's handler whose own thread holds a lock that the Sender needs to go on."""
+        """Whether this is a signal handler that interrupted a call which holds a lock that the Sender needs."""
         transactions = self._sender._transactions
         return self._metadata.is_held_here() or (transactions is not None and transactions.is_held_here())
 
     def purge(self, *, in_flight: bool = True) -> None:
-        """Give up what is buffered: its records fail with PurgedError, and the producer goes on (librdkafka's purge).
+        """Drop all buffered records: they fail with PurgedError, and the producer stays usable (librdkafka's purge).
 
-        `in_flight`: those too that were sent and have no answer, of which nobody knows whether the broker has them.
-        A transaction that loses records so must be aborted. Returns at once; flush() waits until it is done.
+        `in_flight`: also drop records that were sent and not acknowledged; the broker may or may not have appended
+        them. A transaction that loses records in this way must be aborted. Returns at once; flush() waits until the
+        purge is done.
         """
         self.check_open()
         self._sender.purge(in_flight=in_flight)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is buffered and stop. After `timeout` seconds what is left fails with ClosedError; with 0 at once.
+        """Send all buffered records and stop. After `timeout` seconds the remaining records fail with ClosedError.
 
-        Then interceptors, serializers and the partitioner are closed. Called again it waits again. In a callback it
-        returns at once, and the Sender ends when it is done. In a signal handler that interrupts send_many() or
-        send_arrow() what these have queued so far is sent; when they go on they raise ClosedError, with `rows_queued`.
-        In one that interrupts a call which the Sender waits for it returns at once too.
+        A `timeout` of 0 fails them at once. Afterwards close() closes interceptors, serializers and the partitioner. A
+        second call waits again. In a callback close() returns at once, and the Sender ends when it has sent the rest.
+
+        A signal handler may call it. If the signal interrupted send_many() or send_arrow(), the records queued so far
+        are sent; the interrupted call then raises ClosedError, with `rows_queued`. If the signal interrupted a call
+        that the Sender waits for, close() returns at once too.
         """
         _check_timeout(timeout)
         if not self._opened or self.pool.disowned:
@@ -340,8 +360,8 @@ class KafkaProducer(ProducerCore):
             give_back_claims()
             self._running.stop(timeout)
             self._metrics.close()
-        users, self._users = self._users, ()
-        close_all(users)
+        user_objects, self._user_objects = self._user_objects, ()
+        close_all(user_objects)
 
     def __enter__(self) -> Self:
         return self
@@ -352,22 +372,22 @@ class KafkaProducer(ProducerCore):
         self.close()
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """{group: {name: value}} under Java's names, as of now: see metrics.py. Costs nothing until it is asked."""
+        """The present metrics as {group: {name: value}}, under Java's names: see metrics.py. Computed when called."""
         self._check_opened()
         return self._metrics.snapshot()
 
 
 def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[str, Any]) -> ProducerConfig:
-    """What a producer was given, both ways of naming settings together."""
+    """The ProducerConfig of a mapping (or ProducerConfig) and of keyword settings together."""
     if isinstance(config, ProducerConfig):
         settings = config.given() | settings
         config = None
     if config is not None and not isinstance(config, Mapping):
-        # Not what it says: it may hold a password.
-        raise ConfigError(f"settings are a mapping or keywords, found {type(config).__name__}")
+        # The error names the type and not the value, which may hold a password.
+        raise ConfigError(f"settings must be a mapping or keywords, found {type(config).__name__}")
     return ProducerConfig.from_mapping(config or {}, settings)
 
 
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and not timeout >= 0:
-        raise ValueError(f"a timeout is seconds, from 0 on, or None for no limit; found {timeout!r}")
+        raise ValueError(f"timeout must be 0 or more seconds, or None for no limit; found {timeout!r}")

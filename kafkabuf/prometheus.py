@@ -11,7 +11,7 @@ from kafkabuf.producer import KafkaProducer
 
 
 class ProducerCollector:
-    """Reads producer.metrics() whenever Prometheus asks.
+    """Reads producer.metrics() at each scrape.
 
     `record-send-total` of group producer-topic-metrics.orders becomes `kafka_producer_topic_record_send_total` with the
     labels client_id and topic.
@@ -21,7 +21,7 @@ class ProducerCollector:
         self._producer = producer
 
     def describe(self) -> list[Metric]:
-        return []  # topics and nodes come later
+        return []  # metrics of topics and nodes appear only after the registration
 
     def collect(self) -> Iterator[Metric]:
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}

@@ -1,9 +1,9 @@
-"""pytest fixtures: `kafkabuf_cluster`, three nodes for the whole run, and `kafkabuf_broker`, a node for one test alone.
+"""pytest fixtures: `kafkabuf_cluster`, three nodes for the whole run, and `kafkabuf_broker`, one node for one test.
 
-pytest loads this module wherever kafkabuf is installed, so it imports nothing of it before a fixture is used.
+pytest loads this module wherever kafkabuf is installed, so the module imports kafkabuf only when a fixture is used.
 
-What EmbeddedCluster is given is up to the fixtures `kafkabuf_cluster_options` and `kafkabuf_broker_options`, which a
-conftest.py or a test may define anew, and for `kafkabuf_broker` also to a marker:
+The fixtures `kafkabuf_cluster_options` and `kafkabuf_broker_options` return the arguments of EmbeddedCluster. A
+conftest.py or a test may override them. For `kafkabuf_broker` a marker may give the arguments:
 
     @pytest.mark.kafkabuf(default_partitions=3)
     def test_it(kafkabuf_broker): ...
@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from kafkabuf.broker import EmbeddedCluster
 
-_MARKER = "kafkabuf(**options): what EmbeddedCluster is given for the fixture kafkabuf_broker of this test"
+_MARKER = "kafkabuf(**options): arguments of EmbeddedCluster for the fixture kafkabuf_broker of this test"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,13 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def kafkabuf_cluster_options() -> Mapping[str, Any]:
-    """What `kafkabuf_cluster` gives to EmbeddedCluster besides `brokers=3`."""
+    """Arguments of the EmbeddedCluster of `kafkabuf_cluster`, besides `brokers=3`. Override it to set some."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def kafkabuf_cluster(kafkabuf_cluster_options: Mapping[str, Any]) -> Iterator[EmbeddedCluster]:
-    """An EmbeddedCluster of three nodes, the same for all tests: use topics of your own, and leave no faults behind."""
+    """An EmbeddedCluster of three nodes that all tests share: use topics of your own, and remove injected faults."""
     from kafkabuf.broker import EmbeddedCluster
 
     with EmbeddedCluster(**{"brokers": 3, **kafkabuf_cluster_options}) as cluster:
@@ -43,14 +43,14 @@ def kafkabuf_cluster(kafkabuf_cluster_options: Mapping[str, Any]) -> Iterator[Em
 
 @pytest.fixture
 def kafkabuf_broker_options(request: pytest.FixtureRequest) -> Mapping[str, Any]:
-    """What `kafkabuf_broker` gives to EmbeddedCluster: the options of the closest marker `kafkabuf`."""
+    """Arguments of the EmbeddedCluster of `kafkabuf_broker`: the options of the closest marker `kafkabuf`."""
     marker = request.node.get_closest_marker("kafkabuf")
     return {} if marker is None else marker.kwargs
 
 
 @pytest.fixture
 def kafkabuf_broker(kafkabuf_broker_options: Mapping[str, Any]) -> Iterator[EmbeddedCluster]:
-    """An EmbeddedCluster of one node that this test has for itself."""
+    """An EmbeddedCluster of one node for this test alone."""
     from kafkabuf.broker import EmbeddedCluster
 
     with EmbeddedCluster(**kafkabuf_broker_options) as cluster:

@@ -1,4 +1,4 @@
-"""What the broker says of a record it has taken."""
+"""RecordMetadata: where the broker appended a record."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went (Kafka's RecordMetadata).
+    """Where the broker appended a record (Kafka's RecordMetadata).
 
-    `offset` is -1 when the broker did not say (acks=0) or the record was not delivered; `timestamp` is in ms, the
-    broker's where the topic uses LogAppendTime; a size is -1 for a null key or value.
+    `offset` is -1 if the broker did not return it (acks=0) or the record was not delivered. `timestamp` is in ms; it is
+    the broker's time if the topic uses LogAppendTime. A size is -1 for a null key or value.
     """
 
     topic: str

@@ -1,15 +1,16 @@
-"""What makes bytes of keys and values: Java's serializers, JSON, and how a user's own one is called.
+"""Serializers turn keys and values into bytes: Java's serializers, JSON, and adapters for the user's own.
 
 `key.serializer` and `value.serializer` take any of these:
 
 - a callable `f(data)` that returns a bytes-like object or None (Kafka's null);
-- an object with `serialize(topic, headers, data)`, as Java's Serializer; `headers` is a list of pairs, to which it may
-  add; its `close()`, where it has one, is called by the producer's;
-- a serializer of confluent-kafka, those of its Schema Registry included (`pip install kafkabuf[schema-registry]`),
-  called with (data, SerializationContext(topic, "key" or "value", headers));
-- a name: string, bytes, json, short, integer, long, float, double, uuid, boolean, or that of the Java class.
+- an object with `serialize(topic, headers, data)`, like Java's Serializer; `headers` is a list of pairs, to which the
+  serializer may add pairs; the producer's close() calls the serializer's `close()`, if it has one;
+- a serializer of confluent-kafka, also of its Schema Registry (`pip install kafkabuf[schema-registry]`); the producer
+  calls it with (data, SerializationContext(topic, "key" or "value", headers));
+- a name: string, bytes, json, short, integer, long, float, double, uuid, boolean, or the name of the Java class.
 
-None is given to a serializer like everything else: those here make Kafka's null of it, as Java's do.
+The producer also passes None to a serializer. The serializers of this module return None for it (Kafka's null), as
+Java's do.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from kafkabuf.errors import ConfigError
 
 HeaderList = list[tuple[str, bytes | None]]
 
-# Java means big-endian by these two; Python the machine's order, and a mark before it.
+# Java encodes these two as big-endian; Python uses the machine's byte order and writes a byte-order mark. The second
+# entry is the mark that Java writes.
 _BIG_ENDIAN = {"utf-16": ("utf-16-be", b"\xfe\xff"), "utf-32": ("utf-32-be", b"")}
 
 
@@ -37,13 +39,13 @@ class Serializer(Protocol):
 
 
 class StringSerializer:
-    """str in an encoding, UTF-8 unless told. A character that it does not have is an error (Java writes `?`)."""
+    """str in an encoding, by default UTF-8. A character outside the encoding is an error (Java writes `?`)."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         try:
             name = codecs.lookup(encoding).name
         except LookupError:
-            raise ConfigError(f"Python knows no encoding {encoding!r}") from None
+            raise ConfigError(f"Python has no encoding {encoding!r}: give the name of one of its codecs") from None
         self.encoding, self._mark = _BIG_ENDIAN.get(name, (encoding, b""))
 
     def __call__(self, data: str | None) -> bytes | None:
@@ -54,7 +56,7 @@ class StringSerializer:
 
 
 class BytesSerializer:
-    """What is bytes-like already."""
+    """A bytes-like object, unchanged."""
 
     def __call__(self, data: Any) -> Any:
         if data is not None:
@@ -63,7 +65,7 @@ class BytesSerializer:
 
 
 class JsonSerializer:
-    """JSON in UTF-8, without blanks; None is Kafka's null and not JSON's. `options` are those of json.dumps."""
+    """JSON in UTF-8, without blanks. None becomes Kafka's null, not JSON's. `options` are the options of json.dumps."""
 
     def __init__(self, **options: Any) -> None:
         self._options: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False} | options
@@ -81,7 +83,7 @@ class _IntSerializer:
         _check(data, int)
         limit = 1 << self.bits - 1
         if not -limit <= data < limit:
-            raise ValueError(f"{data} does not fit into {self.bits} bits: {-limit} to {limit - 1} do")
+            raise ValueError(f"{data} does not fit into {self.bits} bits: allowed are {-limit} to {limit - 1}")
         return data.to_bytes(self.bits // 8, "big", signed=True)
 
 
@@ -104,7 +106,7 @@ class LongSerializer(_IntSerializer):
 
 
 class FloatSerializer:
-    """float (or int) as 4 bytes, rounded; one too large for them is an error, where Java's cast makes infinity."""
+    """float (or int) as 4 bytes, rounded. A number too large for 4 bytes is an error (Java's cast makes infinity)."""
 
     def __call__(self, data: float | None) -> bytes | None:
         return None if data is None else struct.pack(">f", _check(data, float, int))
@@ -150,18 +152,18 @@ _BY_NAME: dict[str, Callable[[], Callable[[Any], Any]]] = {
 
 
 def serialize_with(setting: Any, field: str) -> tuple[Callable[..., Any] | None, bool]:
-    """What to call for a setting, and whether with (topic, headers, data) instead of (data).
+    """The serializer that a value of the setting stands for, and whether it takes (topic, headers, data), not (data).
 
     `field` is "key" or "value". Raises ConfigError for a class.
     """
     if isinstance(setting, str):
         return _BY_NAME[setting](), False
     if isinstance(setting, type):
-        raise ConfigError(f"{field}.serializer is an object that is called with the data, found the class {setting!r}")
+        raise ConfigError(f"{field}.serializer must be the serializer itself, not a class; found the class {setting!r}")
     if _is_protocol(setting):
         return setting.serialize, True
     if setting is not None and _is_confluent(setting):
-        return _in_confluents_context(setting, field), True
+        return _with_confluent_context(setting, field), True
     return setting, False
 
 
@@ -179,8 +181,8 @@ def _is_confluent(setting: Any) -> bool:
     return any(base.__module__.startswith("confluent_kafka.") for base in type(setting).__mro__)
 
 
-def _in_confluents_context(serializer: Any, field: str) -> Callable[[str, HeaderList, Any], Any]:
-    # Imported here: who has given us such an object has the package.
+def _with_confluent_context(serializer: Any, field: str) -> Callable[[str, HeaderList, Any], Any]:
+    # Imported here because the package is optional. It is installed: the user's serializer comes from it.
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     part: Any = MessageField.KEY if field == "key" else MessageField.VALUE

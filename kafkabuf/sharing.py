@@ -1,7 +1,7 @@
-"""One transaction that several producers write: one begins it, others join, one ends it.
+"""One transaction that several producers write: one producer begins it, others join it, one producer ends it.
 
-Flink's Kafka sink does the same by reflection. All of them have the transactional id, producer id and epoch in common;
-so each partition may be written by only one of them, which counts its sequence numbers from 0.
+Flink's Kafka sink does the same by reflection. The producers share the transactional id, producer id and epoch. So only
+one of them may write to a partition: each producer counts a partition's sequence numbers from 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafkabuf.producer import KafkaProducer
 
 @dataclass(frozen=True)
 class SharedTransaction:
-    """A transaction under way, for producers in other processes. `version` is 2 for those of KIP-890, else 1."""
+    """An open transaction, for producers in other processes. `version` is 2 for a transaction of KIP-890, else 1."""
 
     transactional_id: str
     producer_id: int
@@ -23,7 +23,7 @@ class SharedTransaction:
 
 
 def begin_shared(producer: KafkaProducer) -> SharedTransaction:
-    """Begin a transaction for others to write; `producer` has initialised its transactions, and leaves this one."""
+    """Begin a transaction for other producers. `producer` has called init_transactions(); it leaves the transaction."""
     producer.begin_transaction()
     transactions = producer._transaction_manager()
     state = transactions.producer_state
@@ -35,20 +35,21 @@ def begin_shared(producer: KafkaProducer) -> SharedTransaction:
 
 
 def join(producer: KafkaProducer, shared: SharedTransaction) -> None:
-    """Let `producer`, new and of the same transactional id, write into the transaction, or end it."""
+    """Let `producer`, a new producer with the same transactional id, write to the transaction, or end it."""
     transactions = producer._transaction_manager()
     if transactions.transactional_id != shared.transactional_id:
         raise IllegalStateError(
-            f"transactional.id is {transactions.transactional_id!r}, the transaction's {shared.transactional_id!r}"
+            f"the producer's transactional.id is {transactions.transactional_id!r}, and the transaction's is "
+            f"{shared.transactional_id!r}: join with a producer of the same transactional.id"
         )
     transactions.join(shared.producer_id, shared.producer_epoch, is_v2=shared.version == 2)
 
 
 def leave(producer: KafkaProducer) -> None:
-    """Wait for everything sent, then leave the transaction to the others: close() does not abort it.
+    """Wait until all records are acknowledged, then leave the transaction to the others: close() will not abort it.
 
-    Raises AbortableTransactionError where a record could not be delivered: then the transaction can only be aborted, by
-    whoever ends it.
+    Raises AbortableTransactionError if a record could not be delivered: the producer that ends the transaction must
+    abort it then.
     """
     producer.flush()
     producer._transaction_manager().leave()

@@ -25,13 +25,14 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.snapshot import PartitionInfo, TopicInfo
 from kafkabuf.transactions.idempotence import producer_state
 
-# One record, one batch, one outcome; and what is held by a test that never completes anything stays small.
+# With batch.size=0 each record has a batch, and so an outcome, of its own. A small buffer.memory is enough, though a
+# test may never complete a record.
 _SETTINGS = {"bootstrap_servers": "mock:9092", "batch_size": 0, "buffer_memory": 8 << 20, "max_block_ms": 0}
 _LEADER = 1
 
 
 class MockRecord(NamedTuple):
-    """What send() was given, and the partition that was chosen."""
+    """The arguments of a send(), with the partition that was chosen."""
 
     topic: str
     value: Any
@@ -42,18 +43,19 @@ class MockRecord(NamedTuple):
 
 
 class MockProducer(ProducerCore):
-    """send() is the real one: serializers, partitioner, checks and futures are those of KafkaProducer. Nothing is sent.
+    """KafkaProducer's own send(), with its serializers, partitioner, checks and futures, and without a connection.
 
     Args:
-        cluster: topics and how many partitions each has; None: whatever topic is asked for is there, with one.
-        auto_complete: records are acknowledged before send() returns; else by complete_next() and error_next(), and by
-            flush(), which acknowledges all. Callbacks run in the thread that calls these.
-        settings: as of KafkaProducer; `bootstrap_servers` is not needed.
+        cluster: the number of partitions by topic; None: every topic exists and has one partition.
+        auto_complete: acknowledge each record before send() returns. If it is False, the test ends records with
+            complete_next(), error_next() and flush(), which acknowledges all. Callbacks run in the thread that calls
+            these methods.
+        settings: the settings of KafkaProducer; `bootstrap_servers` is optional.
 
-    The attributes `send_exception`, `flush_exception`, `close_exception`, `partitions_for_exception`,
+    Set an attribute `send_exception`, `flush_exception`, `close_exception`, `partitions_for_exception`,
     `init_transactions_exception`, `begin_transaction_exception`, `send_offsets_to_transaction_exception`,
-    `commit_transaction_exception` and `abort_transaction_exception` make these methods raise while they are set. A few
-    thousand records may be pending. Not thread-safe, and without send_many() and send_arrow(): for these there is
+    `commit_transaction_exception` or `abort_transaction_exception`, and the method of that name raises it. A few
+    thousand records may be pending. Not thread-safe. There is no send_many() and no send_arrow(): test them with
     kafkabuf.broker.EmbeddedCluster.
     """
 
@@ -91,7 +93,7 @@ class MockProducer(ProducerCore):
         self._next_offset: Counter[tuple[str, int]] = Counter()
         self.clear()
 
-    # ---- as KafkaProducer's ------------------------------------------------------------------------------------------
+    # ---- the methods of KafkaProducer --------------------------------------------------------------------------------
 
     def send(
         self,
@@ -103,9 +105,11 @@ class MockProducer(ProducerCore):
         timestamp_ms: int | None = None,
         callback: Any = None,
     ) -> RecordFuture:
-        self._go(self.send_exception)
+        self._check_usable(self.send_exception)
         if self.transaction_initialized and not self.transaction_in_flight:
-            raise IllegalStateError("send() of a transactional producer outside of a transaction: begin_transaction()")
+            raise IllegalStateError(
+                "a transactional producer cannot send() outside of a transaction: call begin_transaction() first"
+            )
         future = super().send(topic, value, key, headers, partition, timestamp_ms, callback)
         record = MockRecord(topic, value, key, headers, future.batch.partition, timestamp_ms)
         (self._uncommitted if self.transaction_in_flight else self._history).append(record)
@@ -115,13 +119,13 @@ class MockProducer(ProducerCore):
         return future
 
     def flush(self, timeout: float | None = None) -> None:
-        self._go(self.flush_exception)
+        self._check_usable(self.flush_exception)
         while self.complete_next():
             pass
 
     def purge(self, *, in_flight: bool = True) -> None:
-        """Every record without an outcome fails with PurgedError, as if all were in flight; none does without that."""
-        self._go()
+        """Fail every pending record. All of them count as in flight: with in_flight=False no record fails."""
+        self._check_usable()
         while in_flight and self.error_next(PurgedError("the record was purged")):
             pass
 
@@ -143,31 +147,31 @@ class MockProducer(ProducerCore):
         return {}
 
     def partitions_for(self, topic: str) -> TopicInfo:
-        self._go(self.partitions_for_exception)
+        self._check_usable(self.partitions_for_exception)
         count = 1 if self._cluster is None else self._cluster.get(topic, 0)
         if not count:
             raise UnknownTopicOrPartitionError(f"the MockProducer's cluster has no topic {topic!r}: {self._cluster!r}")
         return TopicInfo(topic, None, None, tuple(PartitionInfo(number, _LEADER) for number in range(count)))
 
     def init_transactions(self) -> None:
-        self._go(self.init_transactions_exception)
-        self._require(not self.transaction_initialized, "init_transactions() was called before")
+        self._check_usable(self.init_transactions_exception)
+        self._require(not self.transaction_initialized, "init_transactions() was called before: call it once")
         self.transaction_initialized = True
 
     def begin_transaction(self) -> None:
-        self._go(self.begin_transaction_exception)
-        self._require(self.transaction_initialized, "init_transactions() comes first")
-        self._require(not self.transaction_in_flight, "a transaction is under way")
+        self._check_usable(self.begin_transaction_exception)
+        self._require(self.transaction_initialized, "init_transactions() was not called: call it first")
+        self._require(not self.transaction_in_flight, "a transaction has begun already: commit or abort it first")
         self.transaction_in_flight = True
         self.transaction_committed = self.transaction_aborted = False
 
     def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
-        self._in_transaction(self.send_offsets_to_transaction_exception)
+        self._check_in_transaction(self.send_offsets_to_transaction_exception)
         group = getattr(group_metadata, "group_id", group_metadata)
         self._uncommitted_offsets.setdefault(group, {}).update(offsets)
 
     def commit_transaction(self) -> None:
-        self._in_transaction(self.commit_transaction_exception)
+        self._check_in_transaction(self.commit_transaction_exception)
         self.flush()
         self._history += self._uncommitted
         if self._uncommitted_offsets:
@@ -177,44 +181,44 @@ class MockProducer(ProducerCore):
         self.commit_count += 1
 
     def abort_transaction(self) -> None:
-        self._in_transaction(self.abort_transaction_exception)
+        self._check_in_transaction(self.abort_transaction_exception)
         self.flush()
         self._end_transaction()
         self.transaction_aborted = True
 
-    # ---- the test's --------------------------------------------------------------------------------------------------
+    # ---- for the test ------------------------------------------------------------------------------------------------
 
     def complete_next(self) -> bool:
-        """Acknowledge the oldest record without an outcome, with the next offset of its partition; False: none."""
+        """Acknowledge the oldest pending record with its partition's next offset. False if no record is pending."""
         if not self._pending:
             return False
         batch = self._take_next()
-        where = (batch.topic, batch.partition)
-        self._next_offset[where] += 1
+        topic_partition = (batch.topic, batch.partition)
+        self._next_offset[topic_partition] += 1
         with ending(self._queues.incomplete):
-            return batch.complete(self._next_offset[where] - 1, -1)
+            return batch.complete(self._next_offset[topic_partition] - 1, -1)
 
     def error_next(self, error: KafkaError) -> bool:
-        """Fail the oldest record without an outcome; False: there is none."""
+        """Fail the oldest pending record with `error`. False if no record is pending."""
         if not self._pending:
             return False
         with ending(self._queues.incomplete):
             return self._take_next().fail(error)
 
     def history(self) -> list[MockRecord]:
-        """Records sent, in order; those of a transaction from its commit on."""
+        """The records that were sent, in order. Records of a transaction appear when it commits."""
         return list(self._history)
 
     def uncommitted_records(self) -> list[MockRecord]:
-        """Records of the transaction under way."""
+        """The records of the present transaction."""
         return list(self._uncommitted)
 
     def uncommitted_offsets(self) -> dict[str, dict[Any, Any]]:
-        """{group: offsets} of the transaction under way."""
+        """{group: offsets} of the present transaction."""
         return {group: dict(offsets) for group, offsets in self._uncommitted_offsets.items()}
 
     def offsets_history(self) -> list[dict[str, dict[Any, Any]]]:
-        """{group: offsets} of each transaction that committed some."""
+        """{group: offsets} of each committed transaction that had offsets."""
         return list(self._offsets_history)
 
     @property
@@ -224,17 +228,19 @@ class MockProducer(ProducerCore):
 
     @property
     def sent_offsets(self) -> bool:
-        """Whether the transaction under way commits offsets."""
+        """Whether the present transaction has offsets."""
         return bool(self._uncommitted_offsets)
 
     def fence_producer(self) -> None:
-        """From now on another producer with the same transactional.id is there."""
-        self._go()
-        self._require(self.transaction_initialized, "only a producer after init_transactions() can be fenced")
+        """Act as if another producer with the same transactional.id had been started: all further calls raise."""
+        self._check_usable()
+        self._require(
+            self.transaction_initialized, "only a transactional producer can be fenced: call init_transactions() first"
+        )
         self.producer_fenced = True
 
     def clear(self) -> None:
-        """Forget history, pending records and uncommitted ones."""
+        """Forget the history, the pending records and the uncommitted records and offsets."""
         if hasattr(self, "_pending"):
             with ending(self._queues.incomplete):
                 self._queues.abort()
@@ -246,21 +252,21 @@ class MockProducer(ProducerCore):
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
-    def _go(self, injected: BaseException | None = None) -> None:
+    def _check_usable(self, injected: BaseException | None = None) -> None:
         self.check_open()
         if self.producer_fenced:
             raise ProducerFencedError("fence_producer() was called: this producer is fenced")
         if injected is not None:
             raise injected
 
-    def _require(self, right: bool, what: str) -> None:
-        if not right:
-            raise IllegalStateError(what)
+    def _require(self, condition: bool, message: str) -> None:
+        if not condition:
+            raise IllegalStateError(message)
 
-    def _in_transaction(self, injected: BaseException | None) -> None:
-        self._go(injected)
-        self._require(self.transaction_initialized, "init_transactions() comes first")
-        self._require(self.transaction_in_flight, "there is no transaction: begin_transaction()")
+    def _check_in_transaction(self, injected: BaseException | None) -> None:
+        self._check_usable(injected)
+        self._require(self.transaction_initialized, "init_transactions() was not called: call it first")
+        self._require(self.transaction_in_flight, "there is no transaction: call begin_transaction() first")
 
     def _end_transaction(self) -> None:
         self._uncommitted, self._uncommitted_offsets = [], {}
@@ -275,4 +281,4 @@ class MockProducer(ProducerCore):
         return self._queues.topic_queues(name, self.partitions_for(name).leaders)
 
     def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        """The cluster is as it was given."""
+        """Return at once: the cluster never changes, so no new partition can appear."""

@@ -1,8 +1,8 @@
-"""Producer settings under Kafka's names, checked before anything is started.
+"""Producer settings under Kafka's names. The producer checks them before it starts.
 
-A setting may be written as Kafka's documentation does (`"linger.ms"`) or as a Python name (`linger_ms`). Values may be
-strings, as Spark options are. Milliseconds and bytes are Kafka's units. Nothing in a value is expanded (`${env:...}`
-stays as it is) and nothing is imported by a name in it.
+A setting may be written as in Kafka's documentation (`"linger.ms"`) or as a Python name (`linger_ms`). Values may be
+strings, as Spark options are. Units are Kafka's, milliseconds and bytes. kafkabuf expands nothing in a value
+(`${env:...}` stays as it is) and imports nothing that a value names.
 """
 
 from __future__ import annotations

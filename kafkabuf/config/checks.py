@@ -1,6 +1,6 @@
-"""Settings that go together: defaults that give way to what was given, contradictions, and warnings.
+"""Settings that depend on each other: defaults that follow the given settings, contradictions, and warnings.
 
-As Java's ProducerConfig does it, where it has the setting.
+For settings that Java's producer has, the rules are those of Java's ProducerConfig.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from kafkabuf.errors import ConfigError
 
 log = logging.getLogger("kafkabuf.config")
 
-_PAUSES = (
+# Settings of which the first must not exceed the second.
+_FIRST_AND_LONGEST = (
     ("retry_backoff_ms", "retry_backoff_max_ms"),
     ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
     ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
     ("sasl_login_retry_backoff_ms", "sasl_login_retry_backoff_max_ms"),
 )
-# Of so many batches of a partition brokers remember the numbers.
+# A broker remembers the sequence numbers of this many batches for each producer and partition.
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 
 
@@ -50,46 +51,54 @@ def check(settings: ProducerSettings) -> None:
 
 
 def warn(settings: ProducerSettings) -> None:
-    """Logs what is allowed and hardly meant. Names alone: a value may be a secret."""
-    for name, longest in _PAUSES:
+    """Log settings that are allowed but probably a mistake. It logs names only, since a value may be a secret."""
+    for name, longest in _FIRST_AND_LONGEST:
         if getattr(settings, name) > getattr(settings, longest):
-            log.warning("%s is above %s, which is what holds, without growing", dotted(name), dotted(longest))
+            log.warning("%s is above %s: %s holds each time", dotted(name), dotted(longest), dotted(longest))
     for prefix, protocols in (("ssl_", ("SSL", "SASL_SSL")), ("sasl_", ("SASL_PLAINTEXT", "SASL_SSL"))):
         unused = sorted(dotted(name) for name in settings.model_fields_set if name.startswith(prefix))
         if unused and settings.security_protocol not in protocols:
-            log.warning("security.protocol is %s: %s without effect", settings.security_protocol, ", ".join(unused))
+            log.warning(
+                "security.protocol is %s: these settings have no effect: %s",
+                settings.security_protocol,
+                ", ".join(unused),
+            )
 
 
 def _check_idle(settings: ProducerSettings) -> None:
     if settings.connections_max_idle_ms == 0:
-        raise ConfigError("connections.max.idle.ms is 0, and no connection would last: -1 keeps idle ones for ever")
+        raise ConfigError(
+            "connections.max.idle.ms is 0, which would close every connection at once: raise it, or set it to -1 to "
+            "keep idle connections for ever"
+        )
 
 
 def _check_idempotence(settings: ProducerSettings) -> None:
     if not settings.enable_idempotence:
         return
-    wrong, in_flight = None, settings.max_in_flight_requests_per_connection
+    needed, in_flight = None, settings.max_in_flight_requests_per_connection
     if settings.acks != -1:
-        wrong = f"acks=all, found {settings.acks}"
+        needed = f"acks=all, found {settings.acks}"
     elif settings.retries == 0:
-        wrong = "retries above 0"
+        needed = "retries above 0, found 0"
     elif in_flight > MAX_IN_FLIGHT_WITH_IDEMPOTENCE:
-        wrong = f"max.in.flight.requests.per.connection of at most {MAX_IN_FLIGHT_WITH_IDEMPOTENCE}, found {in_flight}"
+        needed = f"max.in.flight.requests.per.connection of at most {MAX_IN_FLIGHT_WITH_IDEMPOTENCE}, found {in_flight}"
     elif settings.record_magic == 1:
-        wrong = "record.magic 2 (or auto): the older format has no numbers"
-    if wrong is not None:
-        raise ConfigError(f"enable.idempotence needs {wrong}; set it to false to do without")
+        needed = "record.magic 2 (or auto), found 1: that format has no sequence numbers"
+    if needed is not None:
+        raise ConfigError(f"enable.idempotence needs {needed}; or set enable.idempotence to false")
 
 
 def _check_transactions(settings: ProducerSettings) -> None:
     if settings.transactional_id is not None and not settings.enable_idempotence:
         raise ConfigError(
-            "transactional.id needs idempotence: leave out enable.idempotence, and with it retries=0 and acks below all"
+            "transactional.id needs enable.idempotence: leave out enable.idempotence=false, retries=0 and acks other "
+            "than all"
         )
     if settings.transaction_two_phase_commit_enable and "transaction_timeout_ms" in settings.model_fields_set:
         raise ConfigError(
-            "transaction.timeout.ms has no meaning with transaction.two.phase.commit.enable=true, whose transactions "
-            "never expire: leave one of them out"
+            "transaction.timeout.ms has no meaning with transaction.two.phase.commit.enable=true, because such "
+            "transactions never expire: leave one of the two settings out"
         )
 
 
@@ -102,11 +111,11 @@ def _check_delivery(settings: ProducerSettings) -> None:
     if settings.compression_gzip_level == 0:
         raise ConfigError("compression.gzip.level is 1 to 9, or -1 for gzip's own default; found 0")
     if settings.compression_type == "zstd" and settings.record_magic == 1:
-        raise ConfigError("compression.type=zstd needs record.magic 2: brokers take no zstd in the older format")
+        raise ConfigError("compression.type=zstd needs record.magic 2, found 1: brokers refuse zstd in that format")
 
 
 def _check_keys(settings: ProducerSettings) -> None:
-    """As Java's DefaultSslEngineFactory."""
+    """The checks of Java's DefaultSslEngineFactory."""
     chain, key = settings.ssl_keystore_certificate_chain, settings.ssl_keystore_key
     if (chain is None) != (key is None):
         raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain: both are needed, or neither")
@@ -119,14 +128,16 @@ def _check_keys(settings: ProducerSettings) -> None:
 
 
 def _check_sasl(settings: ProducerSettings) -> None:
-    named = settings.sasl_username is not None or settings.sasl_password is not None
+    has_user = settings.sasl_username is not None or settings.sasl_password is not None
     if settings.sasl_mechanism == "GSSAPI":
         raise ConfigError(
-            "sasl.mechanism is GSSAPI (Kerberos) unless it is given, which is not supported: use PLAIN, SCRAM-SHA-256, "
-            "SCRAM-SHA-512 or OAUTHBEARER"
+            "sasl.mechanism is GSSAPI (Kerberos), Kafka's default, which kafkabuf does not support: set it to PLAIN, "
+            "SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
         )
-    if settings.sasl_jaas_config is not None and named:
-        raise ConfigError("sasl.jaas.config and sasl.username, sasl.password both give a user: leave one out")
+    if settings.sasl_jaas_config is not None and has_user:
+        raise ConfigError(
+            "sasl.jaas.config and sasl.username with sasl.password both give a user: leave one of them out"
+        )
     if settings.sasl_mechanism == "OAUTHBEARER":
         if settings.sasl_oauthbearer_token_provider is None and settings.sasl_oauthbearer_token_endpoint_url is None:
             raise ConfigError(

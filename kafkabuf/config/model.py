@@ -1,4 +1,4 @@
-"""ProducerConfig: the settings, checked each and together, and how they are read from mappings."""
+"""ProducerConfig: all settings, checked one by one and together; reads them from mappings."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ class ProducerConfig(ProducerSettings):
         missing = refused.not_yet(self.given(), {name: field.default for name, field in fields.items()})
         if missing is not None:
             raise ConfigError(missing)
-        # Not "given" thereby: another setting may move it again (see `given`).
+        # Written to __dict__, so that these fields do not count as given: another setting may change them later.
         self.__dict__.update(checks.dependent_defaults(self))
         checks.check(self)
         if self.slab_size > self.buffer_memory:
             raise ConfigError(
-                f"buffer.memory ({self.buffer_memory}) is smaller than one batch ({self.slab_size} bytes): "
-                "raise buffer.memory or lower batch.size"
+                f"buffer.memory ({self.buffer_memory} bytes) is smaller than one batch ({self.slab_size} bytes): "
+                "raise buffer.memory, or lower batch.size"
             )
         checks.warn(self)
         return self
 
     @property
     def slab_size(self) -> int:
-        """Bytes of one slab of the arena: `batch.size`, but never too small for a batch header and a short record."""
+        """Bytes of one slab of the arena: `batch.size`, but at least enough for a batch header and a short record."""
         return max(self.batch_size, 512)
 
     def given(self) -> dict[str, Any]:
-        """The settings that somebody gave, by their fields' names, secrets included: what `from_mapping` takes."""
+        """The given settings by field name, secrets included, in the form that `from_mapping` accepts."""
         return {field: getattr(self, field) for field in type(self).model_fields if field in self.model_fields_set}
 
     @classmethod
     def from_mapping(cls, *mappings: Mapping[str, Any]) -> ProducerConfig:
-        """Settings from one or more mappings, dotted or Python names. Raises ConfigError naming the setting."""
+        """Settings from mappings, under dotted or Python names. Raises a ConfigError that names the wrong setting."""
         values: dict[str, Any] = {}
         for name, value in (item for mapping in mappings for item in mapping.items()):
             field = str(name).replace(".", "_")
             if field in values:
-                raise ConfigError(f"{dotted(field)} is given twice")
+                raise ConfigError(f"{dotted(field)} is given twice: leave one of the two out")
             if field not in cls.model_fields and dotted(field) not in refused.JAVA_ONLY:
                 raise ConfigError(_unknown(str(name), cls.model_fields))
             values[field] = value

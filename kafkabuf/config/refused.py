@@ -1,6 +1,6 @@
-"""Settings of Java's producer that have no use here: taken where they say what they would say anyway, else refused.
+"""Settings that only Java's producer has a use for. kafkabuf accepts Java's default and refuses every other value.
 
-Not one is ignored in silence: who sets a guarantee must not lose it unawares.
+kafkabuf never ignores a setting silently: a user who asks for a guarantee must not lose it unnoticed.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from kafkabuf.config.values import dotted
 
-# Beginnings of fields of the model whose code is not there yet. Whoever writes it takes the name out.
+# Prefixes of the fields that kafkabuf does not implement yet. The change that implements a field removes its prefix.
 NOT_YET = ("transaction_two_phase_commit_enable",)
 
 
 class Refusal(NamedTuple):
-    """A setting that only Java's producer has a use for."""
+    """A setting that only Java's producer has a use for: its type and default there, and why kafkabuf refuses it."""
 
     type: str
     default: Any
@@ -25,12 +25,12 @@ class Refusal(NamedTuple):
 _KERBEROS = "Kerberos (GSSAPI) is not supported: use PLAIN, SCRAM or OAUTHBEARER, or TLS client certificates"
 _JAVA_CLASS = "it names a Java class, which cannot run here"
 _LOGIN = f"{_JAVA_CLASS}: give sasl.username and sasl.password, or sasl.oauthbearer.token.provider"
-_SECURITY_API = "it chooses among implementations in Java's security API: here it is always OpenSSL"
-_BROKER_CHECKS = "tokens are checked by brokers; a client hands its own on as it is"
-_PEM_STORE = "stores are PEM, which have no password of their own: ssl.key.password is that of the private key"
+_SECURITY_API = "it chooses an implementation in Java's security API, and kafkabuf always uses OpenSSL"
+_BROKER_CHECKS = "brokers check tokens, and a client sends its token as it is"
+_PEM_STORE = "a store is a PEM file, which has no password: ssl.key.password is the password of the private key"
 _ASSERTION = (
-    "tokens are not asked for with assertions: use sasl.oauthbearer.client.credentials.*, or give a callable as "
-    "sasl.oauthbearer.token.provider"
+    "kafkabuf does not request tokens with assertions: use sasl.oauthbearer.client.credentials.*, or give a callable "
+    "as sasl.oauthbearer.token.provider"
 )
 _OAUTH_CLASSES = "org.apache.kafka.common.security.oauthbearer"
 
@@ -66,10 +66,10 @@ JAVA_ONLY = {
     "sasl.oauthbearer.scope.claim.name": Refusal("string", "scope", _BROKER_CHECKS),
     "sasl.oauthbearer.sub.claim.name": Refusal("string", "sub", _BROKER_CHECKS),
     "security.providers": Refusal("string", None, _SECURITY_API),
-    "ssl.engine.factory.class": Refusal("class", None, f"{_JAVA_CLASS}: the other ssl.* settings say all that can be"),
+    "ssl.engine.factory.class": Refusal("class", None, f"{_JAVA_CLASS}: use the other ssl.* settings"),
     "ssl.keymanager.algorithm": Refusal("string", "SunX509", _SECURITY_API),
     "ssl.keystore.password": Refusal("password", None, _PEM_STORE),
-    "ssl.protocol": Refusal("string", "TLSv1.3", "ssl.enabled.protocols alone chooses the versions of TLS"),
+    "ssl.protocol": Refusal("string", "TLSv1.3", "only ssl.enabled.protocols chooses the TLS versions"),
     "ssl.provider": Refusal("string", None, _SECURITY_API),
     "ssl.secure.random.implementation": Refusal("string", None, _SECURITY_API),
     "ssl.trustmanager.algorithm": Refusal("string", "PKIX", _SECURITY_API),
@@ -78,13 +78,13 @@ JAVA_ONLY = {
 
 
 def refused(name: str, value: object) -> str | None:
-    """Why a setting of JAVA_ONLY cannot have this value; None where it is Java's default, which changes nothing."""
-    known = JAVA_ONLY[name]
-    if value is None or value == "" or _same(value, known.default):
+    """Why a setting of JAVA_ONLY cannot have this value. None for Java's default, which changes nothing."""
+    setting = JAVA_ONLY[name]
+    if value is None or value == "" or _same(value, setting.default):
         return None
-    found = "" if known.type == "password" else f", found {value!r}"
-    allowed = "leave it out" if known.default is None else f"leave it out, or at {known.default}"
-    return f"{name}: {known.reason}; {allowed}{found}"
+    found = "" if setting.type == "password" else f", found {value!r}"
+    allowed = "leave it out" if setting.default is None else f"leave it out, or set it to {setting.default}"
+    return f"{name}: {setting.reason}; {allowed}{found}"
 
 
 def _same(value: object, default: object) -> bool:
@@ -99,9 +99,9 @@ def _same(value: object, default: object) -> bool:
 
 
 def not_yet(given: Mapping[str, object], defaults: Mapping[str, object]) -> str | None:
-    """The first of the given fields that asks for something which is not there yet, and a sentence on it."""
+    """An error text for the first given field that kafkabuf does not implement yet; None if there is no such field."""
     for field, value in given.items():
         if field.startswith(NOT_YET) and value != defaults[field]:
             name = dotted(field)
-            return f"{name} is a setting of Kafka's producer that this version of kafkabuf does not support yet"
+            return f"{name} is a setting of Kafka's producer that kafkabuf does not support yet: leave it out"
     return None

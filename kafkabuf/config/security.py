@@ -1,4 +1,4 @@
-"""The settings of TLS and SASL. Stores are PEM, as files or as text; secrets are held so that nothing prints them."""
+"""The settings of TLS and SASL. Stores are PEM, as files or as text; a SecretStr keeps a secret out of all output."""
 
 from __future__ import annotations
 
@@ -28,66 +28,78 @@ Provider = Annotated[Any, BeforeValidator(callable_only)]
 
 
 class SecuritySettings(BaseModel):
-    """How the brokers are known, and how they know us."""
+    """How client and brokers authenticate each other, and whether they encrypt."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True, validate_default=False
     )
 
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], Upper] = Field(
-        "PLAINTEXT", description="What is spoken with the brokers; case does not matter."
+        "PLAINTEXT", description="Protocol between client and brokers, in any case."
     )
 
-    ssl_truststore_type: Store = Field("PEM", description="Format of the CA certificates; JKS and PKCS12 are not read.")
-    ssl_truststore_location: Text = Field(None, description="PEM file of trusted CAs; without one, the system's CAs.")
-    ssl_truststore_certificates: Secret = Field(None, description="The trusted CAs themselves, PEM text.")
-    ssl_keystore_type: Store = Field("PEM", description="Format of key and certificates; JKS and PKCS12 are not read.")
+    ssl_truststore_type: Store = Field(
+        "PEM", description="Format of the CA certificates; kafkabuf cannot read JKS and PKCS12."
+    )
+    ssl_truststore_location: Text = Field(None, description="PEM file of trusted CAs; without it, the system's CAs.")
+    ssl_truststore_certificates: Secret = Field(None, description="The trusted CAs as PEM text.")
+    ssl_keystore_type: Store = Field(
+        "PEM", description="Format of key and certificates; kafkabuf cannot read JKS and PKCS12."
+    )
     ssl_keystore_location: Text = Field(None, description="PEM file of the client's private key and its certificates.")
-    ssl_keystore_key: Secret = Field(None, description="The client's private key itself, PEM text.")
-    ssl_keystore_certificate_chain: Secret = Field(None, description="The client's certificates themselves, PEM text.")
-    ssl_key_password: Secret = Field(None, description="Password of the client's private key, if it is encrypted.")
+    ssl_keystore_key: Secret = Field(None, description="The client's private key as PEM text.")
+    ssl_keystore_certificate_chain: Secret = Field(None, description="The client's certificates as PEM text.")
+    ssl_key_password: Secret = Field(None, description="Password of the client's private key, if the key is encrypted.")
     ssl_endpoint_identification_algorithm: NameCheck = Field(
-        "https", description="https: the broker's name must be in its certificate; empty: any name will do."
+        "https", description="https: the broker's certificate must contain the broker's name; empty: no check."
     )
     ssl_enabled_protocols: Annotated[tuple[TlsVersion, ...], Strings] = Field(
-        ("TLSv1.2", "TLSv1.3"), description="TLS versions allowed, separated by commas."
+        ("TLSv1.2", "TLSv1.3"), description="Allowed TLS versions."
     )
     ssl_cipher_suites: Annotated[tuple[str, ...] | None, Strings] = Field(
-        None, description="Cipher suites allowed, under Java's or OpenSSL's names; without it, OpenSSL's choice."
+        None, description="Allowed cipher suites, under Java's or OpenSSL's names; without it, OpenSSL's defaults."
     )
 
     sasl_mechanism: Annotated[Mechanism, Upper] = Field(
-        "GSSAPI", description="Must be given with SASL_*; GSSAPI (Kerberos), Java's default, cannot be used."
+        "GSSAPI", description="Required with SASL_*; kafkabuf does not support GSSAPI (Kerberos), Java's default."
     )
     sasl_username: Text = Field(None, description="User of PLAIN and SCRAM (as in librdkafka; not in Java).")
     sasl_password: Secret = Field(None, description="Password of PLAIN and SCRAM (as in librdkafka; not in Java).")
     sasl_jaas_config: Secret = Field(
-        None, description="Java's way to give both: PlainLoginModule or ScramLoginModule with username and password."
+        None, description="Java's way to give user and password: PlainLoginModule or ScramLoginModule with both."
     )
-    sasl_login_connect_timeout_ms: Int32 | None = Field(None, description="To connect to the token endpoint.")
-    sasl_login_read_timeout_ms: Int32 | None = Field(None, description="To read the token endpoint's answer.")
-    sasl_login_retry_backoff_ms: Milliseconds = Field(100, description="Pause before the token is asked for again.")
-    sasl_login_retry_backoff_max_ms: Milliseconds = Field(10_000, description="Longest such pause.")
+    sasl_login_connect_timeout_ms: Int32 | None = Field(
+        None, description="Time-out of a connection to the token endpoint."
+    )
+    sasl_login_read_timeout_ms: Int32 | None = Field(None, description="Time-out of the token endpoint's response.")
+    sasl_login_retry_backoff_ms: Milliseconds = Field(
+        100, description="Pause before the client requests a token again; doubles with each failure."
+    )
+    sasl_login_retry_backoff_max_ms: Milliseconds = Field(
+        10_000, description="Longest pause before the client requests a token again."
+    )
     sasl_login_refresh_window_factor: Annotated[float, Number, Field(ge=0.5, le=1.0)] = Field(
-        0.8, description="Part of a token's life after which a new one is asked for."
+        0.8, description="Fraction of a token's lifetime after which the client requests a new token."
     )
     sasl_login_refresh_window_jitter: Annotated[float, Number, Field(ge=0.0, le=0.25)] = Field(
-        0.05, description="Part of a token's life by which that is moved at random."
+        0.05, description="Largest random addition to that fraction."
     )
     sasl_login_refresh_min_period_seconds: Annotated[int, Number, Field(ge=0, le=900)] = Field(
         60, description="Shortest time between two refreshes of a token."
     )
     sasl_login_refresh_buffer_seconds: Annotated[int, Number, Field(ge=0, le=3600)] = Field(
-        300, description="A new token is asked for at least so long before the old one ends."
+        300, description="The client requests a new token at least this long before the old token expires."
     )
 
     sasl_oauthbearer_token_provider: Provider = Field(
         None, description="A callable that returns a token, in place of an endpoint (not in Java)."
     )
-    sasl_oauthbearer_token_endpoint_url: Text = Field(None, description="Where tokens are asked for, https.")
-    sasl_oauthbearer_scope: Text = Field(None, description="Scope asked for.")
-    sasl_oauthbearer_client_credentials_client_id: Text = Field(None, description="Client id at the endpoint.")
-    sasl_oauthbearer_client_credentials_client_secret: Secret = Field(None, description="Its secret.")
+    sasl_oauthbearer_token_endpoint_url: Text = Field(None, description="URL (https) from which to request tokens.")
+    sasl_oauthbearer_scope: Text = Field(None, description="Scope of the requested token.")
+    sasl_oauthbearer_client_credentials_client_id: Text = Field(None, description="Client id at the token endpoint.")
+    sasl_oauthbearer_client_credentials_client_secret: Secret = Field(
+        None, description="Client secret at the token endpoint."
+    )
     sasl_oauthbearer_header_urlencode: Flag = Field(
         False, description="Percent-encode client id and secret in the header (RFC 6749, section 2.3.1)."
     )

@@ -1,4 +1,4 @@
-"""The settings as a table: what `kafkabuf config` prints and docs/configuration.md holds, read from the model."""
+"""The settings as a table, read from the model: the output of `kafkabuf config`, and docs/configuration.md."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kafkabuf.config.security import SecuritySettings
 from kafkabuf.config.values import INT32_MAX, INT64_MAX, PARTITIONERS, SERIALIZERS, dotted
 
 _TYPES = {bool: "boolean", int: "int", float: "float", str: "string", tuple: "list", SecretStr: "password"}
-# Spelt as they are given, not as they are kept.
-_SPELT = {
+# Type, default and valid values as a user writes them, for fields whose Python type is another one.
+_AS_WRITTEN = {
     "acks": ("string", "all", "all, -1, 0, 1"),
     "bootstrap_servers": ("list", "required", "host:port"),
     "compression_gzip_level": ("int", "-1", "1 to 9, or -1"),
@@ -26,20 +26,23 @@ _SPELT = {
 INTRODUCTION = """\
 # Settings
 
-Made by `kafkabuf config --format markdown`. A setting is given under its dotted name in a mapping, or as a keyword
-with underscores: `KafkaProducer({"linger.ms": 20})`, `KafkaProducer(linger_ms=20)`. Values may be strings: lists are
-separated by commas, `true`, `false` and most names of choices are read in any case. Nothing in a value is expanded
-(`${env:HOME}` stays as it is), and nothing is imported by its name: objects are given themselves. Passwords appear in
-no `repr`, log or error; a pickled configuration holds them. `.ms` is milliseconds, `.bytes` bytes.
+`kafkabuf config --format markdown` prints this page. Give a setting under its dotted name in a mapping, or as a keyword
+with underscores: `KafkaProducer({"linger.ms": 20})`, `KafkaProducer(linger_ms=20)`. Values may be strings: commas
+separate the entries of a list, and `true`, `false` and most names of choices may be in any case. kafkabuf expands
+nothing in a value (`${env:HOME}` stays as it is) and imports nothing that a value names: give the object itself.
+Passwords appear in no `repr`, log or error; a pickled configuration contains them. `.ms` settings are milliseconds,
+`.bytes` settings are bytes.
 
-Where a setting takes an object, these names stand for one, and Java's names of the same: for serializers @SERIALIZERS,
-for `partitioner.class` @PARTITIONERS.
+Some settings take an object. The following names, and Java's class names of the same, stand for objects of kafkabuf:
+
+- serializers: @SERIALIZERS
+- `partitioner.class`: @PARTITIONERS
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """One setting. `valid` is empty where everything of the type is."""
+    """One setting. `valid` is empty if every value of the type is valid."""
 
     name: str
     type: str
@@ -49,7 +52,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Every setting of Kafka's producer and ours: those of the producer, those of security, those without use here."""
+    """Every setting of Kafka's producer and of kafkabuf: first the producer's, then security, then the refused ones."""
     fields = ProducerConfig.model_fields
     ordered = sorted(fields, key=lambda name: name in SecuritySettings.model_fields)
     return [_row(name, fields[name]) for name in ordered] + list(_java_only())
@@ -70,19 +73,20 @@ def _names(known: Mapping[str, str]) -> str:
 
 
 def _row(name: str, field: FieldInfo) -> Row:
-    kind, default, valid = _SPELT.get(name) or _describe(field)
-    late = " Not supported yet but at its default." if name.startswith(NOT_YET) else ""
-    return Row(dotted(name), kind, default, valid, f"{field.description}{late}")
+    kind, default, valid = _AS_WRITTEN.get(name) or _describe(field)
+    not_yet = " Not supported yet: only the default is allowed." if name.startswith(NOT_YET) else ""
+    return Row(dotted(name), kind, default, valid, f"{field.description}{not_yet}")
 
 
 def _java_only() -> Iterator[Row]:
-    for name, known in sorted(JAVA_ONLY.items()):
-        yield Row(name, known.type, _spelt(known.default), "the default alone", f"Refused: {known.reason}.")
+    for name, setting in sorted(JAVA_ONLY.items()):
+        default = _default_text(setting.default)
+        yield Row(name, setting.type, default, "only the default", f"Refused: {setting.reason}.")
 
 
 def _describe(field: FieldInfo) -> tuple[str, str, str]:
     kind, limits = _unwrapped(field.annotation, list(field.metadata))
-    default = _spelt(field.default)
+    default = _default_text(field.default)
     if kind is Any:
         return "object", default, ""
     if get_origin(kind) is tuple:
@@ -95,16 +99,16 @@ def _describe(field: FieldInfo) -> tuple[str, str, str]:
 
 
 def _unwrapped(kind: Any, limits: list[Any]) -> tuple[Any, list[Any]]:
-    """A type without None and Annotated, and all that is annotated to it."""
+    """A type without None and Annotated, and the metadata of its annotations."""
     while get_origin(kind) in (Annotated, Union, UnionType):
         first, *rest = get_args(kind)
         if get_origin(kind) is Annotated:
             limits = [*limits, *rest]
         kind = first
-    found: list[Any] = []
+    metadata: list[Any] = []
     for limit in limits:
-        found += limit.metadata if isinstance(limit, FieldInfo) else [limit]
-    return kind, found
+        metadata += limit.metadata if isinstance(limit, FieldInfo) else [limit]
+    return kind, metadata
 
 
 def _choices(kind: Any) -> str:
@@ -119,7 +123,7 @@ def _range(limits: list[Any]) -> str:
     return f"{low} and above" if high in (None, INT32_MAX, INT64_MAX) else f"{low} to {high}"
 
 
-def _spelt(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if default is None:
         return "null"
     if isinstance(default, bool):

@@ -1,4 +1,4 @@
-"""What a setting's value may be: strings as Spark hands them over become numbers, flags, lists and addresses."""
+"""The types of settings' values: they parse strings, as Spark passes them, into numbers, flags, lists and addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INT64_MAX = 2**63 - 1
 Serializer = Callable[[Any], bytes | bytearray | memoryview | None]
 
 _JAVA_SERIALIZERS = "org.apache.kafka.common.serialization."
-# The only strings that stand for an object. Everything else is given as the object itself.
+# Only these strings stand for an object. A user gives any other serializer or partitioner as the object itself.
 SERIALIZERS = {
     "bytes": "bytes",
     "string": "string",
@@ -52,7 +52,7 @@ def dotted(field: str) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port` or `PROTOCOL://host:port` as (host, port). Raises ConfigError naming the entry."""
+    """`host:port`, `[v6]:port` or `PROTOCOL://host:port` as (host, port). Raises a ConfigError that names the entry."""
     rest = text.strip().rpartition("://")[2]
     host, colon, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -69,10 +69,10 @@ def _addresses(value: object) -> tuple[tuple[str, int], ...]:
         entries = list(value)
     else:
         raise ConfigError(f"bootstrap.servers: expected 'host:port,...' or a list of them, found {value!r}")
-    found = tuple(entry if isinstance(entry, tuple) else parse_address(str(entry)) for entry in entries)
-    if not found:
+    addresses = tuple(entry if isinstance(entry, tuple) else parse_address(str(entry)) for entry in entries)
+    if not addresses:
         raise ConfigError("bootstrap.servers is empty: give at least one host:port of the cluster")
-    return found
+    return addresses
 
 
 def _acks(value: object) -> object:
@@ -89,7 +89,7 @@ def _flag(value: object) -> object:
 
 
 def _number(value: object) -> object:
-    # Python's bool is an int, and pydantic takes it for 0 or 1.
+    # A bool is an int in Python, and pydantic would read it as 0 or 1.
     if isinstance(value, bool):
         raise ValueError("a number is expected")
     return value
@@ -107,41 +107,46 @@ def _lower(value: object) -> object:
     return value.strip().lower() if isinstance(value, str) else value
 
 
-def _nothing(value: object) -> object:
+def _blank_to_none(value: object) -> object:
     return None if isinstance(value, str) and not value.strip() else value
 
 
 def _by_name(known: dict[str, str], method: str) -> Callable[[object], object]:
-    """A callable or an object with `method`, or one of the known names, shortened. No other string: it would have to
-    be imported, and a setting must not choose the code that runs (CVE-2023-25194)."""
+    """Accepts a callable, an object with `method`, or a known name, which it shortens.
+
+    It refuses any other string: the string would name code to import, and a setting must not choose the code that runs
+    (CVE-2023-25194).
+    """
 
     def check(value: object) -> object:
         if isinstance(value, str) and value in known:
             return known[value]
-        # Not any object with the method: str and bytes have a partition() of their own.
+        # Strings and bytes are refused though they have a method partition().
         text = isinstance(value, str | bytes | bytearray)
         if value is None or (not text and (callable(value) or callable(getattr(value, method, None)))):
             return value
         names = ", ".join(sorted(set(known.values())))
-        raise ValueError(f"give the object itself (a callable, or with a method {method}()), or one of {names}")
+        raise ValueError(
+            f"give the object itself (a callable, or an object with a method {method}()), or one of the names {names}"
+        )
 
     return check
 
 
 def _never_pushed(value: bool) -> bool:
     if value:
-        raise ValueError("metrics are not pushed to brokers (KIP-714): set it to false and read producer.metrics()")
+        raise ValueError("kafkabuf pushes no metrics to brokers (KIP-714): set it to false and read producer.metrics()")
     return value
 
 
 def callable_only(value: object) -> object:
     if value is None or callable(value):
         return value
-    raise ValueError("give the callable itself: nothing is imported by its name")
+    raise ValueError("give the callable itself: kafkabuf imports nothing by name")
 
 
 def name_check(value: object) -> object:
-    """As in Java, null is the empty string: no name is checked."""
+    """None means the empty string, as in Java: the client does not check the broker's name."""
     return "" if value is None else _lower(value)
 
 
@@ -149,18 +154,19 @@ def pem_only(value: object) -> object:
     if isinstance(value, str) and value.strip().upper() == "PEM":
         return "PEM"
     raise ValueError(
-        "Java's key stores (JKS, PKCS12) are not read; make PEM of them: keytool -importkeystore -srckeystore STORE "
-        "-destkeystore store.p12 -deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out store.pem"
+        "kafkabuf cannot read Java's key stores (JKS, PKCS12): convert the store to PEM with keytool -importkeystore "
+        "-srckeystore STORE -destkeystore store.p12 -deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out "
+        "store.pem"
     )
 
 
 def _objects(value: object) -> object:
-    found = _list(value) if isinstance(value, str) else value
-    if not isinstance(found, list | tuple):
+    entries = _list(value) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple):
         raise ValueError("give a list of objects")
-    objects = tuple(entry for entry in found if entry != JMX_REPORTER)
+    objects = tuple(entry for entry in entries if entry != JMX_REPORTER)
     if any(isinstance(entry, str) for entry in objects):
-        raise ValueError("nothing is imported by its name: give the objects themselves, in a list")
+        raise ValueError("kafkabuf imports nothing by name: give the objects themselves, in a list")
     return objects
 
 
@@ -174,8 +180,8 @@ Addresses = Annotated[tuple[tuple[str, int], ...], BeforeValidator(_addresses)]
 Acks = Annotated[Literal[-1, 0, 1], BeforeValidator(_acks)]
 Magic = Annotated[Literal["auto", 1, 2], BeforeValidator(_magic)]
 Strings = BeforeValidator(_list)
-Text = Annotated[str | None, BeforeValidator(_nothing)]
-Secret = Annotated[SecretStr | None, BeforeValidator(_nothing)]
+Text = Annotated[str | None, BeforeValidator(_blank_to_none)]
+Secret = Annotated[SecretStr | None, BeforeValidator(_blank_to_none)]
 Objects = Annotated[tuple[Any, ...], BeforeValidator(_objects)]
 AnySerializer = Annotated[Any, BeforeValidator(_by_name(SERIALIZERS, "serialize"))]
 AnyPartitioner = Annotated[Any, BeforeValidator(_by_name(PARTITIONERS, "partition"))]

@@ -79,7 +79,7 @@ def test_answer_that_is_no_record_is_sent(answer: Any, caplog: pytest.LogCapture
     rig.send(b"v")
     rig.ack_all()
     assert [record.value for record in rig.log[TOPIC, 0]] == [b"v"]
-    assert "on_send returns a ProducerRecord" in caplog.text
+    assert "on_send must return a ProducerRecord" in caplog.text
 
 
 def test_record_that_send_refuses_is_never_acknowledged() -> None:
@@ -220,7 +220,7 @@ def test_interceptor_is_not_configured() -> None:
         def configure(self, config: ProducerConfig) -> None:
             raise ZeroDivisionError("no")
 
-    with pytest.raises(ConfigError, match="cannot be configured: no"):
+    with pytest.raises(ConfigError, match=r"configure\(\) of the interceptor .* raised: no"):
         Rig(interceptor_classes=[Refusing()])
 
 

@@ -178,7 +178,7 @@ def test_flush_in_a_callback_waits_for_itself(cluster: EmbeddedCluster) -> None:
 
     with open_producer(cluster) as producer:
         producer.send("t", b"v", callback=flush).result(PATIENCE)
-    assert errors == ["flush() in a callback would wait for itself: call it in another thread"]
+    assert errors == ["flush() in a callback would wait for the callback itself to return: call it in another thread"]
 
 
 def test_callback_waits_for_metadata_that_its_own_thread_fetches(cluster: EmbeddedCluster) -> None:

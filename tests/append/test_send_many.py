@@ -88,7 +88,7 @@ BAD: dict[str, tuple[dict[str, list[Any]], type[KafkaError], str]] = {
     "value": ({"values": [b"a", b"b", "text"]}, SerializationError, "record 2: the value is a str"),
     "key": ({"keys": [b"a", None, 5]}, SerializationError, "record 2: the key is a int"),
     "memory": ({"values": [b"a", b"b", memoryview(b"abcd")[::2]]}, SerializationError, "record 2: .*contiguous"),
-    "headers": ({"headers": [None, {}, 5]}, SerializationError, "record 2: headers are pairs"),
+    "headers": ({"headers": [None, {}, 5]}, SerializationError, "record 2: headers must be pairs"),
     "partition": ({"partitions": [0, None, 9]}, InvalidPartitionsError, "record 2: partition 9 of topic"),
     "no partition": ({"partitions": [0, None, 0.5]}, InvalidPartitionsError, "record 2: a partition is a whole"),
     "negative": ({"partitions": [0, None, -1]}, InvalidPartitionsError, "record 2: partition -1"),

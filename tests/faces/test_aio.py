@@ -134,7 +134,7 @@ def test_loop_is_woken_for_every_record_or_batch(aio_cluster: EmbeddedCluster, m
             until_ended = time.monotonic() + PATIENCE
             while not all(future.done() for future in futures) and time.monotonic() < until_ended:
                 time.sleep(0.001)
-            assert calls.count(ends._tell) == 1
+            assert calls.count(ends._wake_waiters) == 1
             assert [m.offset for m in await asyncio.gather(*tasks)] == list(
                 range(futures[0].result().offset, futures[0].result().offset + 5_000)
             )

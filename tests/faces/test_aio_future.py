@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.aio_futures import AIORecordFuture, Ends
+from kafkabuf.aio_futures import AIORecordFuture, BatchEnds
 from kafkabuf.errors import RecordTooLargeError
 from kafkabuf.record_metadata import RecordMetadata
 from kafkabuf.testing import MockProducer
@@ -108,7 +108,7 @@ def of_asyncio() -> tuple[Futures, Callable[[], object], Callable[[], object]]:
 
 def of_records() -> tuple[Futures, Callable[[], object], Callable[[], object]]:
     producer = MockProducer(auto_complete=False)
-    ends = Ends(asyncio.get_running_loop())
+    ends = BatchEnds(asyncio.get_running_loop())
     futures: Futures = [AIORecordFuture(producer.send("t", b"v"), ends) for _ in range(2)]
     return futures, producer.complete_next, lambda: producer.error_next(FAILURE)
 

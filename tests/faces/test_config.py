@@ -55,13 +55,15 @@ def test_setting_like_no_other_gets_a_silly_hint(name: Any) -> None:
 @pytest.mark.parametrize("name", ["transaction.two.phase.commit.enable"])
 def test_setting_of_kafkas_that_we_do_not_act_on_is_ignored(name: str) -> None:
     assert refused(SERVERS, {name: "true"}) == (
-        f"{name.replace('_', '.')} is a setting of Kafka's producer that this version of kafkabuf does not support yet"
+        f"{name.replace('_', '.')} is a setting of Kafka's producer that kafkabuf does not support yet: leave it out"
     )
 
 
 def test_setting_given_in_both_spellings_has_one_win() -> None:
-    assert refused(SERVERS, {"linger.ms": 1, "linger_ms": 2}) == "linger.ms is given twice"
-    assert refused(SERVERS, {"bootstrap_servers": "a:1"}) == "bootstrap.servers is given twice"
+    assert refused(SERVERS, {"linger.ms": 1, "linger_ms": 2}) == "linger.ms is given twice: leave one of the two out"
+    assert (
+        refused(SERVERS, {"bootstrap_servers": "a:1"}) == "bootstrap.servers is given twice: leave one of the two out"
+    )
 
 
 def test_fields_spelt_in_dots_do_not_come_back() -> None:
@@ -204,7 +206,7 @@ def test_raised_linger_needs_a_delivery_timeout() -> None:
 
 def test_memory_for_less_than_a_batch_is_taken() -> None:
     assert refused(SERVERS, {"buffer.memory": 1024, "batch.size": 1025}) == (
-        "buffer.memory (1024) is smaller than one batch (1025 bytes): raise buffer.memory or lower batch.size"
+        "buffer.memory (1024 bytes) is smaller than one batch (1025 bytes): raise buffer.memory, or lower batch.size"
     )
     assert config(buffer_memory=1024, batch_size=1024).slab_size == 1024
 

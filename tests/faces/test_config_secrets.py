@@ -139,8 +139,8 @@ def test_javas_reporter_is_refused_or_kept() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"security.protocol": "SASL_SSL"}, "GSSAPI (Kerberos) unless it is given"),
-        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "not supported: use PLAIN"),
+        ({"security.protocol": "SASL_SSL"}, "is GSSAPI (Kerberos), Kafka's default"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "does not support: set it to PLAIN"),
         (SCRAM, "needs sasl_username and sasl_password"),
         (SCRAM | {"sasl.username": "me"}, "needs sasl_username and sasl_password"),
         (SCRAM | {"sasl.password": "x"}, "needs sasl_username and sasl_password"),
@@ -156,11 +156,11 @@ def test_javas_reporter_is_refused_or_kept() -> None:
         ({"ssl.truststore.type": "pkcs12"}, "openssl pkcs12"),
         ({"ssl.enabled.protocols": "TLSv1.2,SSLv3"}, "ssl.enabled.protocols: "),
         ({"enable.metrics.push": "true"}, "producer.metrics()"),
-        ({"connections.max.idle.ms": 0}, "-1 keeps idle ones for ever"),
+        ({"connections.max.idle.ms": 0}, "set it to -1 to keep idle connections"),
         ({"transactional.id": ""}, "transactional.id: "),
-        ({"transactional.id": "t", "enable.idempotence": "false"}, "transactional.id needs idempotence"),
-        ({"transactional.id": "t", "acks": "1"}, "transactional.id needs idempotence"),
-        ({"transactional.id": "t", "retries": "0"}, "transactional.id needs idempotence"),
+        ({"transactional.id": "t", "enable.idempotence": "false"}, "transactional.id needs enable.idempotence"),
+        ({"transactional.id": "t", "acks": "1"}, "transactional.id needs enable.idempotence"),
+        ({"transactional.id": "t", "retries": "0"}, "transactional.id needs enable.idempotence"),
         ({"transaction.two.phase.commit.enable": "TRUE", "transaction.timeout.ms": 5}, "never expire"),
     ],
 )  # fmt: skip
@@ -200,9 +200,12 @@ def test_derived_default_counts_as_given() -> None:
         ({"socket.connection.setup.timeout.ms": 50_000}, "above socket.connection.setup.timeout.max.ms"),
         (
             {"ssl.truststore.location": SENTINEL},
-            "is PLAINTEXT: ssl.truststore.location without effect",
+            "is PLAINTEXT: these settings have no effect: ssl.truststore.location",
         ),
-        ({"security.protocol": "SSL"} | USER, "security.protocol is SSL: sasl.password, sasl.username without effect"),
+        (
+            {"security.protocol": "SSL"} | USER,
+            "security.protocol is SSL: these settings have no effect: sasl.password, sasl.username",
+        ),
     ],
 )
 def test_setting_without_effect_goes_unnoticed(

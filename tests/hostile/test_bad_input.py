@@ -353,7 +353,7 @@ def test_unknown_setting_is_refused_with_a_suggestion() -> None:
 
 @pytest.mark.parametrize("bad", ["localhost:9092", ["localhost:9092"], 5, {"bootstrap.servers"}])
 def test_settings_that_are_not_a_mapping_are_refused(bad: Any) -> None:
-    with pytest.raises(ConfigError, match="settings are a mapping or keywords"):
+    with pytest.raises(ConfigError, match="settings must be a mapping or keywords"):
         KafkaProducer(bad)
 
 

@@ -476,7 +476,7 @@ def test_transaction_of_another_id_cannot_be_joined(cluster: EmbeddedCluster, to
         first.init_transactions()
         shared = begin_shared(first)
     with KafkaProducer(bootstrap_servers=servers, transactional_id=name) as other:
-        with pytest.raises(IllegalStateError, match=rf"'{name}', the transaction's 'b'"):
+        with pytest.raises(IllegalStateError, match=rf"'{name}', and the transaction's is 'b'"):
             join(other, replace(shared, transactional_id="b"))
         join(other, shared)
         with pytest.raises(IllegalStateError, match="only a new producer can join"):
