@@ -39,7 +39,7 @@ class World:
         await asyncio.sleep(0)
 
     async def stable(self, members: int) -> list[str]:
-        """Brings up a stable group of this many members; the leader's id comes first."""
+        """Makes a stable group with this many members. Returns their ids, the leader's first."""
         ids: list[str] = []
         for _ in range(members):
             pending = [self.join(), *(self.join(member) for member in ids)]
@@ -77,6 +77,6 @@ def scenario(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[],
 
 
 async def synced(world: World, *members: str) -> list[Answer]:
-    """All of them sync, the leader first; each is assigned its own name."""
+    """All members sync, the leader first. The leader assigns each member its own name."""
     generation, assigned = world.group.generation, {one: one.encode() for one in members}
     return [await settled(world.group.sync(one, generation, assigned)) for one in members]

@@ -1,4 +1,4 @@
-"""Logs alone, without a cluster around them: appends as a leader, with the checks that Produce makes."""
+"""Logs without a cluster: appends as a leader's, with the checks of Produce."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Producer = tuple[int, int, int]
 
 
 def append(log: PartitionLog, data: bytes, epoch: int = 0) -> int:
-    """One batch of magic 2. Errors as Produce answers them."""
+    """Appends one batch of magic 2. Raises the errors that Produce answers with."""
     info = check_batch(memoryview(data), 9, Limits(), NOW)
     if info.producer_id >= 0:
         log.producers.check(info, NOW)
@@ -34,12 +34,12 @@ def end(log: PartitionLog, producer: Producer, committed: bool) -> None:
 
 
 def stored(log: PartitionLog) -> bytes:
-    """Everything that could be read, as one."""
-    return b"".join(bytes(one.data) for one in log.batches())
+    """The bytes of all batches."""
+    return b"".join(bytes(kept.data) for kept in log.batches())
 
 
 def contents(log: PartitionLog) -> dict[str, object]:
-    """All that two logs have to agree on to be the same."""
+    """Everything in which two equal logs agree."""
     start, end = log.log_start_offset, log.end_offset
     return {
         "offsets": (start, end, log.last_stable_offset),
@@ -58,11 +58,11 @@ def contents(log: PartitionLog) -> dict[str, object]:
 
 
 def read_all(log: PartitionLog, offset: int, limit: int = 2**63 - 1) -> list[bytes]:
-    """What a consumer gets that asks again and again, with what it got taken apart."""
-    found: list[bytes] = []
-    while data := log.read(offset, 10_000, True, limit):
-        for one in data:
-            for at, head in heads(one, offset):
-                found.append(bytes(one[at : at + head.size]))
+    """The batches that a consumer gets by repeated fetches, one by one."""
+    batches: list[bytes] = []
+    while buffers := log.read(offset, 10_000, True, limit):
+        for data in buffers:
+            for at, head in heads(data, offset):
+                batches.append(bytes(data[at : at + head.size]))
                 offset = head.last_offset + 1
-    return found
+    return batches

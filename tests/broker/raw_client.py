@@ -1,7 +1,7 @@
-"""A Kafka client of a few lines for tests that must see bytes: a blocking socket, kio's schemas, records by hand.
+"""A small Kafka client for tests that must see bytes: a blocking socket, kio's schemas, records by hand.
 
-Batches are built here with `struct` and the `crc32c` package alone, so that neither our encoder nor the broker's
-reader has a part in what they are checked with.
+This file builds batches with `struct` and the `crc32c` package alone. So a test checks our encoder and the broker's
+reader against independent code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOW = 1_600_000_000_000
 
 
 class RawClient:
-    """One connection. `address` is host:port; every request names its version."""
+    """One connection to `address`, which is host:port. Every call names the version of its request."""
 
     def __init__(self, address: str, timeout: float = 10.0) -> None:
         host, _, port = address.rpartition(":")
@@ -40,7 +40,7 @@ class RawClient:
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)
 
     def receive_frame(self) -> bytes | None:
-        """None when the peer has closed the connection."""
+        """The next frame; None if the peer has closed the connection."""
         length = self._receive(4)
         return None if length is None else self._receive(struct.unpack(">i", length)[0])
 
@@ -74,7 +74,7 @@ class RawClient:
         return self.receive(api_key, version)
 
     def closed(self) -> bool:
-        """Whether the peer closes the connection, as opposed to answering."""
+        """Whether the peer closes the connection. Waits; False if the peer answers instead."""
         return self.receive_frame() is None
 
     # ---- Produce and Fetch, one partition at a time
@@ -88,7 +88,7 @@ class RawClient:
         return answer.responses[0].partition_responses[0]
 
     def produce_v2(self, topic: str, message_set: bytes, *, partition: int = 0) -> tuple[int, int]:
-        """(error code, base offset); by hand, since kio has no schema for version 2."""
+        """(error code, base offset). Encodes the request by hand, since kio has no schema for version 2."""
         name = topic.encode()
         head = struct.pack(">hhih", messages.PRODUCE, 2, 77, 3) + b"raw" + struct.pack(">hii", -1, 1000, 1)
         body = struct.pack(">h", len(name)) + name + struct.pack(">iii", 1, partition, len(message_set)) + message_set
@@ -105,7 +105,8 @@ class RawClient:
         return code, base
 
     def fetch(self, topic: str, offset: int, *, partition: int = 0, version: int = 12, **more: Any) -> Any:
-        """The partition's response. `more`: fields of the request, partition_max_bytes, current_leader_epoch."""
+        """The partition's response. `more`: further fields of the request, partition_max_bytes,
+        current_leader_epoch."""
         wanted = {
             "partition": partition,
             "fetch_offset": offset,
@@ -118,7 +119,7 @@ class RawClient:
 
 
 def varint(value: int) -> bytes:
-    """Zig-zag, seven bits a byte."""
+    """A zig-zag varint, seven bits a byte."""
     value = (value << 1) ^ (value >> 63)
     out = bytearray()
     while value > 0x7F:
@@ -141,7 +142,7 @@ def batch(
     last_delta: int | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """A magic 2 batch without keys. `count`, `last_delta` and `body` override what follows from the values."""
+    """A magic 2 batch without keys. `count`, `last_delta` and `body` override the fields that follow from `values`."""
     times = timestamps or [NOW + index for index in range(len(values))]
     if body is None:
         body = b""

@@ -1,4 +1,4 @@
-"""Brokers without sockets on a manual clock, for the tests of replication and elections."""
+"""Nodes without sockets on a manual clock, for the tests of replication and elections."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 def rig() -> Iterator[Rig]:
     from tests.broker.replication_support import Rig
 
-    one = Rig()
-    yield one
-    one.close()
+    rig = Rig()
+    yield rig
+    rig.close()

@@ -1,5 +1,7 @@
-"""A cluster without sockets and threads: an event loop that the test turns itself, on a manual clock. Requests go to
-the handlers, so that nothing depends on the machine's speed and every run is the same."""
+"""A cluster without sockets and threads: the test turns its event loop, on a manual clock.
+
+Requests go straight to the handlers. So nothing depends on the machine's speed, and every run is the same.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ NEVER = 10_000.0
 
 
 class NoSocket:
-    """What a node has instead of one that listens."""
+    """Stands for a node's listening socket."""
 
     def __init__(self, node: Node) -> None:
         self.port = 9092
@@ -38,7 +40,7 @@ class NoSocket:
 
 
 class Parked:
-    """An answer that may not be there yet."""
+    """The response of a request that may still be parked."""
 
     def __init__(self, answer: Any, loop: VirtualLoop) -> None:
         self.answer = answer
@@ -55,7 +57,7 @@ class Parked:
 
 
 class Rig:
-    """`nodes` nodes and the topic "t", with a replica on each node, preferably led by node 1."""
+    """`nodes` nodes and the topic "t", with a copy on each node. Node 1 is the preferred leader."""
 
     def __init__(
         self, nodes: int = 3, *, partitions: int = 1, configs: dict[str, str] | None = None, **more: Any
@@ -82,11 +84,11 @@ class Rig:
         self.loop.close()
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """All that follows is over when it returns."""
+        """Runs `call`, and returns when everything that follows from it is over."""
         return self.loop.do(call)
 
     def advance(self, seconds: float) -> None:
-        """In steps as long as the shortest interval that matters, as time does."""
+        """Moves the clock in steps of 0.5 s, the shortest interval that matters, and runs what is due after each."""
         left = seconds
         while left > 1e-9:
             step = min(left, 0.5)
@@ -136,7 +138,7 @@ class Rig:
         assert isinstance(parked, Parked)
         return parked
 
-    # ---- what is there
+    # ---- the state
 
     @property
     def leader(self) -> int:
@@ -153,21 +155,22 @@ class Rig:
         return [self.replica(node_id).log.high_watermark for node_id in self.cluster.nodes]
 
     def log(self, node_id: int) -> bytes:
-        """Every byte of a replica."""
+        """Every byte of a copy."""
         return b"".join(bytes(one.data) for one in self.replica(node_id).log.batches())
 
 
 def result(parked: Parked) -> PartitionResult:
-    """The one partition's of a Produce that has been answered."""
-    ((_, (one,)),) = parked.value.topics
-    assert isinstance(one, PartitionResult)
-    return one
+    """The only partition's result in the response of a Produce request."""
+    ((_, (partition,)),) = parked.value.topics
+    assert isinstance(partition, PartitionResult)
+    return partition
 
 
 def fetched(parked: Parked) -> FetchedPartition:
-    ((_, (one,)),) = parked.value
-    assert isinstance(one, FetchedPartition)
-    return one
+    """The only partition in the response of a Fetch request."""
+    ((_, (partition,)),) = parked.value
+    assert isinstance(partition, FetchedPartition)
+    return partition
 
 
 # ---- trouble
@@ -195,9 +198,10 @@ def heal(rig: Rig, node_id: int) -> None:
 
 
 def write_transaction(rig: Rig) -> None:
+    """Writes a record of producer 7, and opens its transaction in every copy."""
     rig.run(lambda: rig.cluster.transactions.init("tx", 60_000, None))
     rig.produce(1, producer=(7, 0, 0))
     producers = [rig.replica(node_id).log.producers for node_id in rig.cluster.nodes]
-    for one in producers:
-        entry = dict(one)[7]
-        entry.transaction_start = one._open[7] = 0
+    for states in producers:
+        entry = dict(states)[7]
+        entry.transaction_start = states._open[7] = 0

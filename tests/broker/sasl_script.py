@@ -1,6 +1,6 @@
-"""SASL dialogues, request by request, to be held against real Kafka: what comes back, or that the connection is closed.
+"""SASL dialogues, request by request, that a test compares with real Kafka: the responses, or a closed connection.
 
-Texts of errors are not compared, only whether there is one.
+The test compares only whether there is an error text, not the text.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ CLOSED = "closed"
 
 
 class Dialogue:
-    """One connection and what it was told so far."""
+    """One connection, and the responses that it got so far."""
 
     def __init__(self, address: str) -> None:
         self.client = RawClient(address, 5)
-        self.told: list[Any] = []
+        self.responses: list[Any] = []
 
     def note(self, what: Any) -> bool:
-        self.told.append(what)
+        self.responses.append(what)
         return what is not CLOSED
 
     def ask(self, api_key: int, version: int, *fields: str, **values: Any) -> bool:
-        """Whether there was an answer; its `fields` are noted."""
+        """Notes `fields` of the response. Returns whether there was a response."""
         try:
             answer = self.client.ask(api_key, version, **values)
         except (AssertionError, OSError):
             return self.note(CLOSED)
-        return self.note(tuple(getattr(answer, one) for one in fields))
+        return self.note(tuple(getattr(answer, field) for field in fields))
 
     def versions(self) -> bool:
         return self.ask(API_VERSIONS, 3, "error_code", client_software_name="x", client_software_version="1")
@@ -61,13 +61,13 @@ class Dialogue:
         return self.note(CLOSED if answer is None else answer)
 
     def end(self) -> None:
-        """Whether the connection is still served."""
-        self.note("served" if self.told[-1] is not CLOSED and self.metadata() else "not served")
+        """Notes whether the node still serves the connection."""
+        self.note("served" if self.responses[-1] is not CLOSED and self.metadata() else "not served")
         self.client.socket.close()
 
 
 def plain_dialogues(address: str, good: bytes) -> dict[str, list[Any]]:
-    """On a listener of SASL_PLAINTEXT with PLAIN and nothing else; `good` is the token of a user."""
+    """For a SASL_PLAINTEXT listener with PLAIN only; `good` is the token of a user."""
     bad = b"\0alice\0guessed"
     scripts: dict[str, list[tuple[str, *tuple[Any, ...]]]] = {
         "good": [("versions",), ("handshake", "PLAIN"), ("token", good)],
@@ -108,18 +108,18 @@ def run(address: str, script: list[tuple[str, *tuple[Any, ...]]]) -> list[Any]:
         if not getattr(dialogue, step)(*arguments):
             break
     dialogue.end()
-    return dialogue.told
+    return dialogue.responses
 
 
 def large(address: str) -> str:
-    """A frame that is announced to be a byte larger than strangers' may be."""
+    """Announces a frame that is a byte larger than a client may send before it authenticates."""
     with RawClient(address, 5) as client:
         client.socket.sendall(struct.pack(">ih", 512 * 1024 + 1, PRODUCE))
         return CLOSED if client.closed() else "open"
 
 
 def token_dialogues(address: str) -> dict[str, list[Any]]:
-    """On a listener of SASL_PLAINTEXT with OAUTHBEARER and nothing else, of unsecured tokens."""
+    """For a SASL_PLAINTEXT listener with OAUTHBEARER only, which accepts unsecured tokens."""
     now = time.time()
     tokens = {
         "good": jwt(sub="alice", exp=now + 600),
@@ -130,22 +130,22 @@ def token_dialogues(address: str) -> dict[str, list[Any]]:
         "signed": jwt({"alg": "HS256"}, "c2ln", sub="alice", exp=now + 600),
         "no token": "x",
     }
-    told = {}
+    responses = {}
     for name, value in tokens.items():
         for other in ("", "a=alice", "a=bob") if name == "good" else ("",):
             first = f"n,{other},\x01auth=Bearer {value}\x01\x01".encode()
             dialogue = Dialogue(address)
             if dialogue.handshake("OAUTHBEARER") and dialogue.token(first):
-                error, has_text, answer = dialogue.told[-1]
-                # What is wrong with a token is told in JSON, of which the status is compared.
-                dialogue.told[-1] = error, has_text, json.loads(answer)["status"] if answer else b""
+                error, has_text, answer = dialogue.responses[-1]
+                # A refused token gets an error in JSON; the test compares its status.
+                dialogue.responses[-1] = error, has_text, json.loads(answer)["status"] if answer else b""
                 if answer:
                     dialogue.token(b"\x01")
             dialogue.end()
-            told[f"{name} {other}"] = dialogue.told
-    return told
+            responses[f"{name} {other}"] = dialogue.responses
+    return responses
 
 
 def jwt(head: dict[str, Any] | None = None, signature: str = "", **claims: Any) -> str:
-    parts = (json.dumps(one).encode() for one in (head or {"alg": "none"}, claims))
-    return ".".join([*(base64.urlsafe_b64encode(one).decode().rstrip("=") for one in parts), signature])
+    parts = (json.dumps(part).encode() for part in (head or {"alg": "none"}, claims))
+    return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), signature])

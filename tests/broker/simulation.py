@@ -2,20 +2,21 @@
 
 `python -m tests.broker.simulation --seed 17` replays one seed.
 
-A cluster of a few nodes on one loop, without sockets. Idempotent clients write with acks=all, each a record at a time
-to each partition, and send it again wherever the leader is said to be until it is acknowledged; another writes with
-acks=1 to whoever takes it, so that logs part. Requests to a node that is paused or cut off lie there until it goes on:
-late, and sent again elsewhere long since. Meanwhile nodes are killed, stopped, paused, isolated, slowed down and
-brought back, and leaders moved, between any two turns of the loop.
+The simulation runs a cluster of a few nodes on one loop, without sockets. Idempotent clients write with acks=all. Each
+client has one record at a time under way to each partition, and sends it again to the leader that a node names, until
+the record is acknowledged. Another client writes with acks=1 to any node that accepts the record, so that logs diverge.
+Requests to a paused or isolated node wait there until the node goes on; by then the client has long sent the record
+again elsewhere. Meanwhile the simulation kills, stops, pauses, isolates, slows down and brings back nodes, and moves
+leaders, between any two turns of the loop.
 
 After each step:
 
-- what was acknowledged, or once was below the high watermark of any copy, is in the log of each copy in sync, where it
-  was, and in every other as far as its own high watermark;
-- the leader is in the ISR, all of which is alive, and epochs rise.
+- every record that was acknowledged, or was below the high watermark of any copy, is at its offset in the log of each
+  copy in sync, and in every other copy up to that copy's high watermark;
+- the leader is in the ISR, every node of the ISR is alive, and epochs never fall.
 
-At the end all trouble is over: everything that was sent is acknowledged, once, in each client's order, all copies are
-in sync and equal.
+At the end all trouble is over: every record that was sent is acknowledged once, in each client's order, and all copies
+are in sync and equal.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ _REQUEST_TIMEOUT = 2.0
 
 
 class Violation(AssertionError):
-    """What does not hold, and what led to it."""
+    """A broken promise, with the steps that led to it."""
 
 
 @dataclass
 class Sent:
-    """A request under way. `life` tells whether the node's process is still the one it was sent to."""
+    """A request under way. `life` shows whether the node has died since the client sent the request."""
 
     node: Node
     life: int
@@ -64,8 +65,8 @@ class Sent:
 
 @dataclass
 class Writer:
-    """One client's records for one partition. `epoch` is the latest it has heard of: it never turns back to a leader of
-    an earlier one (KIP-320)."""
+    """One client's records for one partition. `epoch` is the latest leader epoch that it knows: it never returns to the
+    leader of an earlier epoch (KIP-320)."""
 
     name: str
     producer_id: int
@@ -102,13 +103,14 @@ class Simulation:
         self._lives: Counter[int] = Counter()
         self._partitions = self._cluster.catalogue.topic(TOPIC).partitions
         self._writers = [
-            Writer(f"{client}-{one.index}", client, one.index)
+            Writer(f"{client}-{partition.index}", client, partition.index)
             for client in range(1, CLIENTS + 1)
-            for one in self._partitions
+            for partition in self._partitions
         ]
-        # Requests at nodes that do not listen at the moment.
+        # Requests to nodes that do not answer at present.
         self._undelivered: list[Sent] = []
-        # The batches once below a high watermark, by partition; one record each. Up to where copies were compared.
+        # The batches that were below a high watermark, by partition, with one record each; and the offset up to which
+        # each copy was compared with them.
         self._committed: list[list[Any]] = [[] for _ in self._partitions]
         self._compared: Counter[Replica] = Counter()
         self._epochs: Counter[int] = Counter()
@@ -117,7 +119,7 @@ class Simulation:
     # ---- the schedule
 
     def run(self) -> None:
-        """Violation if anything does not hold."""
+        """Raises Violation if a promise does not hold."""
         try:
             for step in range(self.steps):
                 name, action = self._choose()
@@ -133,7 +135,7 @@ class Simulation:
             self._rig.close()
 
     def _choose(self) -> tuple[str, Callable[[], Any]]:
-        """Most steps are work, some are trouble, and some end it."""
+        """Chooses a step: most write or pass time, some mend a node, some make trouble."""
         roll = self._random.random()
         node = self._random.choice(self._nodes)
         where = f"node {node.node_id}"
@@ -173,7 +175,7 @@ class Simulation:
             node.heal()
         else:
             node.lag_by(0)
-        for sent in [one for one in self._undelivered if one.node is node and node.answers]:
+        for sent in [waiting for waiting in self._undelivered if waiting.node is node and node.answers]:
             self._undelivered.remove(sent)
             if sent.life == self._lives[node.node_id]:
                 self._deliver(sent)
@@ -188,10 +190,10 @@ class Simulation:
             if writer.sent is None:
                 self._send(writer)
         for writer in self._writers:
-            self._look(writer)
+            self._check_response(writer)
 
     def _send(self, writer: Writer) -> None:
-        """To whom some node says that leads."""
+        """Sends the writer's record to the node that a random node names as the leader."""
         asked = self._random.choice(self._nodes)
         seen = self._partitions[writer.partition].seen_by(asked.node_id)
         leader = seen.leader
@@ -210,7 +212,7 @@ class Simulation:
         else:
             self._undelivered.append(sent)
 
-    def _look(self, writer: Writer) -> None:
+    def _check_response(self, writer: Writer) -> None:
         sent = writer.sent
         if sent is None:
             return
@@ -239,7 +241,7 @@ class Simulation:
             self._fail(f"{writer.name} {writer.number - 1} is acknowledged at {answer.base_offset}, but not there")
 
     def _write_loosely(self, node: Node) -> None:
-        """acks=1, never sent again: it may be lost, and is when its leader is one no more."""
+        """Writes with acks=1 and never again: the record is lost when its leader loses the lead."""
         self._noise += 1
         records = memoryview(batch([b"loose %d" % self._noise]))
         index = self._random.randrange(PARTITIONS)
@@ -255,12 +257,12 @@ class Simulation:
             self._check_leader(partition)
 
     def _collect(self, partition: Partition) -> None:
-        """What has come below a high watermark; there it stays."""
+        """Collects the batches that are below a high watermark now."""
         committed = self._committed[partition.index]
         for copy in partition.copies.values():
             if copy.log.high_watermark > len(committed):
-                found = copy.log.segments.batches(len(committed))
-                committed += [one.data for one in found if one.base_offset < copy.log.high_watermark]
+                batches = copy.log.segments.batches(len(committed))
+                committed += [stored.data for stored in batches if stored.base_offset < copy.log.high_watermark]
 
     def _check_copies(self, partition: Partition) -> None:
         committed = self._committed[partition.index]
@@ -271,7 +273,7 @@ class Simulation:
                 self._fail(f"{copy} does not have all {must} records that are committed")
             begin = self._compared[copy]
             if must < begin:
-                # Out of sync by now: what it has beyond its high watermark is its own affair until it is back.
+                # The copy is out of sync by now: its log beyond its high watermark may differ until it is back.
                 self._compared[copy] = must
                 continue
             for at, stored in zip(range(begin, must), log.segments.batches(begin), strict=False):
@@ -299,7 +301,7 @@ class Simulation:
             node.lag_by(0)
         for _ in range(8):
             for writer in self._writers:
-                self._look(writer)
+                self._check_response(writer)
                 if writer.sent is None and len(writer.acknowledged) <= writer.number - 1:
                     self._send(writer)
             self._rig.advance(1.0)
@@ -307,13 +309,13 @@ class Simulation:
 
     def _check_end(self) -> None:
         for writer in self._writers:
-            self._look(writer)
+            self._check_response(writer)
             if writer.sent is not None:
                 self._fail(f"{writer.name} {writer.number} is never answered")
         for partition in self._partitions:
             committed = self._committed[partition.index]
             for copy in partition.copies.values():
-                stored = [one.data for one in copy.log.batches()]
+                stored = [kept.data for kept in copy.log.batches()]
                 if len(stored) != len(committed) or any(a is not b for a, b in zip(stored, committed, strict=True)):
                     self._fail(f"{copy} has {len(stored)} batches, {len(committed)} are committed")
             if sorted(partition.isr) != sorted(partition.replicas):
@@ -322,22 +324,22 @@ class Simulation:
             self._check_once(writer)
 
     def _check_once(self, writer: Writer) -> None:
-        """Every record acknowledged is there once, in order; one not yet acknowledged may be there too, at the end."""
+        """Each acknowledged record is stored once, in order. The last record may be stored without acknowledgement."""
         mark = b"<%s:" % writer.name.encode()
-        found = [
+        numbers = [
             int(data.partition(mark)[2].partition(b">")[0])
             for data in map(bytes, self._committed[writer.partition])
             if mark in data
         ]
-        if found not in (list(range(writer.number)), list(range(writer.number + 1))):
-            self._fail(f"{writer.name} had {writer.number} records acknowledged, stored are {found}")
+        if numbers not in (list(range(writer.number)), list(range(writer.number + 1))):
+            self._fail(f"{writer.name} had {writer.number} records acknowledged, stored are {numbers}")
 
     def _fail(self, what: str) -> None:
-        copies = [repr(copy) for one in self._partitions for copy in one.copies.values()]
+        copies = [repr(copy) for partition in self._partitions for copy in partition.copies.values()]
         nodes = [
-            f"node {one.node_id}: running {one.running}, paused {one.paused}, isolated {one.isolated}, "
-            f"fenced {one.fenced}, lag {one.replica_lag}"
-            for one in self._nodes
+            f"node {node.node_id}: running {node.running}, paused {node.paused}, isolated {node.isolated}, "
+            f"fenced {node.fenced}, lag {node.replica_lag}"
+            for node in self._nodes
         ]
         raise Violation(
             "\n".join(
@@ -357,22 +359,22 @@ def _replay(seed: int, steps: int) -> str:
 
 
 def simulate(seed: int, steps: int = STEPS) -> Counter[str]:
-    """How often what was done, acknowledgements among it. Violation if anything does not hold."""
-    one = Simulation(seed, steps)
-    one.run()
-    return one.done
+    """Counts of each kind of step, and of acknowledgements. Raises Violation if a promise does not hold."""
+    simulation = Simulation(seed, steps)
+    simulation.run()
+    return simulation.done
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
+    parser.add_argument("--seeds", type=int, default=1, help="the number of seeds to run")
     parser.add_argument("--steps", type=int, default=STEPS)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     total: Counter[str] = Counter()
-    for seed in range(given.seed, given.seed + given.seeds):
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         try:
-            total += simulate(seed, given.steps)
+            total += simulate(seed, arguments.steps)
         except Violation as violation:
             print(violation, file=sys.stderr)
             sys.exit(1)

@@ -1,8 +1,8 @@
-"""One script of raw requests about producers and transactions, for any broker: what it answers, field by field. Its
-steps are in transaction_steps.py.
+"""A script of raw requests about producers and transactions, for any broker: it notes the responses field by field.
 
-Producer ids are renamed in the order in which they appear, so that the answers of two brokers compare. A request that
-meets a transaction whose markers are still being written is sent again.
+The steps are in transaction_steps.py. The script renames producer ids in the order in which they appear, so that a test
+can compare the responses of two brokers. It repeats a request that meets a transaction whose markers are still being
+written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TRANSIENT = (14, 15, 16, CONCURRENT_TRANSACTIONS)
 
 @dataclass
 class Script:
-    """`answers` is what was said, by the name of the step."""
+    """`answers`: the noted response of each step, by the name of the step."""
 
     client: RawClient
     topic: str
@@ -30,7 +30,7 @@ class Script:
     _ids: dict[int, str] = field(default_factory=dict)
 
     def wait_for_coordinators(self) -> None:
-        """The first to ask has Kafka make the topics they keep their state in."""
+        """Asks for both coordinators: the first request makes Kafka create the topics with their state."""
         for key_type in (0, 1):
             self.patiently(messages.FIND_COORDINATOR, 3, lambda one: one.error_code, key=self.name, key_type=key_type)
 
@@ -42,7 +42,7 @@ class Script:
         return producer_id if producer_id < 0 else self._ids.setdefault(producer_id, f"producer {len(self._ids) + 1}")
 
     def patiently(self, api_key: int, version: int, code: Any, **values: Any) -> Any:
-        """Asks until `code(answer)` is none that passes by itself."""
+        """Repeats the request while `code(answer)` is a transient error."""
         for _ in range(200):
             answer = self.client.ask(api_key, version, **values)
             if int(code(answer)) not in _TRANSIENT:
@@ -50,7 +50,7 @@ class Script:
             time.sleep(0.02)
         return answer
 
-    # ---- requests; each returns what matters of the answer
+    # ---- requests; each notes the fields that matter
 
     def init(
         self,
@@ -113,7 +113,7 @@ class Script:
                 messages.PRODUCE, version, transactional_id=transactional_id, acks=-1, timeout=1000, topic_data=data
             )
             one = answer.responses[0].partition_responses[0]
-            # NOT_ENOUGH_REPLICAS: what a coordinator that is busy with the last transaction comes to.
+            # NOT_ENOUGH_REPLICAS: the coordinator is still busy with the previous transaction.
             if int(one.error_code) != 19 or not wait:
                 break
             time.sleep(0.02)
@@ -216,22 +216,22 @@ class Script:
         self.note(step, (self.id(answer.markers[0].producer_id), one.partition_index, int(one.error_code)))
 
     def stable_offset(self, expected: int, partition: int = 0) -> None:
-        """Waits until the markers have been written up to here."""
+        """Waits until the last stable offset reaches `expected`: the markers before it are written."""
         self._reached(expected, partition, lambda one: one.last_stable_offset)
 
     def high_watermark(self, expected: int, partition: int = 0) -> None:
         self._reached(expected, partition, lambda one: one.high_watermark)
 
-    def _reached(self, expected: int, partition: int, look: Any) -> None:
+    def _reached(self, expected: int, partition: int, offset_of: Any) -> None:
         for _ in range(250):
-            if look(self.client.fetch(self.topic, 0, partition=partition)) >= expected:
+            if offset_of(self.client.fetch(self.topic, 0, partition=partition)) >= expected:
                 return
             time.sleep(0.02)
-        raise AssertionError(f"partition {partition} does not come to offset {expected}")
+        raise AssertionError(f"partition {partition} never reaches offset {expected}")
 
     def fetch(self, step: str, offset: int, *, partition: int = 0, committed: bool = True) -> None:
-        """All that can be read from `offset` on: a broker may bring it in more than one answer. Kafka looks up aborted
-        transactions by position, and so may name some that began behind what it brings."""
+        """Notes every batch from `offset` on, which a broker may send in several responses. Kafka looks aborted
+        transactions up by position, so a response may name some that began behind its batches."""
         first = self.client.fetch(self.topic, offset, partition=partition, isolation_level=int(committed))
         aborted: list[tuple[str | int, int]] = []
         batches: list[tuple[int, int, int, int, int]] = []

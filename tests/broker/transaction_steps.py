@@ -1,4 +1,4 @@
-"""What the script of transaction_script.py does, in parts. Each has partitions of its own."""
+"""The steps of transaction_script.py, in parts. Each part has its own partitions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def identities(script: Script) -> None:
 
 
 def first_version(script: Script) -> None:
-    """Transactions as clients before KIP-890 do them. Partitions 3 to 5."""
+    """Transactions of clients before KIP-890. Partitions 3 to 5."""
     t = f"{script.name}-one"
     one = script.init("v1: init", t)
     other = (one[0] + 1_000_000, 0)
@@ -196,7 +196,7 @@ def _until_stable(script: Script, group: str) -> None:
 
 
 def second_version(script: Script) -> None:
-    """Transactions with KIP-890: partitions join by being written to, every end raises the epoch. Partitions 6 to 9."""
+    """Transactions with KIP-890: a write adds its partition, and every end raises the epoch. Partitions 6 to 9."""
     t, group = f"{script.name}-two", f"{script.name}-group-two"
     one = script.init("v2: init", t, version=5)
     script.end("v2: commit of nothing", t, one, True, version=5)
@@ -256,7 +256,7 @@ def second_version(script: Script) -> None:
 
 
 def administration(script: Script) -> None:
-    """What DescribeTransactions, ListTransactions and DescribeProducers tell. Partition 10."""
+    """The responses of DescribeTransactions, ListTransactions and DescribeProducers. Partition 10."""
     t = f"{script.name}-told"
     one = script.init("told: init", t, version=5, timeout=30_000)
     script.note("told: empty", _described(script, t))
@@ -313,7 +313,7 @@ def _producers(script: Script, partition: int) -> list[tuple[Any, ...]]:
 
 
 def by_hand(script: Script) -> None:
-    """Markers that an administrator asks for. Partition 12."""
+    """Markers that an administrator writes. Partition 12."""
     t = f"{script.name}-hand"
     script.init("hand: init", t, version=5)
     one = script.init("hand: init again", t, version=5)
@@ -330,7 +330,7 @@ def by_hand(script: Script) -> None:
 
 
 def interleaved(script: Script) -> None:
-    """Two transactions at once: the older one holds readers back. Partition 11."""
+    """Two transactions at once: the older transaction holds readers back. Partition 11."""
     one = script.init("mixed: init", f"{script.name}-older", version=5)
     two = script.init("mixed: init of another", f"{script.name}-younger", version=5)
     script.produce("mixed: plain", None, (one[0] + 7_000_000, 0), 0, partition=11, transactional=False)

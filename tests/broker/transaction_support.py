@@ -1,4 +1,4 @@
-"""A small embedded cluster on a manual clock and one raw client, for tests of transactions."""
+"""A cluster of one node on a manual clock, and a raw client, for tests of transactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Producer = tuple[int, int]
 
 
 class World:
-    """A cluster of one node on a manual clock, a topic of two partitions, one raw client."""
+    """A cluster of one node on a manual clock, a topic with two partitions, and a raw client."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock()

@@ -22,7 +22,7 @@ cdef enum:
     DAY_MS = 86_400_000
 
 cdef double FOREVER_S = 1e9     # thirty years: the longest delay, a longer one is cut to it
-cdef double END_OF_TIME_S = 4e11    # the latest clock reading; plus FOREVER_S and a tick it still fits in an int64 of steps
+cdef double END_OF_TIME_S = 4e11    # the latest clock reading; FOREVER_S and a tick more still fit in an int64 of steps
 cdef int64_t NEVER = INT64_MAX
 
 
