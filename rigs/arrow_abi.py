@@ -1,4 +1,4 @@
-"""Arrow C data that lies: real arrays exported, and fields of the ABI's structs changed before they are handed over."""
+"""Arrow C data that lies: a real record batch whose exported structs a test changes before the import."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ArrowArray._fields_ = [
 
 
 class Lying:
-    """What was exported of a record batch, after `lie` has changed it; as a context, put right at its end."""
+    """The exported structs of a record batch. `lie` changes them when the context begins; its end restores them."""
 
     def __init__(self, data: Any, lie: Callable[[ArrowArray], None]) -> None:
         self.capsules = data.__arrow_c_array__()
@@ -70,7 +70,7 @@ class Lying:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Whoever made the data reads it once more, to release it.
+        # pyarrow reads the structs once more, to release them.
         for address, memory in self.truth:
             ctypes.memmove(address, memory, len(memory))
 
@@ -79,7 +79,7 @@ class Lying:
 
 
 def _memory(array: ArrowArray) -> Iterator[tuple[int, bytes]]:
-    """Address and content of the struct, of its list of buffers, and of those below it."""
+    """Address and content of the struct, of its list of buffers, and of the same of its children and dictionary."""
     yield ctypes.addressof(array), bytes(array)
     if array.n_buffers:
         address = ctypes.cast(array.buffers, ctypes.c_void_p).value or 0
@@ -91,6 +91,7 @@ def _memory(array: ArrowArray) -> Iterator[tuple[int, bytes]]:
 
 
 def child(array: ArrowArray, *path: int) -> ArrowArray:
+    """The descendant of an array at the end of a path of children's indices."""
     for number in path:
         array = array.children[number].contents
     return array
@@ -102,4 +103,5 @@ def ints(array: ArrowArray, buffer: int, kind: Any = ctypes.c_int32) -> Any:
 
 
 def table(values: list[Any], kind: pa.DataType, **columns: pa.Array) -> pa.RecordBatch:
+    """A record batch with a column `value` of type `kind`, and further columns."""
     return pa.record_batch({"value": pa.array(values, kind), **columns})

@@ -1,6 +1,6 @@
-"""A broker of a few lines for the Sender: it records requests, and answers what the test says.
+"""A small NetworkClient and broker for the Sender: it records the requests, and the test chooses each response.
 
-Requests are decoded, and answers encoded, by kafka-python, which has no part in what is tested.
+kafka-python, which shares no code with kafkabuf, decodes the requests and encodes the responses.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Record:
 
 
 def read_records(data: bytes) -> list[Record]:
-    """Every record of a message set or batch; the CRCs must be right."""
-    found = []
+    """Every record of a message set or batch. Asserts that the CRCs are right."""
+    read = []
     records = MemoryRecords(data)
     while (batch := records.next_batch()) is not None:
         assert batch.validate_crc()
         for record in batch:
             headers = [(key, value) for key, value in record.headers]
-            found.append(Record(record.offset, record.timestamp, record.key, record.value, headers))
-    return found
+            read.append(Record(record.offset, record.timestamp, record.key, record.value, headers))
+    return read
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Produced:
 
 
 def decode_produce(data: bytes) -> Produced:
-    """The frame with its length, which must be right, and nothing behind it."""
+    """Decode a frame with its length. Asserts that the length is right, and that kafka-python encodes it alike."""
     (size, api_key, version) = struct.unpack_from(">ihh", data)
     assert (size, api_key) == (len(data) - 4, 0)
     request = ProduceRequest.decode(data[4:], version=version, header=True)
@@ -90,7 +90,7 @@ def decode_produce(data: bytes) -> Produced:
 
 @dataclass
 class Answer:
-    """What the broker says of one partition."""
+    """The broker's response for one partition."""
 
     error_code: int = 0
     base_offset: int = 0
@@ -109,7 +109,7 @@ def encode_answer(
     nodes: Mapping[int, tuple[str, int]] | None = None,
     throttle_ms: int = 0,
 ) -> bytes:
-    """A Produce response by kafka-python, without its length. `nodes` are those that answers name as leaders."""
+    """A Produce response by kafka-python, without its length. `nodes` has the addresses of new leaders."""
     names = list(dict.fromkeys(name for name, _ in answers))
     topic_class = ProduceResponse.TopicProduceResponse
     partition_class = topic_class.PartitionProduceResponse
@@ -150,14 +150,14 @@ def encode_answer(
 
 @dataclass
 class Sent:
-    """A request at the FakeClient."""
+    """A Produce request that the Sender gave to the FakeClient."""
 
     node_id: int
     request: Request
     frame: Frame
     correlation_id: int
     produced: Produced
-    started: bool = False  # may be on the wire
+    started: bool = False  # the poll call may have written bytes of it
 
     @property
     def partitions(self) -> list[int]:
@@ -173,7 +173,7 @@ def _all_were_taken(sent: Sent, response: bytes) -> bool:
 
 @dataclass
 class Asked:
-    """A request other than Produce at the FakeClient."""
+    """A request other than Produce that the Sender gave to the FakeClient."""
 
     node_id: int
     entity: Any
@@ -182,31 +182,31 @@ class Asked:
 
 @dataclass
 class FakeClient:
-    """The part of NetworkClient that the Sender uses; the test decides which node is ready and what is answered."""
+    """The part of NetworkClient that the Sender uses. The test decides which node is ready, and each response."""
 
-    limit: int = 5
-    ahead: int = 0  # how many requests more it takes than `limit`
+    limit: int = 5  # requests that a node may have in flight
+    ahead: int = 0  # requests that it queues for a node beyond `limit`
     versions: dict[int, tuple[int, int]] = field(default_factory=dict)
     unready: set[int] = field(default_factory=set)
     delay: float = NEVER
-    errors: dict[int, KafkaError] = field(default_factory=dict)  # by node, why it cannot be connected to
-    failed: dict[int, KafkaError] = field(default_factory=dict)  # by node, what an attempt before failed with
-    id_node: int | None = 1  # who is asked for a producer id
+    errors: dict[int, KafkaError] = field(default_factory=dict)  # by node, why no connection to it is possible
+    failed: dict[int, KafkaError] = field(default_factory=dict)  # by node, the error of its last connection
+    id_node: int | None = 1  # the node that takes InitProducerId
     id_versions: tuple[int, int] = (0, 5)
-    connects: int = 0  # how often somebody wanted any broker to be connected to
-    avoided: list[int | None] = field(default_factory=list)  # whom that was rather not to be, each time any was wanted
-    sent: list[Sent] = field(default_factory=list)  # all requests ever
+    connects: int = 0  # how often the Sender asked for a connection to any broker
+    avoided: list[int | None] = field(default_factory=list)  # `rather_not` of each call of least_loaded()
+    sent: list[Sent] = field(default_factory=list)  # all Produce requests
     under_way: list[Sent] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)  # of each poll
+    waits: list[float] = field(default_factory=list)  # the time-out of each poll
     wakeups: int = 0
-    gives_ids: bool = True  # answers InitProducerId by itself, with 1000, 1001, ...
+    gives_ids: bool = True  # responds to InitProducerId by itself, with 1000, 1001, ...
     ids_given: int = 0
-    asked: list[Asked] = field(default_factory=list)  # requests other than Produce, ever
-    pauses: list[tuple[int, int]] = field(default_factory=list)  # asked for by answers: node and milliseconds
-    broken: list[tuple[int, KafkaError]] = field(default_factory=list)  # connections given up for their answers
+    asked: list[Asked] = field(default_factory=list)  # all requests other than Produce
+    pauses: list[tuple[int, int]] = field(default_factory=list)  # node and milliseconds of each throttle
+    broken: list[tuple[int, KafkaError]] = field(default_factory=list)  # connections closed for a bad response
     on_poll: Callable[[], object] = lambda: None
     _completions: list[Completion] = field(default_factory=list)
-    _held: set[int] = field(default_factory=set)  # nodes that start nothing before the Sender has seen an answer
+    _held: set[int] = field(default_factory=set)  # nodes that start no request until the Sender has seen a response
 
     def ready(self, node_id: int) -> bool:
         return node_id not in self.unready and self.in_flight(node_id) < self.limit
@@ -272,7 +272,7 @@ class FakeClient:
 
     def poll(self, timeout: float) -> list[Completion]:
         self.waits.append(timeout)
-        if not self._completions:  # else it is in this poll that they come
+        if not self._completions:  # otherwise this poll delivers the responses, and the Sender decides first
             self._held.clear()
             for node_id in {sent.node_id for sent in self.under_way}:
                 self._start(node_id)
@@ -301,22 +301,25 @@ class FakeClient:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is under way, and the Sender has been told of all that was."""
+        """No request is under way, and the Sender has taken every completion."""
         return not self.under_way and not self._completions
 
     def answer(self, sent: Sent, *codes: int, base_offset: int = 0, **more: Any) -> None:
-        """Error codes by partition, in the request's order; the last goes for all that follow. None: success."""
-        given = codes or (0,)
+        """Respond with error codes, one for each partition of the request, or success without codes.
+
+        The last code holds for all further partitions.
+        """
+        codes = codes or (0,)
         answers = {
-            key: Answer(given[min(place, len(given) - 1)], base_offset, **more)
-            for place, key in enumerate(sent.produced.records)
+            partition: Answer(codes[min(index, len(codes) - 1)], base_offset, **more)
+            for index, partition in enumerate(sent.produced.records)
         }
         self.answer_with(sent, encode_answer(sent.request.version, sent.correlation_id, answers))
 
     def give_id(self, producer_id: int = -1, producer_epoch: int = 0, error_code: int = 0) -> None:
-        """Answer the last InitProducerId."""
-        asked = self.asked[-1]
-        version = asked.entity.__version__
+        """Respond to the last InitProducerId."""
+        last = self.asked[-1]
+        version = last.entity.__version__
         response = messages.build_response(
             messages.INIT_PRODUCER_ID,
             version,
@@ -325,13 +328,13 @@ class FakeClient:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
         )
-        self._end(asked, messages.encode_response(messages.INIT_PRODUCER_ID, version, 1, response), None)
+        self._complete_id(last, messages.encode_response(messages.INIT_PRODUCER_ID, version, 1, response), None)
 
     def refuse_id(self, error: KafkaError) -> None:
-        """The last InitProducerId got no answer."""
-        self._end(self.asked[-1], None, error)
+        """Fail the last InitProducerId without a response."""
+        self._complete_id(self.asked[-1], None, error)
 
-    def _end(self, asked: Asked, response: bytes | None, error: KafkaError | None) -> None:
+    def _complete_id(self, asked: Asked, response: bytes | None, error: KafkaError | None) -> None:
         request = Request(messages.INIT_PRODUCER_ID, asked.entity.__version__, lambda _: Frame(), asked.context)
         self._completions.append(Completion(request, asked.node_id, response, error, 0.0))
 

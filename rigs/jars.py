@@ -24,12 +24,12 @@ ATTEMPTS = 3  # a public repository drops a connection now and then; Ivy keeps w
 
 
 class JarsUnavailableError(RuntimeError):
-    """Jars or the Java to run them cannot be had. The message says what to do; tests fail on it and never skip."""
+    """Jars, or the Java to run them, are missing. The message says what to do. Tests fail on it and never skip."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """A Maven coordinate, with or without all that it depends on."""
+    """A Maven coordinate, with its dependencies if `transitive`."""
 
     organisation: str
     name: str
@@ -52,21 +52,21 @@ class Module:
 
 
 def kafka_modules(version: str) -> list[Module]:
-    """A whole broker with its tools. slf4j-simple: the plainest log there is, standard error."""
+    """A whole broker with its tools. slf4j-simple logs to standard error."""
     return [Module("org.apache.kafka", "kafka_2.13", version), Module("org.slf4j", "slf4j-simple", "1.7.36")]
 
 
 def kafka_tools_modules(version: str) -> list[Module]:
-    """Kafka's own command-line tools that are no part of the broker: ProducerPerformance among them."""
+    """Kafka's command-line tools that are not part of the broker, such as ProducerPerformance."""
     return [Module("org.apache.kafka", "kafka-tools", version), Module("org.slf4j", "slf4j-simple", "1.7.36")]
 
 
 def kafka_test_modules(version: str) -> list[Module]:
-    """Kafka's own tests and benchmarks of the broker; to be used with the jars of the same release."""
+    """Kafka's tests and benchmarks of the broker. They need the jars of the same release, too."""
     return [Module("org.apache.kafka", "kafka_2.13", version, transitive=False, classifier="test")]
 
 
-# What `format("kafka")` needs beside Spark's own jars, pinned one by one.
+# The jars that `format("kafka")` needs beside Spark's own, each with its version.
 SPARK_KAFKA_MODULES = [
     Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", transitive=False),
     Module("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", transitive=False),
@@ -86,7 +86,7 @@ def resolve_kafka(version: str) -> Path:
 
 
 def resolve_kafka_tools(version: str) -> Path:
-    """The folder of jars of one release's command-line tools, with all they need."""
+    """The folder of jars of one release's command-line tools, with their dependencies."""
     return resolve(f"kafka-tools-{version}", kafka_tools_modules(version))
 
 
@@ -106,7 +106,7 @@ def resolve(name: str, modules: list[Module]) -> Path:
 
 
 def cached(name: str, fill: Callable[[Path], None]) -> Path:
-    """The cached folder `name`; where it is not there yet, `fill` is given an empty one to put its files into."""
+    """The cached folder `name`. If it is missing, `fill` puts the files into an empty folder first."""
     folder = cache_dir() / name
     if folder.is_dir():
         return folder
@@ -125,8 +125,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _make(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Holds: the cache's file lock."""
-    for abandoned in folder.parent.glob(".part-*"):  # by a process that was killed: nobody else can be writing now
+    """The caller holds the cache's file lock."""
+    for abandoned in folder.parent.glob(".part-*"):  # of a killed process: no other process can be writing now
         shutil.rmtree(abandoned, ignore_errors=True)
     part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
     try:
@@ -153,7 +153,7 @@ def _fetch(name: str, modules: list[Module], part: Path) -> None:
 
 
 def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
-    """Resolve and copy `modules` into `target`. None when all came, else the last lines Ivy printed."""
+    """Resolve and copy `modules` into `target`. None if all jars arrived, else the last lines that Ivy printed."""
     description = target / "ivy.xml"
     description.write_text(
         f'<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
@@ -161,7 +161,7 @@ def _run_ivy(name: str, modules: list[Module], target: Path) -> str | None:
         f'<configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(module.as_ivy() for module in modules)}</dependencies></ivy-module>"
     )
-    # Java takes user.home from the password file; say it, so that HOME decides where Ivy's own cache lies.
+    # Java takes user.home from the password file. The property makes HOME decide where Ivy's own cache lies.
     command = [java(), f"-Divy.default.ivy.user.dir={Path.home() / '.ivy2'}", "-jar", str(_ivy_jar())]
     if settings := os.environ.get("KAFKABUF_IVY_SETTINGS"):
         command += ["-settings", settings]
@@ -192,13 +192,13 @@ def _advice(folder: Path, modules: list[Module], output: str) -> str:
 
 
 def progress(text: str, end: str = "") -> None:
-    """A line on standard error; where someone is watching it takes the last one's place."""
+    """Print a line on standard error. On a terminal it replaces the line before."""
     start, clear = ("\r", "\x1b[K") if sys.stderr.isatty() else ("", "")
     print(f"{start}kafkabuf: {text}{clear}", end=end, file=sys.stderr, flush=True)
 
 
 def java() -> str:
-    """The java to run: $JAVA_HOME/bin/java, else the one on the PATH; 17 or newer, which Kafka 4 and Spark 4 need."""
+    """The java command: $JAVA_HOME/bin/java, else java on the PATH. Kafka 4 and Spark 4 need 17 or newer."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if command is None or not os.access(command, os.X_OK):
@@ -217,7 +217,7 @@ def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarsUnavailableError("pyspark, whose Ivy fetches the jars, is not installed. Run `make build`.")
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
-    if not found:
+    jars = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
+    if not jars:
         raise JarsUnavailableError(f"pyspark in {Path(spec.origin).parent} has no jars/ivy-*.jar. Reinstall it.")
-    return found[-1]
+    return jars[-1]

@@ -1,4 +1,4 @@
-"""What the tests of accumulator, Sender and producer share: a Sender turned by hand, and clocks with surprises."""
+"""A rig for tests of accumulator, Sender and producer: the test calls the Sender's turns. Clocks that make races."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from rigs.fake_client import Answer, FakeClient, Record, Sent, encode_answer, re
 SLAB = 1024
 TOPIC = "orders"
 PRODUCER_ID = 77
-PATIENCE = 30.0  # seconds of real time after which what should have happened counts as lost
+PATIENCE = 30.0  # seconds of real time that a test waits for an event before it fails
 
 
 def assert_whole(pool: BufferPool) -> None:
-    """Every byte is back, nobody waits, the books agree, and nothing was ever released or moved wrongly."""
+    """Every byte is free, no thread waits, the accounting is right, and the pool has never refused a wrong release."""
     pool.check()
     assert (pool.waiting, pool.refused_total) == (0, 0)
     assert pool.accounting() == {
@@ -39,7 +39,7 @@ def assert_whole(pool: BufferPool) -> None:
 
 
 class HookClock(ManualClock):
-    """Runs `hook`, once, when it is asked for the time, as if another thread had got its turn there."""
+    """Runs `hook` once when its time is read, as if another thread ran there."""
 
     hook: Callable[[], object] | None = None
 
@@ -49,28 +49,28 @@ class HookClock(ManualClock):
             hook()
         return super().monotonic()
 
-    def at_call(self, number: int, what: Callable[[], object]) -> None:
-        """Run `what` at the call of that number from now on, counted from 0."""
-        self.hook = what if number == 0 else lambda: self.at_call(number - 1, what)
+    def at_call(self, number: int, action: Callable[[], object]) -> None:
+        """Run `action` at the call of that number, counted from 0 from now on."""
+        self.hook = action if number == 0 else lambda: self.at_call(number - 1, action)
 
 
 class RestlessClock(ManualClock):
-    """Runs `what` whenever it is asked for the time, but not within itself: another thread at every opportunity."""
+    """Runs `action` whenever its time is read, but not within `action`: another thread runs at every opportunity."""
 
-    what: Callable[[], object] | None = None
+    action: Callable[[], object] | None = None
 
     def monotonic(self) -> float:
-        what, self.what = self.what, None
-        if what is not None:
+        action, self.action = self.action, None
+        if action is not None:
             try:
-                what()
+                action()
             finally:
-                self.what = what
+                self.action = action
         return super().monotonic()
 
 
 class TurningClock(ManualClock):
-    """Who waits lets `turn` run until it is served: the Sender and its broker in the waiting thread."""
+    """A wait calls `turn` until it gets the lock: the Sender and its broker run in the waiting thread."""
 
     turn: Callable[[], object]
 
@@ -79,16 +79,16 @@ class TurningClock(ManualClock):
             if lock.acquire(blocking=False):
                 return True
             self.turn()
-        raise AssertionError("waits for ever")
+        raise AssertionError("the wait has no end")
 
 
 @contextmanager
-def collecting_everywhere(what: Callable[[], object]) -> Iterator[None]:
-    """The garbage collector runs at every allocation, and runs `what`, as somebody's finalizer might."""
+def collecting_everywhere(action: Callable[[], object]) -> Iterator[None]:
+    """The garbage collector runs at every allocation, and calls `action`, as a finalizer would."""
 
     def callback(phase: str, _: dict[str, int]) -> None:
         if phase == "start":
-            what()
+            action()
 
     before = gc.get_threshold()
     gc.callbacks.append(callback)
@@ -101,17 +101,17 @@ def collecting_everywhere(what: Callable[[], object]) -> Iterator[None]:
 
 
 class Appender(ProducerCore):
-    """send() and send_arrow() without threads and network. Topics are those that the Rig has made."""
+    """send(), send_many() and send_arrow() without threads and network, for the topics that the test has created."""
 
     def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig, clock: Clock) -> None:
         self._open(accumulator, config, clock)
         self.clock = clock
 
     def _await_topic(self, name: str) -> Any:
-        raise AssertionError(f"the test made no topic {name!r}")
+        raise AssertionError(f"the test has created no topic {name!r}")
 
     def _await_partition(self, name: str, partition: int, timeout: float) -> None:
-        """A partition unknown so far stays so."""
+        """An unknown partition stays unknown."""
 
     def send_arrow(self, data: Any, topic: str | None = None, report: str = ROWS) -> BulkReport:
         pending = BulkReport(self.clock, report)
@@ -134,9 +134,10 @@ class Appender(ProducerCore):
 
 
 class Rig:
-    """Pool, accumulator, metadata and Sender of one producer, turned by hand under a ManualClock.
+    """Pool, accumulator, metadata and Sender of one producer under a ManualClock. The test calls the Sender's turns.
 
-    `leaders` are the node ids of TOPIC's partitions. Settings in Kafka's Python names; memory in slabs of SLAB bytes.
+    `leaders` are the node ids of TOPIC's partitions. `settings` have Kafka's names in Python's spelling. The memory has
+    `slabs` slabs of SLAB bytes.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class Rig:
         defaults = {"bootstrap_servers": "localhost:9", "linger_ms": 10} | memory
         self.config = ProducerConfig.from_mapping(defaults | settings)
         self.clock = clock or ManualClock(auto_advance=True)
-        # Poison: whoever sends a slab that was given back sends 0xDD, and kafka-python refuses it.
+        # The pool fills a released slab with 0xDD: kafka-python refuses a request from such a slab.
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=self.clock, poison=True)
         self.client = client or FakeClient()
         self.client.limit = self.config.max_in_flight_requests_per_connection
@@ -166,14 +167,14 @@ class Rig:
         self.sender = Sender(self.config, self.accumulator, self.metadata, network, self.clock)
         self.producer = Appender(self.accumulator, self.config, self.clock)
         self.topic = self.accumulator.topic_queues(TOPIC, list(leaders))
-        # As after a first batch; what comes before that has tests of its own.
+        # The producer has its id, and each leader is proven, as after a first batch.
         if (state := self.accumulator.producer_state) is not None:
             state.set_producer_id_and_epoch(PRODUCER_ID, 0)
         for queue in self.topic.queues:
             if state is not None:
                 state.start_sequences_at_beginning(queue)
             queue.proven = True
-        self.log: dict[tuple[str, int], list[Record]] = {}  # what the broker has stored
+        self.log: dict[tuple[str, int], list[Record]] = {}  # the records that the broker has stored
 
     def _woken(self) -> None:
         self.client.wakeup()
@@ -185,7 +186,7 @@ class Rig:
         return self.producer.send(TOPIC, value, partition=partition, **more)
 
     def fill(self, partition: int = 0, batches: int = 1) -> list[RecordFuture]:
-        """So many batches of one record that leaves no room for another."""
+        """Send records each of which fills a batch."""
         return [self.send(b"x" * (SLAB - 200), partition) for _ in range(batches)]
 
     # ---- the Sender's turns
@@ -197,13 +198,13 @@ class Rig:
         self.clock.advance(self.config.linger_ms / 1000)
 
     def sent_after_turn(self) -> list[Sent]:
-        """The requests that one turn makes."""
+        """Run a turn, and return the requests that it sends."""
         before = len(self.client.sent)
         self.turn()
         return self.client.sent[before:]
 
     def ack_under_way(self) -> None:
-        """The broker stores all it was sent, in `log`, and says so at the next turn."""
+        """The broker stores the records of all requests in `log`; the next turn takes its responses."""
         for sent in list(self.client.under_way):
             answers = {}
             for key, data in sent.produced.records.items():
@@ -213,7 +214,7 @@ class Rig:
             self.client.answer_with(sent, encode_answer(sent.request.version, sent.correlation_id, answers))
 
     def ack_all(self) -> None:
-        """Turn until nothing is left to do, a successful answer for each request; time moves for back-offs."""
+        """Run turns until every batch has its outcome. Each request succeeds, and time moves past back-offs."""
         for _ in range(1000):
             self.turn()
             self.ack_under_way()
@@ -221,12 +222,12 @@ class Rig:
                 self.turn()
                 return
             self.clock.advance(0.5)
-        raise AssertionError("the Sender does not come to an end")
+        raise AssertionError("the Sender does not finish its work")
 
     # ---- metadata
 
     def lead(self, *leaders: int) -> None:
-        """A Metadata answer that names these leaders of TOPIC's partitions; -1: none."""
+        """Take a Metadata response with these leaders of TOPIC's partitions; -1 is no leader."""
         self.metadata.add_topic(TOPIC)
         self.metadata.begin_update(self.clock.monotonic())
         partitions = [
@@ -247,10 +248,10 @@ class Rig:
 
     @property
     def update_wanted(self) -> bool:
-        """Whether fresh metadata has been asked for since the last answer."""
+        """Whether the Sender has requested fresh metadata since the last response."""
         return self.metadata.time_to_update(self.clock.monotonic() + 10) == 0
 
-    # ---- looking
+    # ---- state
 
     def queue(self, partition: int = 0) -> Any:
         return self.topic.queues[partition]
@@ -259,7 +260,7 @@ class Rig:
         return list(self.accumulator.incomplete)
 
     def drain_one(self, partition: int = 0, topic: str = TOPIC) -> Batch:
-        """The oldest batch of a partition, however young it is."""
+        """Drain the oldest batch of a partition, even if it may not go out yet."""
         batch = self.accumulator.drain_one(self.accumulator.topics[topic].queues[partition])
         assert batch is not None
         return batch
@@ -269,11 +270,12 @@ class Rig:
 
 
 def eager(**settings: Any) -> Rig:
-    """A Rig that sends at once and expires after a second."""
+    """A Rig that does not linger, and whose records expire after a second."""
     defaults = {"linger_ms": 0, "request_timeout_ms": 500, "delivery_timeout_ms": 1_000, "retry_backoff_ms": 100}
     return Rig(**(defaults | settings))
 
 
 def one_sent(rig: Rig) -> Sent:
+    """Run a turn, and return the only request that it sends."""
     (sent,) = rig.sent_after_turn()
     return sent

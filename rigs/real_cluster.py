@@ -1,4 +1,4 @@
-"""Several nodes of real Apache Kafka as one cluster, to kill some of them while clients run.
+"""Several nodes of real Apache Kafka as one cluster, for tests that kill nodes while clients run.
 
 with RealCluster("4.1.2") as cluster:
     cluster.create_topic("t")
@@ -24,7 +24,7 @@ from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka, RealKafkaError, admin_
 
 _HOST = "127.0.0.1"
 _PATIENCE = 60.0
-# Three copies of everything, two of which must have a record; a node that is gone is noticed soon.
+# Three replicas of everything, two of which must have a record. The short time-outs detect a dead node soon.
 _OPTIONS = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -72,7 +72,7 @@ class RealCluster:
         """Returns once every node knows of every other. Raises RealKafkaError, JarsUnavailableError."""
         resolve_kafka(self.version)
         try:
-            _at_once(lambda number: self.nodes[number].prepare(*self._ports[number]), self.nodes)
+            _in_parallel(lambda number: self.nodes[number].prepare(*self._ports[number]), self.nodes)
             for node in self.nodes.values():
                 node.launch()
             for node in self.nodes.values():
@@ -82,30 +82,30 @@ class RealCluster:
             raise
 
     def stop(self) -> None:
-        # Nobody needs a clean end, for which the last two would wait in vain: they are no quorum.
+        # Kill: a clean end needs a quorum, which the last two nodes do not have.
         for node in self.nodes.values():
             node.kill()
             node.stop()
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        """With a replica on every node; returns when all partitions have a leader that serves."""
+        """Create a topic with a replica on every node. Returns when the leaders of all partitions serve requests."""
         create_topic(self._admin(), name, partitions, replicas=len(self.nodes))
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The number of the node that leads."""
-        found = self._admin().list_topics(topic, timeout=_PATIENCE).topics[topic].partitions
-        return int(found[partition].leader)
+        """The number of the node that leads the partition."""
+        partitions = self._admin().list_topics(topic, timeout=_PATIENCE).topics[topic].partitions
+        return int(partitions[partition].leader)
 
     def move_leader(self, topic: str, partition: int = 0) -> int:
-        """Another node leads now, and none was stopped; its number."""
+        """Make another node the leader without stopping a node; returns the number of the new leader."""
         admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
         try:
             old = self.leader(topic, partition)
-            others = [number for number in self.nodes if number != old]
-            admin.alter_partition_reassignments({TopicPartition(topic, partition): [*others, old]})
+            followers = [number for number in self.nodes if number != old]
+            admin.alter_partition_reassignments({TopicPartition(topic, partition): [*followers, old]})
             deadline = time.monotonic() + _PATIENCE
             while (new := self.leader(topic, partition)) == old:
-                admin.elect_leaders(0, {topic: [partition]}, raise_errors=False)  # the first in the list, once it is
+                admin.elect_leaders(0, {topic: [partition]}, raise_errors=False)  # elects the first replica of the list
                 if time.monotonic() > deadline:
                     raise RealKafkaError(f"{topic}-{partition} is still led by {old} after {_PATIENCE} s.")
             return new
@@ -113,25 +113,25 @@ class RealCluster:
             admin.close()
 
     def kill(self, number: int) -> None:
-        """kill -9, at once."""
+        """kill -9 a node."""
         self.nodes[number].kill()
 
     def restart(self, number: int) -> None:
-        """Starts a node that was killed, with its data; returns when it is a broker again."""
+        """Start a killed node with its data. Returns when it is a broker again."""
         self.nodes[number].launch()
         self.nodes[number].await_ready(len(self.nodes))
 
     def pause(self, number: int) -> None:
-        """Has a node stand still: connections are taken, by the kernel, and nothing is answered."""
+        """Stop a node's process: the kernel still accepts connections, and the node responds to no request."""
         self.nodes[number].signal(signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """Lets a paused node go on; returns when it is a broker again."""
+        """Continue a paused node. Returns when it is a broker again."""
         self.nodes[number].signal(signal.SIGCONT)
         self.nodes[number].await_ready(len(self.nodes))
 
     def await_in_sync(self, topic: str) -> None:
-        """Until every partition has all its replicas back."""
+        """Wait until all replicas of every partition are in sync."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             partitions = self._admin().list_topics(topic, timeout=_PATIENCE).topics[topic].partitions.values()
@@ -145,6 +145,6 @@ class RealCluster:
         return admin_client(self.bootstrap_servers)
 
 
-def _at_once(work: Callable[[int], None], numbers: Iterable[int]) -> None:
+def _in_parallel(work: Callable[[int], None], numbers: Iterable[int]) -> None:
     with ThreadPoolExecutor() as pool:
         list(pool.map(work, numbers))

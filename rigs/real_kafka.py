@@ -1,11 +1,12 @@
-"""A real Apache Kafka, one node, for tests, demos and benchmarks: KRaft, broker and controller in one JVM, on free
-loopback ports, with its data in a temporary folder that goes when it stops.
+"""One node of real Apache Kafka for tests, demos and benchmarks.
+
+Broker and KRaft controller are one JVM on free loopback ports. stop() removes the temporary folder of its data.
 
     with RealKafka("4.1.2") as kafka:
         kafka.bootstrap_servers, kafka.create_topic("t"), kafka.dump_log("t")
 
-`python -m rigs.real_kafka --version 4.1.2` runs one in the foreground, or for as long as a command given after it
-takes (`{}` in it becomes the bootstrap address); `--fetch` only fills the cache of jars.
+`python -m rigs.real_kafka --version 4.1.2` runs a node in the foreground, or while the command at the end of its line
+runs (`{}` in the command becomes the bootstrap address). `--fetch` only fills the cache of jars.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ from rigs.jars import java, resolve_kafka, resolve_kafka_tools, resolve_spark_ka
 __all__ = ["KAFKA_3_9", "KAFKA_4", "RealKafka", "RealKafkaError", "resolve_spark_kafka_jars"]
 
 KAFKA_4 = "4.1.2"
-KAFKA_3_9 = "3.9.2"  # the last line that takes magic 0 and 1 (Produce v0 to v2, KIP-896)
+KAFKA_3_9 = "3.9.2"  # the last release line that takes magic 0 and 1 (Produce v0 to v2, KIP-896)
 
 _HOST = "127.0.0.1"
 _CLUSTER_ID = base64.urlsafe_b64encode(b"kafkabuf.metadata.snapshot").rstrip(b"=").decode()  # a Kafka Uuid: 16 bytes
-_START_ATTEMPTS = 3  # a free port can be taken by someone else between finding it and Kafka's listening on it
+_START_ATTEMPTS = 3  # another process can take a free port before Kafka listens on it
 _READY_TIMEOUT = 90.0
 _STOP_TIMEOUT = 20.0
 _ADMIN_TIMEOUT = 30.0
-# For the short-lived tools: start quickly rather than run fast.
+# Short-lived tools start quickly rather than run fast.
 TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
-# For servers of tests, of which most live for seconds: the optimizing compiler would never earn what it costs.
+# Most servers of tests live for seconds: the optimizing compiler would cost more than it gains.
 TEST_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
-# One node, small: internal topics of one partition, no waiting for more group members, no 128 MiB for the log cleaner.
+# A small node: internal topics of one partition, no delay for further group members, no 128 MiB for the log cleaner.
 _DEFAULTS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -64,21 +65,21 @@ _DEFAULTS = {
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "2097152",
-    # Records of 2013 would be removed after thirty seconds, in the middle of a test.
+    # Kafka would remove records of 2013 after thirty seconds, in the middle of a test.
     "log.retention.ms": "-1",
     "controlled.shutdown.enable": "false",
 }
 
 
 class RealKafkaError(RuntimeError):
-    """The server did not start, died, or a tool of it failed. The message carries the tail of its log."""
+    """The server did not start, or died, or a tool of Kafka's failed. The message has the end of its log."""
 
 
 class RealKafka:
     """One node of Apache Kafka `version`.
 
-    `options` are server properties that override the defaults; `heap` and `jvm_options` are the JVM's. Start it from
-    the main thread if you can: then the kernel ends the JVM with this process, however this process ends.
+    `options` are server properties that override the defaults; `heap` and `jvm_options` are the JVM's. Start it in the
+    main thread if possible: the kernel then ends the JVM with this process, however this process ends.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class RealKafka:
 
     @property
     def log_dir(self) -> Path:
-        """Where the partitions lie, each in the folder topic-partition."""
+        """The folder of the partitions' folders, which are called TOPIC-PARTITION."""
         return self.folder / "data"
 
     @property
@@ -119,7 +120,7 @@ class RealKafka:
         return self.folder / "server.log"
 
     def start(self) -> None:
-        """Returns once the broker answers Metadata with itself in it. Errors: RealKafkaError, JarsUnavailableError."""
+        """Start the node and wait until its Metadata lists it. Raises RealKafkaError and JarsUnavailableError."""
         resolve_kafka(self.version)
         for attempt in range(1, _START_ATTEMPTS + 1):
             try:
@@ -134,7 +135,7 @@ class RealKafka:
                 raise
 
     def stop(self) -> None:
-        """Terminate, then kill; then remove every file. Safe to call again."""
+        """Terminate the server, or kill it after a time-out; then remove its files. A second call does nothing."""
         atexit.unregister(self.stop)
         if self._process is not None:
             self._process.terminate()
@@ -155,7 +156,7 @@ class RealKafka:
             raise RealKafkaError(f"{error}\n{self.server_log_tail()}") from None
 
     def dump_log(self, topic: str, partition: int = 0) -> str:
-        """What Kafka's own DumpLogSegments prints of a partition: one line for each batch and each record."""
+        """The output of Kafka's DumpLogSegments for a partition: a line for each batch and each record."""
         segments = sorted((self.log_dir / f"{topic}-{partition}").glob("*.log"))
         if not segments:
             raise RealKafkaError(f"{self.log_dir} has no segment of {topic}-{partition}.")
@@ -168,13 +169,13 @@ class RealKafka:
         return "\n".join(text.splitlines()[-lines:])
 
     def kill(self) -> None:
-        """kill -9: no goodbye to clients or other nodes. `launch` starts it again, on the same port with its data."""
+        """kill -9 the server: it closes nothing in order. `launch` starts it again on the same port with its data."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def signal(self, number: int) -> None:
-        """Send the server's process a signal: SIGSTOP has it stand still, SIGCONT go on."""
+        """Send the server's process a signal, such as SIGSTOP or SIGCONT."""
         assert self._process is not None
         self._process.send_signal(number)
 
@@ -184,7 +185,7 @@ class RealKafka:
         self.await_ready()
 
     def prepare(self, port: int, controller_port: int) -> None:
-        """A formatted data folder and the properties file."""
+        """Make the properties file, and a formatted data folder."""
         self._folder = Path(tempfile.mkdtemp(prefix="kafkabuf-kafka-"))
         atexit.register(self.stop)
         self.bootstrap_servers = f"{_HOST}:{port}"
@@ -197,7 +198,7 @@ class RealKafka:
         return self.folder / "server.properties"
 
     def launch(self) -> None:
-        """The server's process, over what was prepared."""
+        """Start the server's process in the folder that `prepare` made."""
         classpath = f"{resolve_kafka(self.version)}/*"
         command = [java(), *self._jvm, *logging("warn"), "-cp", classpath, "kafka.Kafka", str(self._properties_file)]
         with self.server_log.open("ab") as log:
@@ -220,7 +221,7 @@ class RealKafka:
         }
 
     def await_ready(self, brokers: int = 1) -> None:
-        """Until it knows of so many brokers."""
+        """Wait until the node knows of so many brokers."""
         deadline = time.monotonic() + _READY_TIMEOUT
         admin = self._admin()
         while True:
@@ -234,7 +235,7 @@ class RealKafka:
                 if len(admin.list_topics(timeout=1.0).brokers) >= brokers:
                     return
             except KafkaException:
-                pass  # not listening, or not yet serving: ask again until the deadline
+                pass  # the server does not listen or serve yet: ask again until the deadline
             if time.monotonic() > deadline:
                 raise RealKafkaError(
                     f"Apache Kafka {self.version} does not answer on {self.bootstrap_servers} after {_READY_TIMEOUT} s."
@@ -254,7 +255,7 @@ class RealKafka:
 
 
 def admin_client(bootstrap_servers: str) -> AdminClient:
-    # Refused connections are part of starting; librdkafka would report each on standard error.
+    # Connections are refused while a server starts; librdkafka would report each on standard error.
     settings = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
     return AdminClient({"bootstrap.servers": bootstrap_servers, **settings})
 
@@ -262,16 +263,16 @@ def admin_client(bootstrap_servers: str) -> AdminClient:
 def create_topic(
     admin: AdminClient, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, replicas: int = 1
 ) -> None:
-    """As RealKafka's, on any cluster. Raises RealKafkaError where leaders do not appear."""
+    """Create a topic and wait for its leaders. Raises RealKafkaError if a partition stays without a leader."""
     topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
     admin.create_topics([topic])[name].result(_ADMIN_TIMEOUT)
     deadline = time.monotonic() + _ADMIN_TIMEOUT
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     wanted = {TopicPartition(name, partition): latest for partition in range(partitions)}
     while True:
-        found = admin.list_topics(name, timeout=_ADMIN_TIMEOUT).topics[name].partitions
-        if len(found) == partitions and all(partition.leader >= 0 for partition in found.values()):
-            # The broker names itself leader a moment before it is one; what is sent then comes back and is retried.
+        listed = admin.list_topics(name, timeout=_ADMIN_TIMEOUT).topics[name].partitions
+        if len(listed) == partitions and all(partition.leader >= 0 for partition in listed.values()):
+            # A broker names itself leader a moment before it leads, and refuses requests until then.
             with contextlib.suppress(KafkaException):
                 for offset in admin.list_offsets(wanted).values():
                     offset.result(_ADMIN_TIMEOUT)
@@ -283,13 +284,13 @@ def create_topic(
 
 def logging(level: str) -> list[str]:
     """The JVM's options for a log of that level on standard error."""
-    # Warnings only: at INFO the shutdown of a server that failed to start says forty lines after the one that matters.
+    # At INFO, the shutdown of a server that failed to start would log forty lines behind the error.
     prefix = "-Dorg.slf4j.simpleLogger."
     return [f"{prefix}defaultLogLevel={level}", f"{prefix}showDateTime=true", f"{prefix}dateTimeFormat=HH:mm:ss.SSS"]
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; held together so that they differ."""
+    """Free ports. All are bound at the same time, so that they differ."""
     sockets = [socket.create_server((_HOST, 0)) for _ in range(count)]
     try:
         return [int(s.getsockname()[1]) for s in sockets]
@@ -303,7 +304,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent() -> None:
-    """Runs in the child between fork and exec: a killed test run must not leave JVMs behind."""
+    """Runs in the child between fork and exec, so that a killed test run leaves no JVM behind."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -322,7 +323,7 @@ def main() -> None:
         resolve_spark_kafka_jars()
         return
     options = dict(option.split("=", 1) for option in arguments.option)
-    # Being told to end is the usual way out: leave through the `with`, so that the data goes too.
+    # SIGTERM leaves the `with`, which removes the data.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with RealKafka(arguments.version, options=options, heap=arguments.heap) as kafka:
         if arguments.command:

@@ -178,9 +178,9 @@ def test_sender_at_every_opportunity_tears_batches(size: int) -> None:
         rig.turn()
         rig.ack_under_way()
 
-    clock.what = turn
+    clock.action = turn
     report = rig.producer.send_arrow(rows_of([row % 3 for row in range(90)], size), TOPIC)
-    clock.what = None
+    clock.action = None
     found = stored(rig, report)
     assert [record.value[: record.value.index(b"-")] for record in found if record.value] == [
         b"%d" % r for r in range(90)
