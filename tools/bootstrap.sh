@@ -1,10 +1,10 @@
 #!/bin/sh
-# Make the virtual environment .venv from the lock files, or say in plain words what this machine lacks.
+# Make a virtual environment from the lock files, or name what this machine lacks.
 # Usage: tools/bootstrap.sh check-java | venv DIR
 set -eu
 
 fail() {
-    printf '\nkafkabuf cannot go on: %s\n\n' "$1" >&2
+    printf '\nkafkabuf cannot be set up: %s\n\n' "$1" >&2
     exit 1
 }
 
@@ -22,7 +22,7 @@ java-17-openjdk-headless. If it is installed elsewhere, point JAVA_HOME at it."
 or point JAVA_HOME at it."
 }
 
-# Prints what is wrong with an interpreter for our purpose; nothing when it will do.
+# Prints why an interpreter cannot be used, and nothing for a usable interpreter.
 python_fault() {
     "$1" - <<'PYTHON' 2>/dev/null || echo "does not run"
 import os, sys, sysconfig
@@ -71,8 +71,8 @@ make_venv() {
     echo "kafkabuf: making $1 with $("$python" --version) and installing the lock file (the first time takes minutes) ..."
     "$python" -m venv --clear "$1"
     quiet=--quiet
-    if [ -t 1 ]; then quiet=; fi # someone is watching: let pip show its progress
-    # The build tools first: packages that come as source are then built with them, not with whatever is newest today.
+    if [ -t 1 ]; then quiet=; fi # on a terminal pip shows its progress
+    # The build tools come first: pip then builds source packages with these versions, and not with the newest ones.
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
     "$1/bin/python" -m pip install $quiet --require-hashes --no-build-isolation -r requirements.lock
 }

@@ -11,12 +11,12 @@ compile() {
         --strip-extras --no-emit-options --annotation-style line --upgrade "$@"
 }
 
-# The metadata alone, so that locking needs nothing to compile.
+# pip-compile sees only the metadata of kafkabuf, so that it compiles no extension.
 mkdir -p "$tools/kafkabuf"
 cp pyproject.toml setup.py LICENSE "$tools"
 touch "$tools/README.md" "$tools/kafkabuf/__init__.py"
 printf 'pip\nsetuptools>=77\n' >"$tools/build.in"
-# The other versions that the Spark sink is tried with: see tests/spark_versions.py.
+# Further versions of PySpark with which the Spark sink is tested.
 printf 'pyspark==4.0.0\n' >"$tools/spark-oldest.in"
 printf 'pyspark\n' >"$tools/spark-newest.in"
 

@@ -1,8 +1,8 @@
 """The extensions under AddressSanitizer and UndefinedBehaviorSanitizer: `python -m tools.sanitize`, or `make sanitize`.
 
-They are built in a copy of the tree, build/sanitize, so that those in place stay as they are. There, after a check that
-the sanitizers bite, run the fuzzers of the Python API and of the broker's requests, and the tests that
-tests/hostile/sanitized.py lets in. What the fuzzers leave is in build/sanitize/build/fuzz.
+The tool builds them in a copy of the tree, build/sanitize, and leaves the extensions in place alone. It checks that the
+sanitizers work. Then it runs, in the copy, the fuzzers of the Python API and of the broker's requests, and the tests
+that tests/hostile/sanitized.py selects. The fuzzers leave their failures in build/sanitize/build/fuzz.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ COPY = ROOT / "build" / "sanitize"
 FOLDERS = ("kafkabuf", "pyspark_kafkabuf", "rigs", "tests", "tools", "bench", "docs")
 _MADE = (".so", ".pyc", ".html")
 
-# What must end a process, and what must be said then. Our own code is led astray by Arrow data that lies where no check
-# can notice: the interface has no length for a buffer. What a compiler makes of a C file shows that undefined behaviour
-# ends the process, too.
+# Two faults that must end a process. Our own code reads too far in Arrow data with a lie that no check can detect: the
+# interface has no length for a buffer. A C file shows that undefined behaviour ends the process, too.
 _LIES = """
     import ctypes
     import pyarrow as pa
@@ -47,21 +46,21 @@ _OVERFLOWS = """
 
 
 class SanitizeError(Exception):
-    """What makes the sanitizers of no use here."""
+    """The sanitizers are missing, or do not work here."""
 
 
 def sync() -> None:
-    """Make the copy what the tree is, but for what compilers made of it. Times are kept: only what changed is built."""
-    here = {path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*") if _is_source(path)}
-    here |= {path.relative_to(ROOT) for path in ROOT.iterdir() if path.is_file()}
-    for name in here:
+    """Update the copy's sources from the tree. Files keep their times, so that only changed modules are built."""
+    sources = {path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*") if _is_source(path)}
+    sources |= {path.relative_to(ROOT) for path in ROOT.iterdir() if path.is_file()}
+    for name in sources:
         old, new = ROOT / name, COPY / name
         if not new.exists() or new.stat().st_mtime_ns != old.stat().st_mtime_ns:
             new.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(old, new)
     for folder in FOLDERS:
         for path in (COPY / folder).rglob("*"):
-            if _is_source(path) and path.suffix != ".c" and path.relative_to(COPY) not in here:
+            if _is_source(path) and path.suffix != ".c" and path.relative_to(COPY) not in sources:
                 path.unlink()
 
 
@@ -77,16 +76,16 @@ def build() -> None:
 
 
 def compiler() -> str:
-    found = shutil.which("gcc")
-    if found is None:
-        raise SanitizeError("gcc is needed, whose libasan, libubsan and libstdc++ are loaded first: install it")
-    return found
+    path = shutil.which("gcc")
+    if path is None:
+        raise SanitizeError("gcc is missing, and the processes need its libasan, libubsan and libstdc++: install gcc")
+    return path
 
 
 def environment() -> dict[str, str]:
-    """Of a process under sanitizers."""
+    """The environment of a process under sanitizers."""
     libraries = []
-    for name in ("libasan.so", "libubsan.so", "libstdc++.so"):  # the last for C++ exceptions, which ASAN looks into
+    for name in ("libasan.so", "libubsan.so", "libstdc++.so"):  # ASAN needs the last for C++ exceptions
         path = subprocess.run([compiler(), f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
         if not Path(path).is_absolute():
             raise SanitizeError(f"{compiler()} has no {name}: install its sanitizers (Debian: libasan, libubsan)")
@@ -95,10 +94,10 @@ def environment() -> dict[str, str]:
     return {
         **os.environ,
         "LD_PRELOAD": " ".join(libraries),
-        # Python's own allocators, and Arrow's, hand out memory that the sanitizers know nothing of.
+        # The sanitizers do not see the memory that Python's and Arrow's own allocators hand out.
         "PYTHONMALLOC": "malloc",
         "ARROW_DEFAULT_MEMORY_POOL": "system",
-        # CPython leaves memory at exit. Tests ask for more than there is, and want their MemoryError.
+        # CPython does not free all memory at exit. Tests that ask for too much memory expect a MemoryError.
         "ASAN_OPTIONS": f"{halt}:detect_leaks=0:allocator_may_return_null=1",
         "UBSAN_OPTIONS": halt,
         "PYTHONPATH": str(COPY),
@@ -106,42 +105,42 @@ def environment() -> dict[str, str]:
 
 
 def run(*arguments: str) -> int:
-    """`python ARGUMENTS` in the copy, under sanitizers."""
+    """Run `python ARGUMENTS` in the copy, under sanitizers; returns its exit status."""
     print("sanitize: python", *arguments, flush=True)
     return subprocess.run([sys.executable, *arguments], cwd=COPY, env=environment()).returncode
 
 
 def check() -> None:
-    """The sanitizers are there, in every extension, and end a process: SanitizeError where they do not."""
+    """Every extension has sanitizers, and each sanitizer ends a process with a fault. Raises SanitizeError."""
     for extension in sorted((COPY / "kafkabuf").rglob("*.so")):
-        held = extension.read_bytes()
-        if b"__asan_report" not in held or b"__ubsan_handle" not in held:
+        code = extension.read_bytes()
+        if b"__asan_report" not in code or b"__ubsan_handle" not in code:
             raise SanitizeError(
-                f"{extension.relative_to(COPY)} was built without sanitizers: remove {COPY}, start again"
+                f"{extension.relative_to(COPY)} was built without sanitizers: remove {COPY}, and start again"
             )
     library = _compiled("add", "int add(int a, int b) { return a + b; }")
-    for said, bad, good in (
+    for message, bad, good in (
         ("heap-buffer-overflow", _LIES.format(size=2), _LIES.format(size=3)),
         ("signed integer overflow", _OVERFLOWS.format(library=library, addend=1),
          _OVERFLOWS.format(library=library, addend=0)),
     ):  # fmt: skip
-        if (told := _told_by(good)) != "":
-            raise SanitizeError(f"what is right ends the process as well:\n{told}")
-        if said not in _told_by(bad):
-            raise SanitizeError(f"{said} goes unnoticed by the sanitizers:\n{_told_by(bad)}")
-    print("sanitize: one byte too many, and an overflow, end the process, as they must", flush=True)
+        if (report := _report_of(good)) != "":
+            raise SanitizeError(f"the sanitizers end a process without a fault:\n{report}")
+        if message not in _report_of(bad):
+            raise SanitizeError(f"the sanitizers do not notice a {message}:\n{_report_of(bad)}")
+    print("sanitize: a read past a buffer, and an integer overflow, end the process, as they must", flush=True)
 
 
 def _compiled(name: str, text: str) -> str:
-    """A library of C code, made as our extensions are."""
+    """Compile a library of C code with the options of our extensions."""
     source, library = COPY / "build" / f"{name}.c", COPY / "build" / f"{name}.so"
     source.write_text(text)
     subprocess.run([compiler(), "-shared", "-fPIC", *SANITIZED, "-o", str(library), str(source)], check=True)
     return str(library)
 
 
-def _told_by(script: str) -> str:
-    """What a process says as it ends early; "" where it goes on to its end."""
+def _report_of(script: str) -> str:
+    """The standard error of a process that ends early; "" if it runs to its end."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], cwd=COPY, env=environment(), capture_output=True, text=True
     )
@@ -149,10 +148,12 @@ def _told_by(script: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description="Run ours under sanitizers.")
+    parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description="Run fuzzers and tests sanitized.")
     parser.add_argument("--seconds", type=int, default=60, help="for each fuzzer (default %(default)s)")
-    parser.add_argument("--core", action="store_true", help="the share of CI: API fuzzer and the Cython core's tests")
-    arguments, others = parser.parse_known_args()  # what we do not know goes to pytest
+    parser.add_argument(
+        "--core", action="store_true", help="the part that CI runs: the API fuzzer, and the Cython core's tests"
+    )
+    arguments, pytest_arguments = parser.parse_known_args()
     began = time.monotonic()
     sync()
     build()
@@ -161,11 +162,11 @@ def main() -> int:
     except SanitizeError as error:
         print(error, file=sys.stderr)
         return 1
-    # Descriptor 2 is not pytest's, for a process that ends early says why there.
+    # pytest must not capture descriptor 2: a process that ends early writes its report there.
     tests = ["pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "-p", "tests.hostile.sanitized"]
     tests += ["--core"] if arguments.core else []
-    steps = [["tests.hostile.fuzz_api", "--seconds", str(arguments.seconds)], [*tests, *others]]
-    if not arguments.core:  # atheris brings sanitizers of its own, which do not go with these
+    steps = [["tests.hostile.fuzz_api", "--seconds", str(arguments.seconds)], [*tests, *pytest_arguments]]
+    if not arguments.core:  # --own: atheris has sanitizers of its own, which do not work beside these
         steps.insert(1, ["tests.hostile.fuzz_requests", "--own", "--seconds", str(arguments.seconds)])
     failed = [" ".join(step) for step in steps if run("-m", *step) != 0]
     for step in failed:

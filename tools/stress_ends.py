@@ -1,9 +1,9 @@
-"""Producers whose end comes at the wrong moment: `python -m tools.stress_ends [--runs 200]`.
+"""Producers that end at the wrong moment: `python -m tools.stress_ends [--runs 200]`.
 
-Each run is a process of its own, which ends without close(), calls close(0), or is sent SIGINT at a moment drawn at
-random while it blocks. It fails if it takes more than LIMIT seconds to be gone, crashes, hangs, does not get its
-KeyboardInterrupt, or leaks. The runs take turns among the cases and among the brokers: one that answers, one that takes
-connections and never answers, one that is not there.
+Each run is a process of its own. It ends without close(), calls close(0), or gets SIGINT at a random moment while it
+blocks. A run fails if it takes more than LIMIT seconds to end, crashes, hangs, gets no KeyboardInterrupt, or leaks
+memory. The runs take turns among the cases and among three brokers: a broker that responds, a broker that accepts
+connections and never responds, and a broker that does not exist.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import KafkaError
 
-LIMIT = 5.0  # seconds from the moment the end has begun
+LIMIT = 5.0  # seconds from the line BEGUN to the end of the process
 HANGS = 60.0  # seconds after which a run is killed
 BEGUN = "the end begins"
-ANSWERS = "answers"
+RESPONDS = "responds"
 TOPIC = "ends"
 
 _kept: list[KafkaProducer] = []
 
 
-# ---- what happens in a run's own process -----------------------------------------------------------------------------
+# ---- in a run's own process ------------------------------------------------------------------------------------------
 
 
 def _open(servers: str, **settings: Any) -> KafkaProducer:
@@ -46,8 +46,8 @@ def _open(servers: str, **settings: Any) -> KafkaProducer:
     return KafkaProducer(small | {"max_block_ms": 30_000} | settings)
 
 
-def _busy(producer: KafkaProducer) -> None:
-    """Two daemon threads that send for ever."""
+def _start_senders(producer: KafkaProducer) -> None:
+    """Start two daemon threads that send without an end."""
 
     def send() -> None:
         while True:
@@ -59,7 +59,7 @@ def _busy(producer: KafkaProducer) -> None:
 
 
 def _fill(producer: KafkaProducer) -> None:
-    """Queue what memory takes, whether the broker is there or not: the topic needs no metadata for that."""
+    """Queue records, with or without a broker: the topic gets a partition without metadata."""
     producer._accumulator.topic_queues(TOPIC, [1])
     for _ in range(50):
         producer.send(TOPIC, bytes(500))
@@ -69,21 +69,21 @@ def _begin() -> None:
     print(BEGUN, flush=True)
 
 
-def exit_without_close(servers: str, answers: bool) -> None:
+def exit_without_close(servers: str, responds: bool) -> None:
     producers = [_open(servers) for _ in range(5)]
     for producer in producers:
         _fill(producer)
-        _busy(producer)
-    _kept.extend(producers[1:])  # the first is collected before
+        _start_senders(producer)
+    _kept.extend(producers[1:])  # the first producer is collected before the exit
     time.sleep(random.random() / 5)
     _begin()
 
 
-def close_0(servers: str, answers: bool) -> None:
+def close_0(servers: str, responds: bool) -> None:
     producer = _open(servers)
     _fill(producer)
     futures = [producer.send(TOPIC, b"last") for _ in range(10)]
-    _busy(producer)
+    _start_senders(producer)
     time.sleep(random.random() / 5)
     _begin()
     producer.close(0)
@@ -91,57 +91,57 @@ def close_0(servers: str, answers: bool) -> None:
     _all_given_back(producer)
 
 
-def interrupt_send(servers: str, answers: bool) -> None:
-    """In the wait for memory or metadata, or between."""
+def interrupt_send(servers: str, responds: bool) -> None:
+    """SIGINT comes in a wait for memory or metadata, or between two waits."""
 
     def send(producer: KafkaProducer) -> None:
         for number in range(1 << 40):
             producer.send(f"{TOPIC}-{number % 100}", bytes(500))
 
-    _interrupted(servers, answers, send)
+    _interrupted(servers, responds, send)
 
 
-def interrupt_flush(servers: str, answers: bool) -> None:
+def interrupt_flush(servers: str, responds: bool) -> None:
     def flush(producer: KafkaProducer) -> None:
         while True:
             with contextlib.suppress(KafkaError):
                 _fill(producer)
                 producer.flush()
 
-    _interrupted(servers, answers, flush, max_block_ms=50)
+    _interrupted(servers, responds, flush, max_block_ms=50)
 
 
-def interrupt_result(servers: str, answers: bool) -> None:
+def interrupt_result(servers: str, responds: bool) -> None:
     def result(producer: KafkaProducer) -> None:
         producer._accumulator.topic_queues(TOPIC, [1])
         while True:
             with contextlib.suppress(KafkaError):
                 producer.send(TOPIC, b"v").result()
 
-    _interrupted(servers, answers, result, max_block_ms=50)
+    _interrupted(servers, responds, result, max_block_ms=50)
 
 
-def interrupt_partitions_for(servers: str, answers: bool) -> None:
+def interrupt_partitions_for(servers: str, responds: bool) -> None:
     def ask(producer: KafkaProducer) -> None:
         for number in range(1 << 40):
             with contextlib.suppress(KafkaError):
                 producer.partitions_for(f"{TOPIC}-{number}")
 
-    _interrupted(servers, answers, ask)
+    _interrupted(servers, responds, ask)
 
 
-def interrupt_close(servers: str, answers: bool) -> None:
+def interrupt_close(servers: str, responds: bool) -> None:
     def close(producer: KafkaProducer) -> None:
         _fill(producer)
         producer.close()
-        time.sleep(HANGS)  # a broker that answers lets close() return before the signal
+        time.sleep(HANGS)  # with a broker that responds, close() returns before the signal
 
     _interrupted(servers, False, close)
 
 
 def _interrupted(servers: str, usable: bool, blocks: Callable[[KafkaProducer], None], **settings: Any) -> None:
-    """SIGINT while `blocks` runs; then the producer must be of use, and close(0) must find everything."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
+    """SIGINT comes while `blocks` runs. The producer must still work if `usable`, and close(0) must free all memory."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores SIGINT
     producer = _open(servers, **settings)
 
     def interrupt() -> None:
@@ -191,18 +191,18 @@ CASES: dict[str, Callable[[str, bool], None]] = {
 class Run:
     case: str
     broker: str
-    seconds: float  # from the beginning of the end
-    problem: str  # "": none
+    seconds: float  # from the line BEGUN to the end
+    problem: str  # "" for a run that passed
 
 
 @contextlib.contextmanager
 def brokers() -> Iterator[dict[str, str]]:
-    """One that answers, one that takes connections and is silent, one that is not there: bootstrap servers by name."""
+    """The bootstrap servers of the three brokers, by name."""
     with EmbeddedCluster() as cluster, socket.create_server(("127.0.0.1", 0), backlog=100) as mute:
         with socket.create_server(("127.0.0.1", 0)) as gone:
             dead = gone.getsockname()[1]
         yield {
-            ANSWERS: cluster.bootstrap_servers,
+            RESPONDS: cluster.bootstrap_servers,
             "is mute": f"127.0.0.1:{mute.getsockname()[1]}",
             "is dead": f"127.0.0.1:{dead}",
         }
@@ -216,26 +216,26 @@ def run(case: str, broker: str, servers: str) -> Run:
         watchdog.start()
         begun = child.stdout.readline()
         started = time.monotonic()
-        said = child.communicate()[1]
+        output = child.communicate()[1]
         watchdog.cancel()
     seconds = time.monotonic() - started
-    return Run(case, broker, seconds, _problem(case, broker, begun, child.returncode, seconds, said))
+    return Run(case, broker, seconds, _problem(case, broker, begun, child.returncode, seconds, output))
 
 
-def _problem(case: str, broker: str, begun: str, code: int, seconds: float, said: str) -> str:
-    if code or not begun or "Traceback" in said:
-        return f"exit code {code}: {said or 'nothing was said'}"
+def _problem(case: str, broker: str, begun: str, code: int, seconds: float, output: str) -> str:
+    if code or not begun or "Traceback" in output:
+        return f"exit code {code}: {output or 'no output'}"
     if seconds > LIMIT:
-        return f"took {seconds:.1f} s to be gone"
-    if case == exit_without_close.__name__ and broker != ANSWERS and "may be lost" not in said:
-        return f"unsent records, and no warning: {said!r}"
+        return f"took {seconds:.1f} s to end"
+    if case == exit_without_close.__name__ and broker != RESPONDS and "may be lost" not in output:
+        return f"unsent records, and no warning: {output!r}"
     return ""
 
 
 def all_runs(runs: int, jobs: int) -> Iterator[Run]:
-    """As they end. Cases and brokers take turns."""
+    """The runs in the order of their ends. Cases and brokers take turns."""
     with brokers() as servers, ThreadPoolExecutor(jobs) as pool:
-        turns = islice(zip(cycle(CASES), cycle(servers), strict=False), runs)  # of 7 and 3: all pairs in turn
+        turns = islice(zip(cycle(CASES), cycle(servers), strict=False), runs)  # 7 cases, 3 brokers: every pair comes
         started = [pool.submit(run, case, broker, servers[broker]) for case, broker in turns]
         for future in as_completed(started):
             yield future.result()
@@ -244,11 +244,11 @@ def all_runs(runs: int, jobs: int) -> Iterator[Run]:
 @click.command(help=__doc__)
 @click.option("--runs", default=200, show_default=True, type=click.IntRange(1))
 @click.option("--jobs", default=4, show_default=True, type=click.IntRange(1), help="Processes at a time.")
-@click.option("--case", "one", nargs=3, hidden=True)
-def main(runs: int, jobs: int, one: tuple[str, str, str] | None) -> None:
-    if one:
-        case, broker, servers = one
-        CASES[case](servers, broker == ANSWERS)
+@click.option("--case", "single", nargs=3, hidden=True)
+def main(runs: int, jobs: int, single: tuple[str, str, str] | None) -> None:
+    if single:
+        case, broker, servers = single
+        CASES[case](servers, broker == RESPONDS)
         return
     slowest = 0.0
     failed = 0
@@ -257,7 +257,7 @@ def main(runs: int, jobs: int, one: tuple[str, str, str] | None) -> None:
         if done.problem:
             failed += 1
             click.echo(f"{done.case}, the broker {done.broker}: {done.problem}", err=True)
-    click.echo(f"{runs} runs, {failed} failed; the slowest was gone after {slowest:.2f} s (allowed: {LIMIT:g})")
+    click.echo(f"{runs} runs, {failed} failed; the slowest ended after {slowest:.2f} s (allowed: {LIMIT:g} s)")
     sys.exit(failed > 0)
 
 

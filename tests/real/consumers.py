@@ -1,4 +1,4 @@
-"""Records as others see them: kafka-python, confluent-kafka, Kafka's DumpLogSegments, and the files of the log."""
+"""Reads records without kafkabuf: through kafka-python, confluent-kafka and DumpLogSegments, and from the files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 30.0  # seconds without a record after which a reader gives up
 
 
 class Server(Protocol):
-    """Whatever listens: a node or a cluster."""
+    """A node or a cluster."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -42,11 +42,11 @@ def read_with_kafka_python(
         found: list[Partition] = [{} for _ in wanted]
         last = time.monotonic()
         while any(consumer.position(where) < ends[where] for where in wanted):
-            # Short: a poll that finds only markers of transactions moves the positions and goes on waiting.
+            # A short time-out: a poll that finds only control records moves the positions and waits on.
             fetched = consumer.poll(timeout_ms=100)
             last = time.monotonic() if fetched else last
-            patient = time.monotonic() - last < PATIENCE
-            assert patient, f"kafka-python got {[len(partition) for partition in found]} records of {ends}"
+            waited = time.monotonic() - last
+            assert waited < PATIENCE, f"kafka-python got {[len(partition) for partition in found]} records of {ends}"
             for record in (record for batch in fetched.values() for record in batch):
                 headers = tuple(record.headers or ())
                 sample = SampleRecord(record.timestamp, record.key, record.value, headers)
@@ -57,7 +57,7 @@ def read_with_kafka_python(
 
 
 def read_with_confluent(server: Server, topic: str, partitions: int = 1, wait_for: int = 0) -> list[Partition]:
-    """All records of a topic, by partition; with `wait_for`, at least so many, which may be on their way yet."""
+    """All records of a topic, by partition. Waits until there are at least `wait_for`."""
     consumer = Consumer(
         {
             "bootstrap.servers": server.bootstrap_servers,
@@ -65,7 +65,7 @@ def read_with_confluent(server: Server, topic: str, partitions: int = 1, wait_fo
             "check.crcs": True,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,  # the end of a partition is known only when a fetch comes back empty
+            "fetch.wait.max.ms": 20,  # only an empty response shows the end of a partition
         }
     )
     try:
@@ -96,7 +96,7 @@ READERS: list[Reader] = [read_with_kafka_python, read_with_confluent]
 
 
 class DumpedRecord(NamedTuple):
-    """One line of DumpLogSegments. The texts are the bytes read as UTF-8, None where there is none."""
+    """A record's line of DumpLogSegments. The tool decodes keys and values as UTF-8; None stands for null."""
 
     offset: int
     timestamp: int
@@ -110,7 +110,7 @@ class DumpedRecord(NamedTuple):
 class DumpedBatch(NamedTuple):
     base_offset: int
     last_offset: int
-    timestamp: int  # the greatest of its records
+    timestamp: int  # the greatest timestamp of its records
     size: int
     magic: int
     crc: int
@@ -131,7 +131,7 @@ _RECORD = re.compile(
 
 
 def dumped(server: RealKafka, topic: str, partition: int = 0) -> list[DumpedBatch]:
-    """What Kafka's own DumpLogSegments says of a partition."""
+    """The batches of a partition as Kafka's DumpLogSegments reads them."""
     text = server.dump_log(topic, partition)
     heads = list(_BATCH.finditer(text))
     ends = [*(head.start() for head in heads[1:]), len(text)]
@@ -139,7 +139,7 @@ def dumped(server: RealKafka, topic: str, partition: int = 0) -> list[DumpedBatc
 
 
 def _batch(head: re.Match[str], body: str) -> DumpedBatch:
-    # A value may hold line breaks: a record ends where the next one's line begins.
+    # A value may contain line breaks: a record ends where the line of the next record begins.
     lines = re.split(r"\n(?=\| offset: \d+ (?:CreateTime|LogAppendTime): )", body)[1:]
     base, last, count, timestamp, size, magic, crc = (int(number) for number in head.groups()[:7])
     assert count == len(lines), f"cannot tell the {count} records of batch {base} apart"
@@ -147,14 +147,14 @@ def _batch(head: re.Match[str], body: str) -> DumpedBatch:
 
 
 def _record(line: str) -> DumpedRecord:
-    found = _RECORD.fullmatch(line.removesuffix("\n"))
-    assert found, f"cannot read DumpLogSegments' line {line!r}"
-    offset, timestamp, key_size, value_size = (int(number) for number in found.groups()[:4])
-    header_keys, key, value = found.groups()[4:]
+    match = _RECORD.fullmatch(line.removesuffix("\n"))
+    assert match, f"cannot read DumpLogSegments' line {line!r}"
+    offset, timestamp, key_size, value_size = (int(number) for number in match.groups()[:4])
+    header_keys, key, value = match.groups()[4:]
     return DumpedRecord(offset, timestamp, key_size, value_size, header_keys, key, value)
 
 
 def log_bytes(server: RealKafka, topic: str, partition: int = 0) -> bytes:
-    """The partition's segments as they lie on the disk."""
+    """The bytes of the partition's segments on the disk."""
     files = sorted((server.log_dir / f"{topic}-{partition}").glob("*.log"))
     return b"".join(file.read_bytes() for file in files)

@@ -1,4 +1,4 @@
-"""Leaders of real Apache Kafka killed with -9 under an idempotent producer: nothing lost, nothing twice, order kept."""
+"""An idempotent producer loses, repeats and reorders no record while leaders of real Apache Kafka move or die."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.real.consumers import read_with_confluent
 PARTITIONS = 3
 BATCH_SIZE = 16_384
 BEFORE_A_KILL = 4_000  # records acknowledged
-BURST, PAUSE = 100, 0.01  # a few batches in flight at any moment
-SLOWLY = 0.1  # a pause that leaves the processors to a node that starts again
+BURST, PAUSE = 100, 0.01  # keeps a few batches in flight
+LONG_PAUSE = 0.1  # leaves the processors to a node that starts again
 PADDING = b"." * 1000
 PATIENCE = 60.0
 
 
 class Feed(threading.Thread):
-    """Sends numbered records, each number to one partition, until told to stop."""
+    """Sends numbered records until stop(). The number decides the partition."""
 
     def __init__(self, producer: KafkaProducer, topic: str) -> None:
         super().__init__(daemon=True)
@@ -45,7 +45,7 @@ class Feed(threading.Thread):
         self.join(PATIENCE)
 
     def await_more(self, records: int) -> None:
-        """Until so many records more have been acknowledged."""
+        """Wait until so many further records are acknowledged."""
         with self._news:
             wanted = self.acknowledged + records
             assert self._news.wait_for(lambda: self.acknowledged >= wanted or self.errors, PATIENCE)
@@ -59,24 +59,24 @@ class Feed(threading.Thread):
 
 
 def test_leader_named_by_a_refusal_is_used_without_back_off(real_cluster: RealCluster) -> None:
-    # KIP-951; the back-off of some 10 s holds for Metadata requests too.
+    # KIP-951. The back-off of some 10 s applies to Metadata requests, too.
     real_cluster.create_topic("moving")
     with KafkaProducer(
         bootstrap_servers=real_cluster.bootstrap_servers,
         linger_ms=0,
         retry_backoff_ms=10_000,
         retry_backoff_max_ms=10_000,
-        enable_idempotence=False,  # getting an id would wait for its back-off too
+        enable_idempotence=False,  # InitProducerId would wait for the back-off, too
     ) as producer:
         assert producer.send("moving", b"first").result(PATIENCE).offset == 0
         real_cluster.move_leader("moving")
         with KafkaProducer(bootstrap_servers=real_cluster.bootstrap_servers, linger_ms=0) as other:
-            assert other.send("moving", b"second").result(PATIENCE)  # the new leader knows by now that it is one
+            assert other.send("moving", b"second").result(PATIENCE)  # the new leader leads by now
         assert producer.send("moving", b"third").result(7)
 
 
 def kill_leader(cluster: RealCluster, topic: str, partition: int, feed: Feed) -> int:
-    """Amid records, and until there are some from the leaders that follow; which node it was."""
+    """Kill the leader while records are sent, and wait until the next leader acknowledges some; returns the node."""
     feed.await_more(BEFORE_A_KILL)
     killed = cluster.leader(topic, partition)
     cluster.kill(killed)
@@ -84,7 +84,7 @@ def kill_leader(cluster: RealCluster, topic: str, partition: int, feed: Feed) ->
     return killed
 
 
-# The last of this file: it leaves a node dead.
+# The last test of this file, since it leaves a node dead.
 def test_killed_leader_loses_repeats_and_reorders_no_record(real_cluster: RealCluster) -> None:
     topic = "failover"
     real_cluster.create_topic(topic, PARTITIONS)
@@ -94,7 +94,7 @@ def test_killed_leader_loses_repeats_and_reorders_no_record(real_cluster: RealCl
         feed = Feed(producer, topic)
         feed.start()
         killed = kill_leader(real_cluster, topic, 0, feed)
-        feed.pause = SLOWLY
+        feed.pause = LONG_PAUSE
         real_cluster.restart(killed)
         real_cluster.await_in_sync(topic)
         feed.pause = PAUSE

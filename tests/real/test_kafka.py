@@ -1,4 +1,4 @@
-"""The producer's main flows against real Apache Kafka 4.1.2 and 3.9.2, read back by clients we did not write."""
+"""The producer's main flows against real Apache Kafka 4.1.2 and 3.9.2; other clients read the records back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kafka(request: pytest.FixtureRequest) -> RealKafka:
 
 @pytest.fixture
 def make_producer() -> Iterator[MakeProducer]:
-    """Producers that are closed at the end, and whose memory must then be back in the pool."""
+    """Makes producers. The end of the test closes them, and checks that their pools are whole."""
     made: list[KafkaProducer] = []
 
     def make(kafka: RealKafka, **settings: Any) -> KafkaProducer:
@@ -80,22 +80,22 @@ def test_records_arrive_in_order_under_every_acks(kafka: RealKafka, make_produce
 def test_callback_and_future_agree(kafka: RealKafka, make_producer: MakeProducer) -> None:
     kafka.create_topic("callbacks", partitions=4)
     producer = make_producer(kafka, batch_size=1024, linger_ms=1)
-    told: list[tuple[RecordMetadata, KafkaError | None]] = []
+    called: list[tuple[RecordMetadata, KafkaError | None]] = []
     futures: list[RecordFuture] = []
     for n in range(4000):
         key = b"key" * (n % 2)
-        callback = lambda metadata, error: told.append((metadata, error))  # noqa: E731
+        callback = lambda metadata, error: called.append((metadata, error))  # noqa: E731
         futures.append(producer.send("callbacks", b"v" * (n % 50), key, partition=n % 4, callback=callback))
     producer.flush(PATIENCE)
     results = [future.result(0) for future in futures]
     assert producer.metrics()["producer-metrics"]["record-retry-total"] == 0, (
-        "what is sent again may come behind what was sent after it"
+        "a repeated batch may arrive behind a later batch: the test cannot judge the order"
     )
-    assert all(error is None for _, error in told)
-    assert sorted(metadata for metadata, _ in told) == sorted(results), "flush() returns after the callbacks"
+    assert all(error is None for _, error in called)
+    assert sorted(metadata for metadata, _ in called) == sorted(results), "flush() returned before the callbacks"
     for partition in range(4):
         assert [r.offset for r in results[partition::4]] == list(range(1000)), "offsets do not follow the sending"
-        in_order = [metadata.offset for metadata, _ in told if metadata.partition == partition]
+        in_order = [metadata.offset for metadata, _ in called if metadata.partition == partition]
         assert in_order == list(range(1000)), "callbacks do not follow the offsets"
     assert [r.serialized_value_size for r in results] == [n % 50 for n in range(4000)]
     assert [r.serialized_key_size for r in results] == [3 * (n % 2) for n in range(4000)]
@@ -115,7 +115,7 @@ def test_close_sends_lingering_records(kafka: RealKafka) -> None:
 
 
 def test_key_keeps_its_partition_and_its_order(kafka: RealKafka, make_producer: MakeProducer) -> None:
-    """Many partitions, keyed and not, from three threads: each key in its partition and in its thread's order."""
+    """Three threads send records with and without keys. The records of a key keep their partition and their order."""
     kafka.create_topic("keyed", partitions=40)
     producer = make_producer(kafka, batch_size=2048, linger_ms=2, max_in_flight_requests_per_connection=1)
 
@@ -141,7 +141,7 @@ def test_key_keeps_its_partition_and_its_order(kafka: RealKafka, make_producer: 
             else:
                 assert (kafka_python_murmur2(record.key) & 0x7FFFFFFF) % 40 == partition
     assert sorted(by_key.pop(None)) == sorted([*range(0, 2000, 4)] * 3)
-    assert len(used_without_key) > 1, "the sticky partition never moves on"
+    assert len(used_without_key) > 1, "the sticky partition has never changed"
     for key, numbers in by_key.items():
         remainder = int(key.split(b"/")[1])  # type: ignore[union-attr]
         assert numbers == [n for n in range(2000) if n % 90 == remainder and n % 4]
@@ -159,7 +159,7 @@ def test_partition_added_later_becomes_known(kafka: RealKafka, make_producer: Ma
     def deliver() -> RecordMetadata | None:
         try:
             return producer.send("growing", b"b", partition=2).result(PATIENCE)
-        except InvalidPartitionsError:  # the broker has not heard yet of what its controller has promised
+        except InvalidPartitionsError:  # the controller has created the partition, and the broker does not know it yet
             return None
 
     deadline = time.monotonic() + PATIENCE
@@ -177,7 +177,7 @@ def test_arrow_rows_arrive_where_the_report_says(kafka: RealKafka, make_producer
     for topic in topics:
         kafka.create_topic(topic, partitions=4)
     count = 3000
-    # By row: a value, key, partition, timestamp or headers, or null, each in a rhythm of its own.
+    # Each column has nulls in rows of its own.
     rows: list[dict[str, Any]] = [
         {
             "value": None if n % 11 == 0 else b"v%d" % n if n % 13 else b"",
@@ -237,9 +237,9 @@ def test_log_append_time_is_reported_as_the_timestamp(kafka: RealKafka, make_pro
     kafka.create_topic("append-time", config={"message.timestamp.type": "LogAppendTime"})
     producer = make_producer(kafka)
     before = int(time.time() * 1000)
-    one = producer.send("append-time", b"v", timestamp_ms=12345).result(PATIENCE)
+    metadata = producer.send("append-time", b"v", timestamp_ms=12345).result(PATIENCE)
     report = producer.send_arrow(pa.table({"value": [b"w", b"x"]}), "append-time").result(PATIENCE)
-    times = [one.timestamp, *report.timestamp.tolist()]
+    times = [metadata.timestamp, *report.timestamp.tolist()]
     assert all(before <= timestamp <= time.time() * 1000 for timestamp in times)
     for read in READERS:
         [partition] = read(kafka, "append-time", 1)
@@ -249,12 +249,12 @@ def test_log_append_time_is_reported_as_the_timestamp(kafka: RealKafka, make_pro
 def test_magic_1_on_kafka_4_fails_with_advice(kafka_4: RealKafka, make_producer: MakeProducer) -> None:
     kafka_4.create_topic("old-format")
     producer = make_producer(kafka_4, record_magic=1)
-    told: list[KafkaError | None] = []
-    future = producer.send("old-format", b"v", callback=lambda _, error: told.append(error))
+    errors: list[KafkaError | None] = []
+    future = producer.send("old-format", b"v", callback=lambda _, error: errors.append(error))
     with pytest.raises(UnsupportedVersionError, match=r"set record\.magic to 2"):
         future.result(PATIENCE)
     producer.flush(PATIENCE)
-    assert told == [future.exception(0)]
+    assert errors == [future.exception(0)]
     assert read_with_kafka_python(kafka_4, "old-format") == [{}]
 
 
@@ -268,7 +268,7 @@ def test_kafka_4_accepts_the_default_format(kafka_4: RealKafka, make_producer: M
 def test_oversize_record_fails_alone(kafka: RealKafka, make_producer: MakeProducer) -> None:
     kafka.create_topic("small-messages", config={"max.message.bytes": "20000"})
     producer = make_producer(kafka, batch_size=16384, linger_ms=20)
-    # It has a batch of its own, since there is no room for it in the one before, nor for the next one in its.
+    # The oversize record is alone in its batch: the batch before has no room for it, and it leaves no room behind it.
     sent = [b"%d" % n for n in range(300)]
     futures = [producer.send("small-messages", value) for value in sent[:200]]
     oversize = producer.send("small-messages", b"x" * 40_000)
@@ -281,7 +281,7 @@ def test_oversize_record_fails_alone(kafka: RealKafka, make_producer: MakeProduc
 
 
 def test_small_buffer_serves_all_waiting_threads(kafka: RealKafka, make_producer: MakeProducer) -> None:
-    """Four threads write forty times what the buffer holds: they wait for each other's acknowledgements, in turn."""
+    """Four threads send forty times the size of the buffer, so that each waits for the acknowledgement of others."""
     kafka.create_topic("small-buffer", partitions=5)
     producer = make_producer(kafka, buffer_memory=50_000, batch_size=4096)
 
@@ -316,4 +316,4 @@ def test_unknown_topic_raises_after_max_block(strict_kafka: RealKafka, make_prod
     assert 1.2 <= time.monotonic() - started < 5
     assert_whole(producer.pool)
     strict_kafka.create_topic("nowhere")
-    assert producer.send("nowhere", b"v").result(PATIENCE).offset == 0, "the refusal is remembered"
+    assert producer.send("nowhere", b"v").result(PATIENCE).offset == 0, "the producer still takes the topic for unknown"

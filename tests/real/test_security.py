@@ -1,4 +1,4 @@
-"""Against Apache Kafka 4.1.2: SCRAM over TLS, PLAIN, client certificates and tokens, each on a listener of its own."""
+"""SCRAM over TLS, PLAIN, client certificates and tokens against Apache Kafka 4.1.2, each on a listener of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MODULES = "org.apache.kafka.common.security"
 
 
 class SecureKafka(RealKafka):
-    """One node with a listener for each way in; its stores are PEM files."""
+    """A node with a listener for each way to authenticate. Its stores are PEM files."""
 
     def __init__(self, ca: Authority, identity: Identity) -> None:
         super().__init__(KAFKA_4)
@@ -93,7 +93,7 @@ def producer_for(kafka: SecureKafka, listener: str, **settings: Any) -> Iterator
         yield producer
 
 
-def arrives(kafka: SecureKafka, topic: str, producer: KafkaProducer, count: int, size: int) -> None:
+def assert_arrives(kafka: SecureKafka, topic: str, producer: KafkaProducer, count: int, size: int) -> None:
     kafka.create_topic(topic)
     values = [b"%08d" % i + bytes(size) for i in range(count)]
     for value in values:
@@ -118,7 +118,7 @@ def scram(ca: Authority) -> dict[str, Any]:
 
 def test_large_records_arrive_over_scram_and_tls(kafka: SecureKafka, ca: Authority) -> None:
     with producer_for(kafka, "SCRAM", **scram(ca), batch_size=200_000) as producer:
-        arrives(kafka, "scram", producer, 150, 90_000)
+        assert_arrives(kafka, "scram", producer, 150, 90_000)
 
 
 def test_no_record_is_lost_when_sessions_are_renewed(
@@ -133,7 +133,7 @@ def test_no_record_is_lost_when_sessions_are_renewed(
             while time.monotonic() < end:
                 producer.send("session", b"%d" % sent).result(10)
                 sent += 1
-            # Who comes too late on a busy machine loses the connection, rightly, and authenticates on a new one.
+            # On a busy machine the client may be late: the broker then closes the connection, and a new one follows.
             renewed = caplog.text.count("has authenticated us") - caplog.text.count("connecting to")
             if renewed >= 2:
                 break
@@ -146,14 +146,14 @@ def test_records_arrive_over_plain(kafka: SecureKafka) -> None:
     escaped = SECRET.replace('"', '\\"')
     text = f'{_MODULES}.plain.PlainLoginModule required username="alice" password="{escaped}";'
     with producer_for(kafka, "PLAIN", sasl_mechanism="PLAIN", sasl_jaas_config=text) as producer:
-        arrives(kafka, "plain", producer, 100, 1000)
+        assert_arrives(kafka, "plain", producer, 100, 1000)
 
 
 def test_records_arrive_with_a_client_certificate(kafka: SecureKafka, ca: Authority) -> None:
     client = ca.issue("client", password=SECRET)
     settings = {"ssl_truststore_location": str(ca.certificate), "ssl_keystore_location": str(client.store)}
     with producer_for(kafka, "CERTIFICATE", **settings, ssl_key_password=SECRET) as producer:
-        arrives(kafka, "certificate", producer, 1000, 1000)
+        assert_arrives(kafka, "certificate", producer, 1000, 1000)
 
 
 def test_records_arrive_with_a_token(kafka: SecureKafka) -> None:
@@ -164,7 +164,7 @@ def test_records_arrive_with_a_token(kafka: SecureKafka) -> None:
 
     settings = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_provider": token}
     with producer_for(kafka, "TOKEN", **settings) as producer:
-        arrives(kafka, "token", producer, 100, 1000)
+        assert_arrives(kafka, "token", producer, 100, 1000)
 
 
 @pytest.mark.parametrize(
@@ -194,14 +194,14 @@ def test_failed_authentication_raises_at_once(
 
 @pytest.mark.parametrize("listener", ["PLAIN", "TOKEN"])
 def test_embedded_broker_authenticates_as_kafka_does(kafka: SecureKafka, listener: str) -> None:
-    """Request by request: what Kafka answers, and where it closes the connection, is what ours does."""
+    """Both brokers give the same response to each request, and close the connection at the same requests."""
     real = f"127.0.0.1:{kafka.ports[listener]}"
     security = Security(users={"alice": SECRET}, sasl_mechanisms=["PLAIN"], connections_max_reauth_ms=600_000)
     if listener == "TOKEN":
         security = Security(oauth_validator="unsecured")
     with EmbeddedCluster(security=security) as cluster:
         ours, theirs = (
-            token_dialogues(one) if listener == "TOKEN" else plain_dialogues(one, f"\0alice\0{SECRET}".encode())
-            for one in (cluster.bootstrap_servers, real)
+            token_dialogues(address) if listener == "TOKEN" else plain_dialogues(address, f"\0alice\0{SECRET}".encode())
+            for address in (cluster.bootstrap_servers, real)
         )
-    assert {name: (ours[name], told) for name, told in theirs.items() if ours[name] != told} == {}
+    assert {name: (ours[name], dialogue) for name, dialogue in theirs.items() if ours[name] != dialogue} == {}

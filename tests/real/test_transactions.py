@@ -1,4 +1,4 @@
-"""Transactions on real Kafka 4.1.2 (version 2 of them) and 3.9.2 (version 1), read by clients we did not write."""
+"""Transactions of version 2 on real Kafka 4.1.2, and of version 1 on 3.9.2; other clients read the records back."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def make_producer(kafka: RealKafka) -> Iterator[MakeProducer]:
 
 
 def committed(kafka: RealKafka, topic: str) -> list[list[bytes | None]]:
-    """By partition, in order, as both readers of committed records see it: which is the same."""
-    ours = read_with_confluent(kafka, topic, PARTITIONS)
-    theirs = read_with_kafka_python(kafka, topic, PARTITIONS, isolation_level="read_committed")
-    found = [[partition[offset].value for offset in sorted(partition)] for partition in ours]
-    assert found == [[partition[offset].value for offset in sorted(partition)] for partition in theirs]
-    return found
+    """The committed values by partition, in order. Asserts that both readers see the same values."""
+    by_confluent = read_with_confluent(kafka, topic, PARTITIONS)
+    by_kafka_python = read_with_kafka_python(kafka, topic, PARTITIONS, isolation_level="read_committed")
+    values = [[partition[offset].value for offset in sorted(partition)] for partition in by_confluent]
+    assert values == [[partition[offset].value for offset in sorted(partition)] for partition in by_kafka_python]
+    return values
 
 
 def test_many_transactions_are_each_committed_or_aborted_whole(kafka: RealKafka, make_producer: MakeProducer) -> None:
@@ -65,9 +65,11 @@ def test_many_transactions_are_each_committed_or_aborted_whole(kafka: RealKafka,
     producer = make_producer("many", linger_ms=0)
     producer.init_transactions()
     wanted: list[list[bytes | None]] = [[] for _ in range(PARTITIONS)]
-    for number in range(1000 if kafka.version == KAFKA_4 else 200):  # those of version 1 take milliseconds more each
+    for number in range(
+        1000 if kafka.version == KAFKA_4 else 200
+    ):  # a transaction of version 1 takes milliseconds longer
         producer.begin_transaction()
-        values = [(b"%d-%d" % (number, one), (number + one) % PARTITIONS) for one in range(4)]
+        values = [(b"%d-%d" % (number, index), (number + index) % PARTITIONS) for index in range(4)]
         futures = [producer.send(topic, value, partition=partition) for value, partition in values]
         if number % 2:
             producer.commit_transaction()
@@ -76,7 +78,7 @@ def test_many_transactions_are_each_committed_or_aborted_whole(kafka: RealKafka,
                 wanted[partition].append(value)
         else:
             if number % 4:
-                producer.flush(PATIENCE)  # or little of it would ever be in the log
+                producer.flush(PATIENCE)  # so that aborted records reach the log, too
             producer.abort_transaction()
             assert all(future.done() for future in futures)
     assert committed(kafka, topic) == wanted
@@ -90,7 +92,7 @@ def test_second_producer_of_an_id_fences_the_first(kafka: RealKafka, make_produc
     first.begin_transaction()
     first.send(topic, b"of the first", partition=0)
     first.flush(PATIENCE)
-    second.init_transactions()  # aborts what the first one has open
+    second.init_transactions()  # aborts the first producer's transaction
     second.begin_transaction()
     second.send(topic, b"of the second", partition=0)
     with pytest.raises(ProducerFencedError):
@@ -111,8 +113,8 @@ def test_second_producer_of_an_id_fences_the_first(kafka: RealKafka, make_produc
     assert committed(kafka, topic)[0] == [b"of the second"]
 
 
-def theirs_of(server: RealKafka, group: str) -> Any:
-    """The group metadata of a consumer of kafka-python's, which has not joined."""
+def kafka_python_metadata(server: RealKafka, group: str) -> Any:
+    """The group metadata of a kafka-python consumer that has not joined."""
     with closing(kafka_python.KafkaConsumer(bootstrap_servers=server.bootstrap_servers, group_id=group)) as consumer:
         return consumer.group_metadata()
 
@@ -128,12 +130,14 @@ def test_offsets_share_the_fate_of_their_transaction(
     producer.begin_transaction()
     producer.send(topic, b"result", partition=0)
     offsets = {(topic, 0): 7, confluent_kafka.TopicPartition(topic, 1): OffsetAndMetadata(8, "note")}
-    producer.send_offsets_to_transaction(offsets, theirs_of(kafka, group))
+    producer.send_offsets_to_transaction(offsets, kafka_python_metadata(kafka, group))
     (producer.commit_transaction if commit else producer.abort_transaction)()
     places = [confluent_kafka.TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     with closing(confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})) as reader:
-        told = [place.offset for place in reader.committed(places, PATIENCE)]
-    assert told == ([7, 8, confluent_kafka.OFFSET_INVALID] if commit else [confluent_kafka.OFFSET_INVALID] * PARTITIONS)
+        committed = [place.offset for place in reader.committed(places, PATIENCE)]
+    assert committed == (
+        [7, 8, confluent_kafka.OFFSET_INVALID] if commit else [confluent_kafka.OFFSET_INVALID] * PARTITIONS
+    )
 
 
 def test_offsets_of_an_unknown_member_are_refused(kafka: RealKafka, make_producer: MakeProducer) -> None:
@@ -165,7 +169,7 @@ def test_close_aborts_the_open_transaction(kafka: RealKafka, make_producer: Make
     follower.begin_transaction()
     follower.send(topic, b"meant", partition=0)
     follower.commit_transaction()
-    assert committed(kafka, topic)[0] == [b"meant"]  # and not held up behind an open transaction
+    assert committed(kafka, topic)[0] == [b"meant"]  # no open transaction holds the record back
 
 
 def test_transaction_after_a_refused_batch_commits(kafka: RealKafka, make_producer: MakeProducer) -> None:
@@ -181,7 +185,7 @@ def test_transaction_after_a_refused_batch_commits(kafka: RealKafka, make_produc
             producer.commit_transaction()
         assert refused.exception(0) is not None
         producer.abort_transaction()
-        # It was written before the other one was refused, or dropped after that, or by the abort.
+        # The broker wrote the record before the refusal, or the producer dropped it after the refusal or in the abort.
         assert isinstance(kept.exception(0), AbortableTransactionError | TransactionAbortedError | None)
         producer.begin_transaction()
         producer.send(topic, b"%d" % number, partition=0)
