@@ -14,8 +14,8 @@ Joined = tuple[str, int]
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer tells its group (ConsumerProtocolSubscription, version 0)."""
-    names = b"".join(struct.pack(">h", len(one)) + one.encode() for one in topics)
+    """The metadata with which a consumer joins (ConsumerProtocolSubscription, version 0)."""
+    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 
 
@@ -35,7 +35,7 @@ def joining(group: str, member_id: str = "", *, version: int, instance: str | No
 
 
 def member(talk: Conversation, group: str, *, version: int = 5, stable: bool = True, **more: Any) -> Joined:
-    """A group's only member: its id, and the generation. `stable`: it has its assignment."""
+    """Join as a group's only member; returns its id and generation. If `stable`, it gets its assignment, too."""
     answer = talk.do(m.JOIN_GROUP, version, **joining(group, version=version, **more))
     if int(answer.error_code) == 79:
         answer = talk.do(m.JOIN_GROUP, version, **joining(group, answer.member_id, version=version, **more))
@@ -48,7 +48,7 @@ def member(talk: Conversation, group: str, *, version: int = 5, stable: bool = T
 
 
 def rebalance(talk: Conversation, group: str) -> RawClient:
-    """Somebody else joins, which makes the group rebalance until the client that is returned is closed."""
+    """A second member joins: the group rebalances until the test closes the client that is returned."""
     other = RawClient(talk.address)
     other.send(m.JOIN_GROUP, 3, **joining(group, version=3))
     while not talk.do(m.DESCRIBE_GROUPS, 3, groups=[group]).groups[0].group_state.startswith("Preparing"):
@@ -57,12 +57,12 @@ def rebalance(talk: Conversation, group: str) -> RawClient:
 
 
 def settle(talk: Conversation) -> None:
-    """Kafka tells of a new group what is in its log, which the next write of any group brings there."""
+    """Wait until Kafka shows a new group: it reads groups from its log, which the next write of any group updates."""
     commit(talk, f"{talk.name}-settled")
 
 
 def leave(talk: Conversation, group: str, *members: str) -> None:
-    gone = [{"member_id": one} for one in members]
+    gone = [{"member_id": member_id} for member_id in members]
     talk.do(m.LEAVE_GROUP, 3, group_id=group, members=gone)
 
 
@@ -78,12 +78,12 @@ def finds_coordinators(talk: Conversation, version: int) -> None:
 def joins_groups(talk: Conversation, version: int) -> None:
     group = talk.own("j")
 
-    def join(what: str, member_id: str = "", name: str = group, **more: Any) -> Any:
-        return talk.ask(what, **joining(name, member_id, version=version, **more))
+    def join(label: str, member_id: str = "", name: str = group, **more: Any) -> Any:
+        return talk.ask(label, **joining(name, member_id, version=version, **more))
 
     join("no group's name", name="")
     join("a session too long", session_timeout=1_800_001)
-    join("a session of nothing", session_timeout=0)
+    join("a session of 0 ms", session_timeout=0)
     join("no protocols", name=f"{group}-2", protocols=[])
     join("no protocol type", name=f"{group}-2", protocol_type="")
     join("a stranger, to no group", "nobody", f"{group}-3")
@@ -109,8 +109,8 @@ def joins_groups_as_static_member(talk: Conversation, version: int) -> None:
         return
     group = talk.own("js")
 
-    def join(what: str, member_id: str = "", **more: Any) -> Any:
-        return talk.ask(what, **joining(group, member_id, version=version, instance="one", **more))
+    def join(label: str, member_id: str = "", **more: Any) -> Any:
+        return talk.ask(label, **joining(group, member_id, version=version, instance="one", **more))
 
     first = join("static")
     join("static, started anew before it had its assignment")
@@ -125,34 +125,35 @@ def joins_groups_as_static_member(talk: Conversation, version: int) -> None:
     values = {"generation_id": third.generation_id, "member_id": third.member_id, "group_instance_id": "one"}
     talk.record("static, its assignment", talk.do(m.SYNC_GROUP, 3, group_id=group, **values))
     join("static, with other protocols", protocols=[("range", b"x"), ("sticky", b"")])
-    leave(talk, group, *(one.member_id for one in talk.do(m.DESCRIBE_GROUPS, 3, groups=[group]).groups[0].members))
+    (described,) = talk.do(m.DESCRIBE_GROUPS, 3, groups=[group]).groups
+    leave(talk, group, *(joined.member_id for joined in described.members))
 
 
 @step(m.SYNC_GROUP)
 def syncs_groups(talk: Conversation, version: int) -> None:
     group, static = talk.own("y"), talk.own("ys")
 
-    def sync(what: str, who: Joined, name: str = group, **more: Any) -> None:
-        assignments = [{"member_id": who[0], "assignment": b"for you"}]
+    def sync(label: str, sender: Joined, name: str = group, **more: Any) -> None:
+        assignments = [{"member_id": sender[0], "assignment": b"for you"}]
         values = {"protocol_type": "consumer", "protocol_name": "range", "assignments": assignments, **more}
-        talk.ask(what, group_id=name, generation_id=who[1], member_id=who[0], **values)
+        talk.ask(label, group_id=name, generation_id=sender[1], member_id=sender[0], **values)
 
     sync("no group's name", ("nobody", 1), "")
     sync("no such group", ("nobody", 1))
-    one = member(talk, group, stable=False)
-    sync("a stranger", ("nobody", one[1]))
-    sync("a generation gone by", (one[0], one[1] - 1))
-    sync("a generation to come", (one[0], one[1] + 1))
+    joined = member(talk, group, stable=False)
+    sync("a stranger", ("nobody", joined[1]))
+    sync("an older generation", (joined[0], joined[1] - 1))
+    sync("a future generation", (joined[0], joined[1] + 1))
     if version >= 5:
-        sync("another protocol", one, protocol_name="sticky")
-        sync("another type", one, protocol_type="connect")
-        sync("no protocol", one, protocol_name=None, protocol_type=None)
-    sync("the leader", one)
-    sync("again", one, assignments=[])
+        sync("another protocol", joined, protocol_name="sticky")
+        sync("another type", joined, protocol_type="connect")
+        sync("no protocol", joined, protocol_name=None, protocol_type=None)
+    sync("the leader", joined)
+    sync("again", joined, assignments=[])
     other = rebalance(talk, group)
-    sync("while the group rebalances", one)
+    sync("while the group rebalances", joined)
     other.socket.close()
-    leave(talk, group, one[0])
+    leave(talk, group, joined[0])
     if version >= 3:
         former = member(talk, static, instance="one")
         member(talk, static, instance="one")
@@ -164,58 +165,58 @@ def syncs_groups(talk: Conversation, version: int) -> None:
 def keeps_sessions(talk: Conversation, version: int) -> None:
     group, static = talk.own("h"), talk.own("hs")
 
-    def beat(what: str, who: Joined, name: str = group, **more: Any) -> None:
-        talk.ask(what, group_id=name, generation_id=who[1], member_id=who[0], **more)
+    def heartbeat(label: str, sender: Joined, name: str = group, **more: Any) -> None:
+        talk.ask(label, group_id=name, generation_id=sender[1], member_id=sender[0], **more)
 
-    beat("no group's name", ("nobody", 1), "")
-    beat("no such group", ("nobody", 1))
-    one = member(talk, group, stable=False)
-    beat("before the assignment", one)
-    leave(talk, group, one[0])
-    beat("after all have left", one)
-    one = member(talk, group)
-    beat("a member", one)
-    beat("a stranger", ("nobody", one[1]))
-    beat("a generation gone by", (one[0], one[1] - 1))
-    beat("a generation to come", (one[0], one[1] + 1))
+    heartbeat("no group's name", ("nobody", 1), "")
+    heartbeat("no such group", ("nobody", 1))
+    joined = member(talk, group, stable=False)
+    heartbeat("before the assignment", joined)
+    leave(talk, group, joined[0])
+    heartbeat("after all have left", joined)
+    joined = member(talk, group)
+    heartbeat("a member", joined)
+    heartbeat("a stranger", ("nobody", joined[1]))
+    heartbeat("an older generation", (joined[0], joined[1] - 1))
+    heartbeat("a future generation", (joined[0], joined[1] + 1))
     other = rebalance(talk, group)
-    beat("while the group rebalances", one)
+    heartbeat("while the group rebalances", joined)
     other.socket.close()
-    leave(talk, group, one[0])
+    leave(talk, group, joined[0])
     if version >= 3:
         former = member(talk, static, instance="one")
         now = member(talk, static, instance="one")
-        beat("static", now, static, group_instance_id="one")
-        beat("static, the former self", former, static, group_instance_id="one")
-        beat("static, no such instance", now, static, group_instance_id="two")
+        heartbeat("static", now, static, group_instance_id="one")
+        heartbeat("static, the former self", former, static, group_instance_id="one")
+        heartbeat("static, no such instance", now, static, group_instance_id="two")
 
 
 @step(m.LEAVE_GROUP)
 def leaves_groups(talk: Conversation, version: int) -> None:
     group, static = talk.own("l"), talk.own("ls")
 
-    def go(what: str, *who: tuple[str, str | None], name: str = group) -> None:
-        gone = [{"member_id": one, "group_instance_id": instance} for one, instance in who]
-        talk.ask(what, group_id=name, member_id=who[0][0] if who else "", members=gone)
+    def request(label: str, *members: tuple[str, str | None], name: str = group) -> None:
+        gone = [{"member_id": member_id, "group_instance_id": instance} for member_id, instance in members]
+        talk.ask(label, group_id=name, member_id=members[0][0] if members else "", members=gone)
 
-    go("no group's name", ("nobody", None), name="")
-    go("no such group", ("nobody", None))
-    one = member(talk, group)
-    go("a stranger", ("nobody", None))
-    go("a member", (one[0], None))
-    go("again", (one[0], None))
+    request("no group's name", ("nobody", None), name="")
+    request("no such group", ("nobody", None))
+    joined = member(talk, group)
+    request("a stranger", ("nobody", None))
+    request("a member", (joined[0], None))
+    request("again", (joined[0], None))
     promised = talk.do(m.JOIN_GROUP, 5, **joining(group, version=5)).member_id
-    go("one that has only got its id", (promised, None))
+    request("a member that only has its id", (promised, None))
     if version >= 3:
-        one = member(talk, group)
-        go("a member and a stranger", (one[0], None), ("nobody", None))
-        go("nobody")
+        joined = member(talk, group)
+        request("a member and a stranger", (joined[0], None), ("nobody", None))
+        request("nobody")
         former = member(talk, static, instance="one")
         member(talk, static, instance="one")
-        go("static, the former self", (former[0], "one"), name=static)
-        go("static, no such instance", ("", "two"), name=static)
-        go("static, by its instance", ("", "one"), name=static)
-        go("static, again", ("", "one"), name=static)
+        request("static, the former self", (former[0], "one"), name=static)
+        request("static, no such instance", ("", "two"), name=static)
+        request("static, by its instance", ("", "one"), name=static)
+        request("static, again", ("", "one"), name=static)
 
 
 @step(m.DESCRIBE_GROUPS)
@@ -224,17 +225,17 @@ def describes_groups(talk: Conversation, version: int) -> None:
     talk.ask("no such group", groups=[group])
     talk.ask("no group's name", groups=[""])
     talk.ask("none", groups=[])
-    one = member(talk, group, stable=False)
+    joined = member(talk, group, stable=False)
     settle(talk)
     talk.ask("before the assignment", groups=[group])
-    leave(talk, group, one[0])
+    leave(talk, group, joined[0])
     talk.ask("after all have left", groups=[group], include_authorized_operations=True)
-    one = member(talk, group, instance="one")
+    joined = member(talk, group, instance="one")
     talk.ask("stable", groups=[group])
     other = rebalance(talk, group)
     talk.ask("while it rebalances", groups=[group])
     other.socket.close()
-    leave(talk, group, one[0])
+    leave(talk, group, joined[0])
     commit(talk, f"{group}-2")
     talk.ask("with offsets alone", groups=[f"{group}-2"])
 
@@ -246,18 +247,18 @@ def lists_groups(talk: Conversation, version: int) -> None:
     ids = [member(talk, stable), member(talk, completing, stable=False)]
     settle(talk)
 
-    def look(what: str, **more: Any) -> None:
-        found = talk.do(m.LIST_GROUPS, version, **more)
-        ours = tuple(one for one in found.groups if one.group_id in (empty, stable, completing))
-        talk.record(what, (found.error_code, ours))
+    def query(label: str, **more: Any) -> None:
+        listed = talk.do(m.LIST_GROUPS, version, **more)
+        ours = tuple(entry for entry in listed.groups if entry.group_id in (empty, stable, completing))
+        talk.record(label, (listed.error_code, ours))
 
-    look("all")
+    query("all")
     if version >= 4:
         for states in (["Stable"], ["stable", "EMPTY"], ["CompletingRebalance"], ["Dead"], ["nonsense"]):
-            look(f"in states {states}", states_filter=states)
+            query(f"in states {states}", states_filter=states)
     if version >= 5:
         for types in (["classic"], ["Classic"], ["consumer"], ["nonsense"], ["classic", "consumer"]):
-            look(f"of types {types}", types_filter=types)
+            query(f"of types {types}", types_filter=types)
     leave(talk, stable, ids[0][0])
     leave(talk, completing, ids[1][0])
 
@@ -266,16 +267,16 @@ def lists_groups(talk: Conversation, version: int) -> None:
 def deletes_groups(talk: Conversation, version: int) -> None:
     group = talk.own("x")
     commit(talk, f"{group}-2")
-    one = member(talk, group)
-    for what, name in (
+    joined = member(talk, group)
+    for label, name in (
         ("no such group", f"{group}-none"),
         ("no name", ""),
         ("one with offsets", f"{group}-2"),
         ("again", f"{group}-2"),
         ("one with a member", group),
     ):
-        talk.ask(what, groups_names=[name])
-    leave(talk, group, one[0])
+        talk.ask(label, groups_names=[name])
+    leave(talk, group, joined[0])
     talk.ask("after it has left", groups_names=[group, group])
 
 
@@ -283,9 +284,9 @@ def deletes_groups(talk: Conversation, version: int) -> None:
 
 
 def commit(talk: Conversation, group: str, offset: int = 3, partition: int = 0, **more: Any) -> Any:
-    one = {"partition_index": partition, "committed_offset": offset, "committed_metadata": "note"}
+    entry = {"partition_index": partition, "committed_offset": offset, "committed_metadata": "note"}
     values = {"generation_id_or_member_epoch": -1, "member_id": "", **more}
-    answer = talk.do(m.OFFSET_COMMIT, 7, group_id=group, topics=[{"name": talk.topic, "partitions": [one]}], **values)
+    answer = talk.do(m.OFFSET_COMMIT, 7, group_id=group, topics=[{"name": talk.topic, "partitions": [entry]}], **values)
     assert answer.topics[0].partitions[0].error_code == 0, answer
     return answer
 
@@ -294,8 +295,8 @@ def commit(talk: Conversation, group: str, offset: int = 3, partition: int = 0, 
 def commits_offsets(talk: Conversation, version: int) -> None:
     group, static = talk.own("o"), talk.own("os")
 
-    def go(what: str, who: Joined = ("", -1), name: str = group, **more: Any) -> None:
-        one = {
+    def request(label: str, sender: Joined = ("", -1), name: str = group, **more: Any) -> None:
+        entry = {
             "partition_index": more.pop("partition", 0),
             "committed_offset": more.pop("offset", 5),
             "committed_leader_epoch": 0,
@@ -303,40 +304,40 @@ def commits_offsets(talk: Conversation, version: int) -> None:
             "commit_timestamp": -1,
         }
         topic = more.pop("topic", talk.topic)
-        values = {"generation_id_or_member_epoch": who[1], "member_id": who[0], "retention_time": -1, **more}
-        talk.ask(what, group_id=name, topics=[{"name": topic, "partitions": [one]}], **values)
+        values = {"generation_id_or_member_epoch": sender[1], "member_id": sender[0], "retention_time": -1, **more}
+        talk.ask(label, group_id=name, topics=[{"name": topic, "partitions": [entry]}], **values)
 
-    go("no group's name", name="")
-    go("a generation of no group", ("nobody", 3))
-    go("a member of no group", ("nobody", -1))
-    go("anybody")
-    go("a negative offset", offset=-2)
-    go("without metadata", metadata=None)
-    go("long metadata", metadata="x" * 4096)
-    go("metadata too long", metadata="x" * 4097)
-    go("no such partition", partition=9)
-    go("no such topic", topic=f"{talk.topic}-none")
-    go("a generation of a group without members", ("", 3))
-    one = member(talk, group, stable=False)
-    go("before the assignment", one)
-    go("anybody, before the assignment")
-    leave(talk, group, one[0])
-    one = member(talk, group)
-    go("a member", one)
-    go("anybody, where there are members")
-    go("a stranger", ("nobody", one[1]))
-    go("a generation gone by", (one[0], one[1] - 1))
-    go("no generation", (one[0], -1))
+    request("no group's name", name="")
+    request("a generation of no group", ("nobody", 3))
+    request("a member of no group", ("nobody", -1))
+    request("anybody")
+    request("a negative offset", offset=-2)
+    request("without metadata", metadata=None)
+    request("long metadata", metadata="x" * 4096)
+    request("metadata too long", metadata="x" * 4097)
+    request("no such partition", partition=9)
+    request("no such topic", topic=f"{talk.topic}-none")
+    request("a generation of a group without members", ("", 3))
+    joined = member(talk, group, stable=False)
+    request("before the assignment", joined)
+    request("anybody, before the assignment")
+    leave(talk, group, joined[0])
+    joined = member(talk, group)
+    request("a member", joined)
+    request("anybody, where there are members")
+    request("a stranger", ("nobody", joined[1]))
+    request("an older generation", (joined[0], joined[1] - 1))
+    request("no generation", (joined[0], -1))
     other = rebalance(talk, group)
-    go("while the group rebalances", one)
+    request("while the group rebalances", joined)
     other.socket.close()
-    leave(talk, group, one[0])
+    leave(talk, group, joined[0])
     talk.ask("nothing", group_id=group, generation_id_or_member_epoch=-1, member_id="", retention_time=-1, topics=[])
     if version >= 7:
         former = member(talk, static, instance="one")
         now = member(talk, static, instance="one")
-        go("static", now, static, group_instance_id="one")
-        go("static, the former self", former, static, group_instance_id="one")
+        request("static", now, static, group_instance_id="one")
+        request("static, the former self", former, static, group_instance_id="one")
 
 
 @step(m.OFFSET_FETCH)
@@ -345,18 +346,18 @@ def fetches_offsets(talk: Conversation, version: int) -> None:
     commit(talk, group, 3)
     commit(talk, group, 4, 1)
 
-    def look(what: str, name: str, wanted: dict[str, list[int]] | None) -> None:
+    def query(label: str, name: str, wanted: dict[str, list[int]] | None) -> None:
         topics = wanted and [{"name": topic, "partition_indexes": indexes} for topic, indexes in wanted.items()]
-        talk.ask(what, group_id=name, topics=topics, groups=[{"group_id": name, "topics": topics}])
+        talk.ask(label, group_id=name, topics=topics, groups=[{"group_id": name, "topics": topics}])
 
-    look("some", group, {talk.topic: [0, 1, 2]})
-    look("no such partition", group, {talk.topic: [9]})
-    look("no such topic", group, {f"{talk.topic}-none": [0]})
-    look("no such group", f"{group}-none", {talk.topic: [0]})
-    look("no group's name", "", {talk.topic: [0]})
+    query("some", group, {talk.topic: [0, 1, 2]})
+    query("no such partition", group, {talk.topic: [9]})
+    query("no such topic", group, {f"{talk.topic}-none": [0]})
+    query("no such group", f"{group}-none", {talk.topic: [0]})
+    query("no group's name", "", {talk.topic: [0]})
     if version >= 2:
-        look("all", group, None)
-        look("all of no such group", f"{group}-none", None)
+        query("all", group, None)
+        query("all of no such group", f"{group}-none", None)
     if version >= 8:
         names = [{"group_id": name, "topics": None} for name in (group, f"{group}-none")]
         talk.ask("of two groups", groups=names)
@@ -367,24 +368,24 @@ def deletes_offsets(talk: Conversation, version: int) -> None:
     group, reading = talk.own("v"), talk.own("vr")
     commit(talk, group)
 
-    def go(what: str, name: str, topic: str = talk.topic, partition: int = 0) -> None:
-        talk.ask(what, group_id=name, topics=[{"name": topic, "partitions": [{"partition_index": partition}]}])
+    def request(label: str, name: str, topic: str = talk.topic, partition: int = 0) -> None:
+        talk.ask(label, group_id=name, topics=[{"name": topic, "partitions": [{"partition_index": partition}]}])
 
-    go("no group's name", "")
-    go("no such group", f"{group}-none")
-    go("no such topic", group, f"{talk.topic}-none")
-    go("no such partition", group, partition=9)
-    go("one", group)
-    go("again", group)
+    request("no group's name", "")
+    request("no such group", f"{group}-none")
+    request("no such topic", group, f"{talk.topic}-none")
+    request("no such partition", group, partition=9)
+    request("one", group)
+    request("again", group)
     wanted = [{"name": talk.topic, "partition_indexes": [0]}]
     talk.record("one, after", talk.do(m.OFFSET_FETCH, 5, group_id=group, topics=wanted))
-    one = member(talk, reading, protocols=[("range", subscription(talk.topic))])
-    go("of a topic that is read", reading)
-    leave(talk, reading, one[0])
-    go("of a topic that was read", reading)
-    one = member(talk, reading, protocols=[("range", subscription("none"))])
-    go("of a topic that is not read", reading)
-    leave(talk, reading, one[0])
-    one = member(talk, f"{reading}-2", protocol_type="connect")
-    go("of a group that is none of consumers", f"{reading}-2")
-    leave(talk, f"{reading}-2", one[0])
+    joined = member(talk, reading, protocols=[("range", subscription(talk.topic))])
+    request("of a topic that is read", reading)
+    leave(talk, reading, joined[0])
+    request("of a topic that was read", reading)
+    joined = member(talk, reading, protocols=[("range", subscription("none"))])
+    request("of a topic that is not read", reading)
+    leave(talk, reading, joined[0])
+    joined = member(talk, f"{reading}-2", protocol_type="connect")
+    request("of a group that is not of consumers", f"{reading}-2")
+    leave(talk, f"{reading}-2", joined[0])

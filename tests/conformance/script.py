@@ -1,9 +1,9 @@
-"""One script of raw requests for any broker, for every API in every version that is served here: what it answers,
-field by field. The steps are in the other modules of this folder, what may differ, and why, in deviations.py.
+"""A script of raw requests for any broker, for every API and version that the embedded broker serves. It records the
+responses field by field. The other modules of this folder have its steps; deviations.py has the known differences.
 
-Both brokers are asked about the same names. Ids that a broker chooses (topics', producers', members') are renamed in
-the order in which they appear; addresses, times, texts and folders count only as being there. The order of arrays does
-not count, for Kafka's is often that of a hash table.
+Both brokers get requests with the same names. The script renames the ids that a broker chooses (topics', producers',
+members') in the order of their appearance. Of addresses, times, texts and folders it records only that they are there.
+It sorts arrays, since the order of Kafka's is often that of a hash table.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient
 from tests.broker.transaction_script import heads
 
-# What passes by itself: coordinators that are loading, markers that are being written.
+# Errors that pass by themselves: a coordinator still loads, or still writes markers.
 _TRANSIENT = {14, 15, 16, 51}
-# Fields of which only counts whether there is something.
-_VAGUE = {
+# Fields of which the script records only whether they are empty.
+_PRESENCE_ONLY = {
     "error_message",
     "cluster_id",
     "host",
@@ -41,12 +41,12 @@ _PRODUCERS = {"producer_id"}
 CLOSED = "the connection is closed"
 
 Step = Callable[["Conversation", int], None]
-# By API key: what is done in each of its versions.
+# The steps by API key. The script runs each in every version of the API.
 STEPS: dict[int, list[Step]] = {}
 
 
 def step(api_key: int) -> Callable[[Step], Step]:
-    """The decorated function asks, in a version that it is given, about one API."""
+    """Registers the decorated function as a step of an API."""
 
     def register(function: Step) -> Step:
         STEPS.setdefault(api_key, []).append(function)
@@ -57,8 +57,10 @@ def step(api_key: int) -> Callable[[Step], Step]:
 
 @dataclass
 class Conversation:
-    """`answers` by (API key, version, name of the step). `topic` has three partitions and a few records in the first;
-    `name` is what everything else that is made here begins with."""
+    """A run of the script with one broker. `answers` has the responses by (API key, version, label of the request).
+
+    `topic` has three partitions, and a few records in the first. The names of all other things begin with `name`.
+    """
 
     address: str
     name: str
@@ -73,12 +75,12 @@ class Conversation:
     def topic(self) -> str:
         return f"{self.name}-t"
 
-    def own(self, what: str) -> str:
-        """A name that belongs to this API and version."""
-        return f"{self.name}-{what}-{self.api_key}-{self.version}"
+    def own(self, suffix: str) -> str:
+        """A name for this API and version alone."""
+        return f"{self.name}-{suffix}-{self.api_key}-{self.version}"
 
     def do(self, api_key: int, version: int, **values: Any) -> Any:
-        """Asks, again and again while what hinders passes by itself; unrecorded. CLOSED if there is no answer."""
+        """The response to a request, sent again while it fails with a transient error. CLOSED without a response."""
         for _ in range(400):
             self.client.send(api_key, version, **values)
             if (frame := self.client.receive_frame()) is None:
@@ -91,24 +93,24 @@ class Conversation:
             time.sleep(0.01)
         return answer
 
-    def ask(self, what: str, **values: Any) -> Any:
-        """Asks in the API and version whose turn it is, and records the answer."""
-        return self.record(what, self.do(self.api_key, self.version, **values))
+    def ask(self, label: str, **values: Any) -> Any:
+        """Send a request of the current API and version, and record the response."""
+        return self.record(label, self.do(self.api_key, self.version, **values))
 
-    def record(self, what: str, answer: Any) -> Any:
-        key = self.api_key, self.version, what
-        assert key not in self.answers, f"two steps are called {key}"
+    def record(self, label: str, answer: Any) -> Any:
+        key = self.api_key, self.version, label
+        assert key not in self.answers, f"two requests have the label {key}"
         self.answers[key] = self.plain(answer)
         return answer
 
     def plain(self, value: Any, name: str = "") -> Any:
         if is_dataclass(value) and not isinstance(value, type):
-            # Plain fields first: ids are numbered in the order of appearance, and arrays come in any order.
-            found = sorted(fields(value), key=lambda one: isinstance(getattr(value, one.name), tuple))
-            return {one.name: self.plain(getattr(value, one.name), one.name) for one in found}
+            # Plain fields first: ids are numbered in the order of appearance, and arrays have any order.
+            ordered = sorted(fields(value), key=lambda item: isinstance(getattr(value, item.name), tuple))
+            return {item.name: self.plain(getattr(value, item.name), item.name) for item in ordered}
         if isinstance(value, tuple):
-            return sorted((self.plain(one, name) for one in value), key=repr)
-        if name in _VAGUE:
+            return sorted((self.plain(item, name) for item in value), key=repr)
+        if name in _PRESENCE_ONLY:
             return bool(value)
         if isinstance(value, ErrorCode):
             return value.name
@@ -131,39 +133,39 @@ def _codes(value: Any) -> Iterator[int]:
     if isinstance(value, ErrorCode):
         yield int(value)
     elif isinstance(value, tuple):
-        for one in value:
-            yield from _codes(one)
+        for item in value:
+            yield from _codes(item)
     elif is_dataclass(value):
-        for one in fields(value):
-            yield from _codes(getattr(value, one.name))
+        for attribute in fields(value):
+            yield from _codes(getattr(value, attribute.name))
 
 
 def versions(address: str) -> dict[int, range]:
-    """What a broker says that it serves."""
+    """The APIs and versions that a broker serves by its own account."""
     with RawClient(address) as client:
         answer = client.ask(messages.API_VERSIONS, 3, client_software_name="raw", client_software_version="1")
-    return {one.api_key: range(one.min_version, one.max_version + 1) for one in answer.api_keys}
+    return {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
 
 
 def run(talk: Conversation, wanted: Mapping[int, Iterable[int]]) -> None:
-    """Every step, for every version that is wanted."""
+    """Run every step in every version of `wanted`."""
     for api_key, steps in sorted(STEPS.items()):
         for version in wanted.get(api_key, ()):
             talk.api_key, talk.version = api_key, version
-            for one in steps:
-                one(talk, version)
+            for function in steps:
+                function(talk, version)
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(path, ours, theirs) of every field that is not the same."""
+    """(path, ours, theirs) of every field that differs."""
     if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
         for name in ours:
             yield from differences(ours[name], theirs[name], f"{path}.{name}")
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        for one, other in zip(ours, theirs, strict=True):
-            yield from differences(one, other, f"{path}[{_name(one, other)}]")
+        for our_item, their_item in zip(ours, theirs, strict=True):
+            yield from differences(our_item, their_item, f"{path}[{_name(our_item, their_item)}]")
     elif path.endswith("error_message"):
-        # Whether there is a text: where Kafka has one there has to be one here, and there may be more here.
+        # Where Kafka has a text, the embedded broker must have one. It may have a text where Kafka has none.
         if theirs and not ours:
             yield path, ours, theirs
     elif ours != theirs:
@@ -171,6 +173,6 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, A
 
 
 def _name(ours: Any, theirs: Any) -> str:
-    """What an item of an array is called, if it is one thing on both sides."""
-    names = [one.get("name") if isinstance(one, dict) else None for one in (ours, theirs)]
+    """The name of an item of an array, if it is the same on both sides."""
+    names = [item.get("name") if isinstance(item, dict) else None for item in (ours, theirs)]
     return str(names[0]) if names[0] is not None and names[0] == names[1] else ""

@@ -18,21 +18,21 @@ def describes_configs(talk: Conversation, version: int) -> None:
     name = talk.own("s")
     make_topic(talk, name, retention_bytes="5000", max_message_bytes="99999")
 
-    def look(what: str, kind: int, resource: str, keys: list[str] | None, **more: Any) -> None:
-        asked = {"resource_type": kind, "resource_name": resource, "configuration_keys": keys}
-        talk.ask(what, resources=[asked], **more)
+    def query(label: str, kind: int, resource: str, keys: list[str] | None, **more: Any) -> None:
+        resource_entry = {"resource_type": kind, "resource_name": resource, "configuration_keys": keys}
+        talk.ask(label, resources=[resource_entry], **more)
 
-    look("a topic", TOPIC, name, None)
-    look("with synonyms", TOPIC, name, None, include_synonyms=True)
-    look("some", TOPIC, name, ["retention.bytes", "such.a.setting"])
-    look("none", TOPIC, name, [])
-    look("no such topic", TOPIC, f"{name}-none", None)
-    look("no topic's name", TOPIC, "a b", None)
-    look("a node", BROKER, "1", ["message.max.bytes", "num.partitions", "transaction.max.timeout.ms", "node.id"])
-    look("no such node", BROKER, "999", None)
-    look("no number", BROKER, "x", None)
-    look("all nodes", BROKER, "", None)
-    look("no such kind", 99, name, None)
+    query("a topic", TOPIC, name, None)
+    query("with synonyms", TOPIC, name, None, include_synonyms=True)
+    query("some", TOPIC, name, ["retention.bytes", "such.a.setting"])
+    query("none", TOPIC, name, [])
+    query("no such topic", TOPIC, f"{name}-none", None)
+    query("no topic's name", TOPIC, "a b", None)
+    query("a node", BROKER, "1", ["message.max.bytes", "num.partitions", "transaction.max.timeout.ms", "node.id"])
+    query("no such node", BROKER, "999", None)
+    query("no number", BROKER, "x", None)
+    query("all nodes", BROKER, "", None)
+    query("no such kind", 99, name, None)
 
 
 @step(m.ALTER_CONFIGS)
@@ -44,11 +44,11 @@ def alters_configs(talk: Conversation, version: int) -> None:
 
 @step(m.INCREMENTAL_ALTER_CONFIGS)
 def alters_single_configs(talk: Conversation, version: int) -> None:
-    """No operation that is none: Kafka 4.1.2's controller resigns over it, and the tests that follow feel it."""
+    """An unknown operation is missing here: Kafka 4.1.2's controller resigns over it, and later tests would fail."""
     name = talk.own("i")
     make_topic(talk, name, retention_bytes="5000")
-    _alters(talk, name, lambda key, value, how: {"name": key, "value": value, "config_operation": how})
-    for what, key, value, how in (
+    _alters(talk, name, lambda key, value, operation: {"name": key, "value": value, "config_operation": operation})
+    for label, key, value, operation in (
         ("add to no list", "retention.ms", "5", 2),
         ("add to a list", "cleanup.policy", "compact", 2),
         ("add it again", "cleanup.policy", "compact", 2),
@@ -58,15 +58,15 @@ def alters_single_configs(talk: Conversation, version: int) -> None:
         ("delete", "retention.ms", None, 1),
         ("delete what is not there", "retention.ms", None, 1),
     ):
-        asked = {"name": key, "value": value, "config_operation": how}
-        _alter(talk, what, TOPIC, name, [asked])
-        talk.record(f"after: {what}", _told(talk, name))
+        resource_entry = {"name": key, "value": value, "config_operation": operation}
+        _alter(talk, label, TOPIC, name, [resource_entry])
+        talk.record(f"after: {label}", _configured(talk, name))
 
 
-def _alters(talk: Conversation, name: str, one: Any) -> None:
-    _alter(talk, "set", TOPIC, name, [one("retention.ms", "7777", 0)])
-    talk.record("after: set", _told(talk, name))
-    for what, kind, resource, configs in (
+def _alters(talk: Conversation, name: str, entry: Any) -> None:
+    _alter(talk, "set", TOPIC, name, [entry("retention.ms", "7777", 0)])
+    talk.record("after: set", _configured(talk, name))
+    for label, kind, resource, configs in (
         ("only asked whether", TOPIC, name, [("retention.ms", "8888")]),
         ("no such setting", TOPIC, name, [("such.a.setting", "1")]),
         ("no number", TOPIC, name, [("retention.ms", "x")]),
@@ -77,30 +77,32 @@ def _alters(talk: Conversation, name: str, one: Any) -> None:
         ("no such kind", 99, name, [("retention.ms", "1")]),
         ("nothing", TOPIC, name, []),
     ):
-        asked = [one(key, value, 0) for key, value in configs]
-        _alter(talk, what, kind, resource, asked, validate_only=what == "only asked whether")
-        talk.record(f"after: {what}", _told(talk, name))
+        resource_entry = [entry(key, value, 0) for key, value in configs]
+        _alter(talk, label, kind, resource, resource_entry, validate_only=label == "only asked whether")
+        talk.record(f"after: {label}", _configured(talk, name))
 
 
 def _alter(
-    talk: Conversation, what: str, kind: int, name: str, configs: list[Any], *, validate_only: bool = False
+    talk: Conversation, label: str, kind: int, name: str, configs: list[Any], *, validate_only: bool = False
 ) -> None:
-    asked = {"resource_type": kind, "resource_name": name, "configs": configs}
-    talk.ask(what, resources=[asked], validate_only=validate_only)
+    resource_entry = {"resource_type": kind, "resource_name": name, "configs": configs}
+    talk.ask(label, resources=[resource_entry], validate_only=validate_only)
 
 
-def _told(talk: Conversation, name: str) -> Any:
-    """What the topic was given. Kafka's nodes hear of changes late, but in order: wait for one more."""
+def _configured(talk: Conversation, name: str) -> Any:
+    """The topic's own settings. Kafka's nodes learn of changes late but in order: change a further setting and wait."""
     mark = str(next(_NUMBERS))
     configs = [{"name": "flush.ms", "value": mark, "config_operation": 0}]
-    asked = {"resource_type": TOPIC, "resource_name": name}
-    talk.do(m.INCREMENTAL_ALTER_CONFIGS, 1, resources=[{**asked, "configs": configs}], validate_only=False)
+    resource_entry = {"resource_type": TOPIC, "resource_name": name}
+    talk.do(m.INCREMENTAL_ALTER_CONFIGS, 1, resources=[{**resource_entry, "configs": configs}], validate_only=False)
     for _ in range(400):
-        (found,) = talk.do(m.DESCRIBE_CONFIGS, 4, resources=[{**asked, "configuration_keys": None}]).results
-        given = {one.name: one.value for one in found.configs if one.config_source == 1}
-        if given.pop("flush.ms", None) == mark:
-            return tuple(sorted(given.items()))
-    raise AssertionError(f"the settings of {name} are not heard of")
+        (described,) = talk.do(
+            m.DESCRIBE_CONFIGS, 4, resources=[{**resource_entry, "configuration_keys": None}]
+        ).results
+        configured = {entry.name: entry.value for entry in described.configs if entry.config_source == 1}
+        if configured.pop("flush.ms", None) == mark:
+            return tuple(sorted(configured.items()))
+    raise AssertionError(f"the node does not learn of the settings of {name}")
 
 
 # ---- the cluster
@@ -110,8 +112,8 @@ def _told(talk: Conversation, name: str) -> Any:
 def tells_versions(talk: Conversation, version: int) -> None:
     talk.ask("a client", client_software_name="raw", client_software_version="1.0")
     if version >= 3:
-        for what, name in (("no name", ""), ("an odd name", "a b")):
-            talk.ask(what, client_software_name=name, client_software_version="1.0")
+        for label, name in (("no name", ""), ("an odd name", "a b")):
+            talk.ask(label, client_software_name=name, client_software_version="1.0")
 
 
 @step(m.SASL_HANDSHAKE)

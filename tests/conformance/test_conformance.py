@@ -1,5 +1,4 @@
-"""The embedded broker beside Kafka 4.1.2: every API in every version that is served, answers compared field by
-field."""
+"""The embedded broker's responses equal Kafka 4.1.2's field by field, in every API and version that it serves."""
 
 from __future__ import annotations
 
@@ -34,13 +33,13 @@ def ask(address: str, name: str, wanted: dict[int, range]) -> Answers:
 
 
 def shared(theirs: dict[int, range]) -> dict[int, range]:
-    """The versions that both serve. Kafka 4 names Produce 0 to 2 for old librdkafkas' sake, and serves them not."""
+    """The versions that both serve. Kafka 4 lists Produce 0 to 2 for old librdkafkas, but does not serve them."""
     return {
         key: range(
-            max(one.min_version, theirs[key].start, messages.known_versions(key).start),
-            min(one.max_version + 1, theirs[key].stop),
+            max(api.min_version, theirs[key].start, messages.known_versions(key).start),
+            min(api.max_version + 1, theirs[key].stop),
         )
-        for key, one in APIS.items()
+        for key, api in APIS.items()
     }
 
 
@@ -59,8 +58,8 @@ def found(answers: tuple[Answers, Answers]) -> Iterator[tuple[int, int, str, str
     ours, theirs = answers
     for api_key, version, step in ours:
         pair = ours[api_key, version, step], theirs[api_key, version, step]
-        for path, one, other in differences(*pair):
-            yield api_key, version, step, path, one, other
+        for path, our_value, their_value in differences(*pair):
+            yield api_key, version, step, path, our_value, their_value
 
 
 def test_every_api_has_a_step() -> None:
@@ -70,24 +69,28 @@ def test_every_api_has_a_step() -> None:
 
 def test_page_lists_the_served_versions() -> None:
     page = (Path(__file__).parents[2] / "docs" / "embedded-broker.md").read_text()
-    told = {
+    listed = {
         int(key): (int(first), int(last or first))
         for key, first, last in re.findall(r"\((\d+)\)\s(\d+)(?:-(\d+))?", page)
     }
-    assert told == {key: (one.min_version, one.max_version) for key, one in APIS.items()}
+    assert listed == {key: (api.min_version, api.max_version) for key, api in APIS.items()}
 
 
 def test_responses_equal_kafkas_but_for_known_deviations(answers: tuple[Answers, Answers]) -> None:
     assert answers[0].keys() == answers[1].keys()
     unexplained = [
-        f"{api_key} v{version} {step!r}{path}: {one!r} here, {other!r} there"
-        for api_key, version, step, path, one, other in found(answers)
-        if not any(each.explains(api_key, step, path) for each in DEVIATIONS)
+        f"{api_key} v{version} {step!r}{path}: {our_value!r} here, {their_value!r} in Kafka"
+        for api_key, version, step, path, our_value, their_value in found(answers)
+        if not any(deviation.explains(api_key, step, path) for deviation in DEVIATIONS)
     ]
     assert unexplained == []
 
 
 def test_every_known_deviation_shows(answers: tuple[Answers, Answers]) -> None:
     seen = list(found(answers))
-    gone = [one for one in DEVIATIONS if not any(one.explains(key, step, path) for key, _, step, path, _, _ in seen)]
+    gone = [
+        deviation
+        for deviation in DEVIATIONS
+        if not any(deviation.explains(key, step, path) for key, _, step, path, _, _ in seen)
+    ]
     assert gone == []

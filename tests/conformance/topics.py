@@ -14,7 +14,7 @@ WAIT = 5000
 
 
 def make_topic(talk: Conversation, name: str, partitions: int = 1, **configs: str) -> UUID:
-    """Returns once its leader takes records."""
+    """Create a topic, and wait until its leaders take records."""
     asked = {
         "name": name,
         "num_partitions": partitions,
@@ -22,13 +22,13 @@ def make_topic(talk: Conversation, name: str, partitions: int = 1, **configs: st
         "assignments": [],
         "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
     }
-    made = talk.do(m.CREATE_TOPICS, 7, topics=[asked], timeout=WAIT, validate_only=False).topics[0]
-    assert made.error_code == 0, made
+    created = talk.do(m.CREATE_TOPICS, 7, topics=[asked], timeout=WAIT, validate_only=False).topics[0]
+    assert created.error_code == 0, created
     wanted = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
     for _ in range(400):
         answer = talk.do(m.LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": name, "partitions": wanted}])
-        if not any(one.error_code for one in answer.topics[0].partitions):
-            return UUID(str(made.topic_id))
+        if not any(partition.error_code for partition in answer.topics[0].partitions):
+            return UUID(str(created.topic_id))
     raise AssertionError(f"topic {name} has no leaders")
 
 
@@ -39,14 +39,14 @@ def produce(talk: Conversation, topic: str, records: bytes | None, partition: in
 
 
 def prepare(talk: Conversation) -> None:
-    """What all steps may look at."""
+    """Create the topic and the records that all steps may read."""
     talk.topic_id = make_topic(talk, talk.topic, 3)
     produce(talk, talk.topic, batch([b"a", b"b", b"c"], timestamps=[NOW, NOW + 20, NOW + 10]))
     produce(talk, talk.topic, batch([b"d"], timestamps=[NOW + 15]))
-    # The first who asks for them has Kafka make the topics in which coordinators keep their state.
+    # The first FindCoordinator makes Kafka create the topics of its coordinators.
     for key_type in (0, 1):
         talk.do(m.FIND_COORDINATOR, 3, key=talk.name, key_type=key_type)
-    # Kafka's first producer id is 0, which stands for none in some answers.
+    # Kafka's first producer id is 0, which means "no producer" in some responses: use it up.
     talk.do(m.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=1, producer_id=-1, producer_epoch=-1)
 
 
@@ -58,11 +58,11 @@ def produces(talk: Conversation, version: int) -> None:
     name = talk.own("p")
     known = make_topic(talk, name, 2)
 
-    def send(what: str, records: bytes | None, topic: str = name, topic_id: UUID = known, **more: Any) -> None:
+    def send(label: str, records: bytes | None, topic: str = name, topic_id: UUID = known, **more: Any) -> None:
         partition = more.pop("partition", 0)
         data = [{"index": partition, "records": records}]
         values = {"transactional_id": None, "acks": -1, "timeout": WAIT, **more}
-        talk.ask(what, topic_data=[{"name": topic, "topic_id": topic_id, "partition_data": data}], **values)
+        talk.ask(label, topic_data=[{"name": topic, "topic_id": topic_id, "partition_data": data}], **values)
 
     send("a batch", batch([b"a", b"b"]))
     send("the leader alone", batch([b"c"]), acks=1)
@@ -73,24 +73,24 @@ def produces(talk: Conversation, version: int) -> None:
     send("a wrong checksum", batch([b"c"])[:-1] + b"!")
     send("more records than there are", batch([b"c"], count=2))
     send("too large", batch([b"x" * 1_100_000]))
-    send("a codec that is none", batch([b"c"], attributes=7))
+    send("an unknown codec", batch([b"c"], attributes=7))
     send("magic 1", b"\0" * 8 + b"\0\0\0\x0e" + b"\0" * 4 + b"\x01" + b"\0" * 9)
     send("the next", batch([b"d"]))
 
 
 @step(m.FETCH)
 def fetches(talk: Conversation, version: int) -> None:
-    def fetch(what: str, offset: int, *, topic: str | None = None, topic_id: UUID | None = None, **more: Any) -> None:
-        one = {
+    def fetch(label: str, offset: int, *, topic: str | None = None, topic_id: UUID | None = None, **more: Any) -> None:
+        item = {
             "partition": more.pop("partition", 0),
             "fetch_offset": offset,
             "partition_max_bytes": more.pop("partition_max_bytes", 1 << 20),
             "current_leader_epoch": more.pop("current_leader_epoch", -1),
             "last_fetched_epoch": more.pop("last_fetched_epoch", -1),
         }
-        wanted = {"topic": topic or talk.topic, "topic_id": topic_id or talk.topic_id, "partitions": [one]}
+        wanted = {"topic": topic or talk.topic, "topic_id": topic_id or talk.topic_id, "partitions": [item]}
         values = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "session_epoch": -1, **more}
-        talk.ask(what, topics=[wanted], **values)
+        talk.ask(label, topics=[wanted], **values)
 
     fetch("from the start", 0)
     fetch("within a batch", 1)
@@ -102,33 +102,33 @@ def fetches(talk: Conversation, version: int) -> None:
     fetch("an empty partition", 0, partition=1)
     fetch("no such partition", 0, partition=9)
     fetch("no such topic", 0, topic=f"{talk.topic}-none", topic_id=_NOBODY)
-    fetch("an epoch gone by", 0, current_leader_epoch=0)
-    fetch("an epoch to come", 0, current_leader_epoch=9)
-    fetch("a session that is none", 0, session_id=77, session_epoch=3)
+    fetch("an older epoch", 0, current_leader_epoch=0)
+    fetch("a future epoch", 0, current_leader_epoch=9)
+    fetch("an unknown session", 0, session_id=77, session_epoch=3)
     talk.ask("nothing", max_wait=9_000, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=[])
 
 
 @step(m.LIST_OFFSETS)
 def lists_offsets(talk: Conversation, version: int) -> None:
-    def look(what: str, timestamp: int, topic: str = talk.topic, partition: int = 0, **more: Any) -> None:
-        one = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": more.pop("epoch", -1)}
-        talk.ask(what, replica_id=-1, topics=[{"name": topic, "partitions": [one]}], **more)
+    def query(label: str, timestamp: int, topic: str = talk.topic, partition: int = 0, **more: Any) -> None:
+        item = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": more.pop("epoch", -1)}
+        talk.ask(label, replica_id=-1, topics=[{"name": topic, "partitions": [item]}], **more)
 
     for timestamp in (-1, -2, -3, -4, -5, -6, -9):
-        look(f"at {timestamp}", timestamp)
-        look(f"at {timestamp}, read committed", timestamp, isolation_level=1)
-        look(f"at {timestamp} of nothing", timestamp, partition=1)
+        query(f"at {timestamp}", timestamp)
+        query(f"at {timestamp}, read committed", timestamp, isolation_level=1)
+        query(f"at {timestamp} of nothing", timestamp, partition=1)
     for after in (-1, 0, 1, 15, 20, 21):
-        look(f"by time, {after}", NOW + after)
-    look("no such partition", -1, partition=9)
-    look("no such topic", -1, topic=f"{talk.topic}-none")
-    look("an epoch to come", -1, epoch=9)
-    look("the epoch that is", -1, epoch=0)
+        query(f"by time, {after}", NOW + after)
+    query("no such partition", -1, partition=9)
+    query("no such topic", -1, topic=f"{talk.topic}-none")
+    query("a future epoch", -1, epoch=9)
+    query("the current epoch", -1, epoch=0)
 
 
 @step(m.OFFSET_FOR_LEADER_EPOCH)
 def looks_for_epochs(talk: Conversation, version: int) -> None:
-    for what, partition, current, wanted in (
+    for label, partition, current, wanted in (
         ("the first", 0, -1, 0),
         ("of nothing", 1, -1, 0),
         ("to come", 0, -1, 5),
@@ -137,10 +137,10 @@ def looks_for_epochs(talk: Conversation, version: int) -> None:
         ("believing in an epoch to come", 0, 5, 0),
         ("believing in the present epoch", 0, 0, 0),
     ):
-        one = {"partition": partition, "current_leader_epoch": current, "leader_epoch": wanted}
-        talk.ask(what, replica_id=-1, topics=[{"topic": talk.topic, "partitions": [one]}])
-    one = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
-    talk.ask("no such topic", replica_id=-1, topics=[{"topic": f"{talk.topic}-none", "partitions": [one]}])
+        item = {"partition": partition, "current_leader_epoch": current, "leader_epoch": wanted}
+        talk.ask(label, replica_id=-1, topics=[{"topic": talk.topic, "partitions": [item]}])
+    item = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
+    talk.ask("no such topic", replica_id=-1, topics=[{"topic": f"{talk.topic}-none", "partitions": [item]}])
 
 
 @step(m.DELETE_RECORDS)
@@ -149,9 +149,9 @@ def deletes_records(talk: Conversation, version: int) -> None:
     make_topic(talk, name, 2)
     produce(talk, name, batch([b"a", b"b", b"c"]))
 
-    def cut(what: str, offset: int, topic: str = name, partition: int = 0) -> None:
+    def cut(label: str, offset: int, topic: str = name, partition: int = 0) -> None:
         asked = {"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}
-        talk.ask(what, topics=[asked], timeout=WAIT)
+        talk.ask(label, topics=[asked], timeout=WAIT)
 
     cut("some", 2)
     cut("less", 1)
@@ -168,24 +168,24 @@ def deletes_records(talk: Conversation, version: int) -> None:
 
 @step(m.METADATA)
 def tells_metadata(talk: Conversation, version: int) -> None:
-    def look(what: str, *topics: dict[str, Any], **more: Any) -> None:
-        talk.ask(what, topics=list(topics), allow_auto_topic_creation=False, **more)
+    def query(label: str, *topics: dict[str, Any], **more: Any) -> None:
+        talk.ask(label, topics=list(topics), allow_auto_topic_creation=False, **more)
 
-    look("one", {"name": talk.topic})
-    look(
+    query("one", {"name": talk.topic})
+    query(
         "with operations",
         {"name": talk.topic},
         include_topic_authorized_operations=True,
         include_cluster_authorized_operations=True,
     )
     if version:
-        look("no topics")
+        query("no topics")
     if version >= 4:
-        look("no such topic", {"name": f"{talk.topic}-none"})
-        look("no name", {"name": "a b"})
+        query("no such topic", {"name": f"{talk.topic}-none"})
+        query("no name", {"name": "a b"})
     if version >= 10:
-        look("by id", {"name": None, "topic_id": talk.topic_id})
-        look("no such id", {"name": None, "topic_id": _NOBODY})
+        query("by id", {"name": None, "topic_id": talk.topic_id})
+        query("no such id", {"name": None, "topic_id": _NOBODY})
 
 
 @step(m.DESCRIBE_TOPIC_PARTITIONS)
@@ -204,7 +204,7 @@ def describes_partitions(talk: Conversation, version: int) -> None:
 
 @step(m.CREATE_TOPICS)
 def creates_topics(talk: Conversation, version: int) -> None:
-    def create(what: str, name: str, partitions: int = 1, factor: int = 1, **more: Any) -> None:
+    def create(label: str, name: str, partitions: int = 1, factor: int = 1, **more: Any) -> None:
         asked = {
             "name": name,
             "num_partitions": partitions,
@@ -214,36 +214,36 @@ def creates_topics(talk: Conversation, version: int) -> None:
             ],
             "configs": [{"name": key, "value": value} for key, value in more.pop("configs", {}).items()],
         }
-        talk.ask(what, topics=[asked], timeout=WAIT, validate_only=more.pop("dry", False))
+        talk.ask(label, topics=[asked], timeout=WAIT, validate_only=more.pop("dry", False))
 
     name = talk.own("c")
     create("only asked whether", name, 2, dry=True)
     create("with settings", name, 2, configs={"retention.bytes": "5", "cleanup.policy": "compact,delete"})
     create("again", name, 2)
-    for what, wrong in (("no name", ""), ("a space", "a b"), ("a dot", "."), ("too long", "x" * 250)):
-        create(what, wrong)
+    for label, wrong in (("no name", ""), ("a space", "a b"), ("a dot", "."), ("too long", "x" * 250)):
+        create(label, wrong)
     create("no partitions", f"{name}-2", 0)
     create("minus two partitions", f"{name}-2", -2)
     create("two replicas", f"{name}-2", 1, 2)
     create("no replicas", f"{name}-2", 1, 0)
-    for what, placed in (
+    for label, placed in (
         ("placed", {0: [1]}),
         ("placed nowhere", {0: []}),
-        ("on a node that is none", {0: [999]}),
+        ("on an unknown node", {0: [999]}),
         ("twice on a node", {0: [1, 1]}),
         ("the first one missing", {1: [1]}),
     ):
-        create(what, f"{name}-2", -1, -1, placed=placed, dry=True)
+        create(label, f"{name}-2", -1, -1, placed=placed, dry=True)
     create("placed and counted", f"{name}-2", 1, 1, placed={0: [1]}, dry=True)
-    for what, key, value in (
+    for label, key, value in (
         ("no such setting", "such.a.setting", "1"),
-        ("a setting that is no number", "retention.ms", "x"),
+        ("a setting that is not a number", "retention.ms", "x"),
         ("a setting out of range", "min.insync.replicas", "0"),
-        ("a setting that is no word", "cleanup.policy", "burn"),
-        ("a setting that is neither", "preallocate", "maybe"),
+        ("a setting that is not a known word", "cleanup.policy", "burn"),
+        ("a setting that is neither true nor false", "preallocate", "maybe"),
         ("a setting that is null", "retention.ms", None),
     ):
-        create(what, f"{name}-2", configs={key: value}, dry=True)
+        create(label, f"{name}-2", configs={key: value}, dry=True)
     if version >= 4:
         create("by default", f"{name}-3", -1, -1, dry=True)
     twice = {"name": f"{name}-4", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
@@ -258,14 +258,14 @@ def deletes_topics(talk: Conversation, version: int) -> None:
         talk.ask("one", topic_names=[name], timeout=WAIT)
         talk.ask("again", topic_names=[name], timeout=WAIT)
         return
-    for what, one, topic_id in (
+    for label, topic, topic_id in (
         ("neither name nor id", None, None),
         ("both name and id", name, known),
         ("no such id", None, _NOBODY),
         ("by id", None, known),
         ("by name, again", name, None),
     ):
-        talk.ask(what, topics=[{"name": one, "topic_id": topic_id}], timeout=WAIT)
+        talk.ask(label, topics=[{"name": topic, "topic_id": topic_id}], timeout=WAIT)
 
 
 @step(m.CREATE_PARTITIONS)
@@ -273,10 +273,10 @@ def creates_partitions(talk: Conversation, version: int) -> None:
     name = talk.own("g")
     make_topic(talk, name, 2)
 
-    def grow(what: str, count: int, nodes: list[list[int]] | None = None, topic: str = name, dry: bool = True) -> None:
-        assignments = None if nodes is None else [{"broker_ids": one} for one in nodes]
+    def grow(label: str, count: int, nodes: list[list[int]] | None = None, topic: str = name, dry: bool = True) -> None:
+        assignments = None if nodes is None else [{"broker_ids": replicas} for replicas in nodes]
         asked = {"name": topic, "count": count, "assignments": assignments}
-        talk.ask(what, topics=[asked], timeout=WAIT, validate_only=dry)
+        talk.ask(label, topics=[asked], timeout=WAIT, validate_only=dry)
 
     for wanted in (3, 2, 1, 0):
         grow(f"to {wanted}", wanted)
@@ -291,13 +291,13 @@ def creates_partitions(talk: Conversation, version: int) -> None:
 @step(m.ELECT_LEADERS)
 def elects_leaders(talk: Conversation, version: int) -> None:
     for kind in (0, 1, 7) if version else (0,):
-        for what, topic, partition in (
+        for label, topic, partition in (
             ("one", talk.topic, 0),
             ("no such partition", talk.topic, 9),
             ("no such topic", f"{talk.topic}-none", 0),
         ):
             asked = [{"topic": topic, "partitions": [partition]}]
-            talk.ask(f"{what}, {kind}", election_type=kind, topic_partitions=asked, timeout=WAIT)
+            talk.ask(f"{label}, {kind}", election_type=kind, topic_partitions=asked, timeout=WAIT)
 
 
 @step(m.LIST_PARTITION_REASSIGNMENTS)
