@@ -151,7 +151,7 @@ class Admin:
             lambda: node_id,
             messages.DESCRIBE_PRODUCERS,
             range(1),
-            lambda answer: [code for code in _partition_codes(answer) if not error_for_code(code).invalid_metadata],
+            lambda reply: [code for code in _partition_codes(reply) if not error_for_code(code).invalid_metadata],
             {"topics": topics},
             deadline,
             moved=True,
@@ -172,7 +172,7 @@ class Admin:
             transactional_id,
             messages.DESCRIBE_TRANSACTIONS,
             range(1),
-            lambda answer: [int(answer.transaction_states[0].error_code)],
+            lambda reply: [int(reply.transaction_states[0].error_code)],
             {"transactional_ids": [transactional_id]},
         )
         state = response.transaction_states[0]
@@ -235,7 +235,7 @@ class Admin:
                 self._any_broker,
                 messages.FIND_COORDINATOR,
                 range(1, 7),
-                lambda answer: [int(_first_coordinator(answer).error_code)],
+                lambda reply: [int(_first_coordinator(reply).error_code)],
                 {"key": key, "key_type": kind.value, "coordinator_keys": [key]},
                 deadline,
             )

@@ -120,11 +120,11 @@ class Authenticator:
         else:
             self._send(dialogue, dialogue.exchange.respond(challenge))
 
-    def _send(self, dialogue: Dialogue, answer: bytes | None) -> None:
-        if answer is None:
+    def _send(self, dialogue: Dialogue, token: bytes | None) -> None:
+        if token is None:
             self._finish(dialogue)
             return
-        entity = messages.build_request(messages.SASL_AUTHENTICATE, dialogue.version, auth_bytes=answer)
+        entity = messages.build_request(messages.SASL_AUTHENTICATE, dialogue.version, auth_bytes=token)
         self._network.submit(dialogue.node, entity, partial(self._challenged, dialogue))
 
     def _challenged(self, dialogue: Dialogue, completion: Completion) -> None:

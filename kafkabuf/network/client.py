@@ -204,7 +204,7 @@ class NetworkClient(ClientCore):
         """The ready node with the fewest requests in flight, for a request that any broker can answer.
 
         None: no node is ready. With `connect` the client then connects to a node, if an attempt is due. `rather_not`: a
-        node that gave no good answer and may be cut off from the other brokers. It is returned only if no other node is
+        node that could not help before and may be cut off from the other brokers. It is returned only if no other is
         ready; with `connect` the client then connects to another node for the next call.
         """
         now = self._clock.monotonic()
