@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs.mark(item)
         if item.path.relative_to(config.rootpath).as_posix() in SLOW:
             item.add_marker(pytest.mark.slow)
-    if config.getoption("dist", "no") != "no":
+    if getattr(config.option, "loadgroup", False):  # a worker of pytest-xdist
         order = {group: place for place, group in enumerate(LONG_GROUPS)}
         items.sort(key=lambda item: order.get(needs.group(item), len(order)))
         for item in items:
