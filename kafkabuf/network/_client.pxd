@@ -29,9 +29,6 @@ cdef class ClientCore:
     cdef double metadata_due                # when the metadata wants its next update
     cdef int unanswered                     # requests in flight that get no response (acks=0)
 
-    # ---- NetworkClient (client.py) defines these: _start, _greet, _take_resolved, _take_decoded, _take_steps,
-    # _decode_aside, _check_time_outs, _disconnect
-
     cdef bint throttled(self, object node) except -1
     cpdef object _connected(self, int node_id)
     cdef double metadata_wait(self, double now) except? -1
@@ -43,13 +40,13 @@ cdef class ClientCore:
     cpdef list _take_completions(self)
 
     # ---- methods that the subclass defines
-    # _start(node_id: int) -> None: connect to the node if that is due
-    # _greet(node: NodeConnection) -> None: the connection is there: send ApiVersions
+    # _start(node_id: int) -> None: connect to the node, if its back-off is over
+    # _greet(node: NodeConnection) -> None: the connection is open: send ApiVersions
     # _disconnect(node: NodeConnection, error: KafkaError, now: float) -> None: close the connection and complete its
     #     requests with an error
-    # _decode_in_background(node: NodeConnection, entry: InFlight, frame: bytes) -> None: decode a long answer in
+    # _decode_in_background(node: NodeConnection, entry: InFlight, frame: bytes) -> None: decode a long response in
     #     another thread
-    # _take_decoded(now: float) -> None: complete the requests whose long answers are decoded
+    # _take_decoded(now: float) -> None: complete the requests whose long responses are decoded
     # _take_resolved(now: float) -> None: connect to the nodes whose host names have been looked up
-    # _take_steps(now: float) -> None: go on with authentications of which another thread has done a part
-    # _check_time_outs(now: float) -> None: close what is late or idle, and set _next_check
+    # _take_steps(now: float) -> None: continue authentications whose slow step another thread has finished
+    # _check_time_outs(now: float) -> None: close late and idle connections, and set _next_check
