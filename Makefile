@@ -10,9 +10,8 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 SEEDS ?= 1000
 SANITIZE_SECONDS ?= 60
-# One worker more than there are cores: a test of a JVM waits most of its time. Files that ARGS names run in one process.
-WORKERS ?= $(shell expr $$(nproc) + 1)
-PYTEST = $(BIN)/python -m pytest -q -n $(if $(findstring tests/,$(ARGS)),0,$(WORKERS)) --dist loadgroup --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -q
+ON_ALL_CORES := -n $(shell nproc) --dist loadfile --no-loadscope-reorder
 
 # Spark starts its Python workers with this one.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -59,22 +58,23 @@ demo-kafka: java build  ## Run the demo against a real Apache Kafka (KAFKA_VERSI
 	@$(BIN)/python -m rigs.real_kafka --version $(KAFKA_VERSION) $(BIN)/kafkabuf demo --bootstrap-servers {} $(ARGS)
 
 quick: build  ## Run the tests that start no process, in under a minute; needs no Java, no download (ARGS go to pytest)
-	@KAFKABUF_EFFORT=quick $(PYTEST) -m "not kafka and not spark and not processes and not slow" $(ARGS)
+	@KAFKABUF_EFFORT=quick $(PYTEST) $(if $(ARGS),,$(ON_ALL_CORES)) \
+		-m "not kafka and not spark and not processes and not slow" $(ARGS)
 
-test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 8 minutes (ARGS go to pytest)
-	@$(PYTEST) --junitxml=build/tests.xml -m "not slow" $(ARGS)
+test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 8 minutes (ARGS go to one pytest)
+	@$(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS),$(BIN)/python -m tests)
 
 test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
 
-test-whole: fetch  ## Run the slow tests too, and all seeds and examples of the randomised ones (ARGS go to pytest)
+test-whole: fetch  ## Run the slow tests too, and all seeds and examples of the randomised tests
 	@$(BIN)/python -m tests.spark.versions --fetch
-	@KAFKABUF_EFFORT=whole $(PYTEST) --junitxml=build/tests.xml $(ARGS)
+	@$(BIN)/python -m tests --slow
 
 fetch: java build
 	@$(BIN)/python -m rigs.real_kafka --fetch
 
 slowest: build  ## Print the slowest 20 tests of the last `make test` or `make test-whole`
-	@$(BIN)/python -m tools.slowest build/tests.xml
+	@$(BIN)/python -m tools.slowest build/tests/*.xml
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m rigs.real_kafka --fetch

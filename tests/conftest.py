@@ -1,6 +1,6 @@
 """Fixtures that more than one test file needs: real Kafka servers, one of each version for the whole run.
 
-Here tests also get the markers `kafka` and `spark`, and the group of tests that one worker of pytest-xdist runs.
+Here tests also get the markers that tests/needs.py finds, and the marker `slow` where `SLOW` names their file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,13 @@ SLOW = {
     "tests/spark/test_versions.py": "needs two other PySparks, 1 GB of downloads",
     "tests/real/test_failover.py": "starts three nodes of Kafka for each version and kills them",
 }
-# What takes longest starts first, so that no worker has to wait for it at the end.
-LONG_GROUPS = ("spark", "kafka", "virtual/test_virtual.py", "hostile/test_fuzz_api.py", "ground/test_memory.py")
+# The files that take longest start first, so that the other workers do not wait for them at the end.
+LONG = {
+    "tests/virtual/test_virtual.py",
+    "tests/hostile/test_fuzz_api.py",
+    "tests/broker/test_simulation.py",
+    "tests/ground/test_memory.py",
+}
 
 # Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -66,17 +71,14 @@ def real_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
         yield cluster
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers, and pytest-xdist by groups
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         needs.mark(item)
         if item.path.relative_to(config.rootpath).as_posix() in SLOW:
             item.add_marker(pytest.mark.slow)
-    if getattr(config.option, "loadgroup", False):  # a worker of pytest-xdist
-        order = {group: place for place, group in enumerate(LONG_GROUPS)}
-        items.sort(key=lambda item: order.get(needs.group(item), len(order)))
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(needs.group(item)))
+    if hasattr(config, "workerinput"):  # a worker of pytest-xdist
+        items.sort(key=lambda item: item.path.relative_to(config.rootpath).as_posix() not in LONG)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -86,12 +86,6 @@ def mark(item: pytest.Item) -> None:
             item.add_marker(marker)
 
 
-def group(item: pytest.Item) -> str:
-    """The tests that one worker runs: those of Spark, which share its session; those of Kafka; else those of a file."""
-    jvm = next((name for name in ("spark", "kafka") if item.get_closest_marker(name) is not None), None)
-    return jvm or item.path.relative_to(ROOT / "tests").as_posix()
-
-
 def starts_a_jvm(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) is not None for name in ("kafka", "spark"))
 

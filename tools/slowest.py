@@ -1,4 +1,4 @@
-"""The slowest tests of a run as a Markdown table: `python -m tools.slowest build/tests.xml`, which `make test` writes.
+"""The slowest tests of a run as a Markdown table: `python -m tools.slowest build/tests/*.xml`.
 
 The time of a test includes its fixtures. So the first test that needs a server or a session includes the start of it.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import xml.etree.ElementTree as ElementTree
 from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 
-def slowest(report: Path, count: int) -> list[tuple[str, float, int]]:
+def slowest(reports: Iterable[Path], count: int) -> list[tuple[str, float, int]]:
     """Of the tests that take longest: name, seconds of all its parameters together, and the number of these."""
     seconds: dict[str, float] = defaultdict(float)
     parameters = Counter[str]()
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in chain.from_iterable(ElementTree.parse(report).iter("testcase") for report in reports):
         path = case.attrib["classname"].replace(".", "/") + ".py"
         name = f"{path}::{case.attrib['name'].partition('[')[0]}"
         seconds[name] += float(case.attrib["time"])
@@ -26,11 +28,11 @@ def slowest(report: Path, count: int) -> list[tuple[str, float, int]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.slowest", description=__doc__)
-    parser.add_argument("report", type=Path)
+    parser.add_argument("reports", type=Path, nargs="+")
     parser.add_argument("--count", type=int, default=20)
     arguments = parser.parse_args()
     print("| seconds | runs | test |\n|---:|---:|---|")
-    for name, seconds, runs in slowest(arguments.report, arguments.count):
+    for name, seconds, runs in slowest(arguments.reports, arguments.count):
         print(f"| {seconds:.1f} | {runs} | `{name}` |")
 
 
