@@ -1,8 +1,8 @@
-/* What CRC-32 and CRC-32C share: tables for machines without an instruction, and powers of x for folding.
+/* The common part of CRC-32 and CRC-32C: tables for machines without an instruction, and powers of x for folding.
  *
- * Both polynomials are used bit-reflected: the least significant bit of a byte is the coefficient of the highest power.
- * The state passed in and out of every CRC here is the finished one (already inverted), so that calls chain:
- * crc(crc(0, a), b) == crc(0, a + b). Little-endian machines only, as every supported one is.
+ * Both polynomials are bit-reflected: the least significant bit of a byte is the coefficient of the highest power. Each
+ * CRC function takes and returns the final value (inverted already), so that calls can be chained:
+ * crc(crc(0, a), b) == crc(0, a + b). For little-endian machines only; all supported machines are.
  */
 #ifndef KAFKABUF_CRC_H
 #define KAFKABUF_CRC_H

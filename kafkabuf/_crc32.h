@@ -1,9 +1,9 @@
 /* CRC-32 (ISO-HDLC, zlib's), over each message of magic 1: by carry-less multiplication on x86-64, by the CPU's own
  * instruction on aarch64, by table elsewhere.
  *
- * Folding (Gopal et al., Intel 2009): 16 bytes stand for a polynomial that the rest of the input multiplies by a power
- * of x. Multiplying its two halves by that power modulo P gives 16 bytes that lie further on and leave the same
- * remainder, and so the input shrinks to its last 16 bytes without a table.
+ * Folding (Gopal et al., Intel 2009): 16 bytes are a polynomial, multiplied by the power of x that the length of the
+ * rest of the input determines. Multiplying the two halves of the 16 bytes by that power modulo P gives 16 other bytes
+ * at a later position with the same remainder. Folding repeats this until 16 bytes are left, without a table.
  */
 #ifndef KAFKABUF_CRC32_H
 #define KAFKABUF_CRC32_H
@@ -20,12 +20,13 @@ static int kb_crc32_by_instruction;
 #define KB_CRC32_TARGET __attribute__((target("pclmul,sse4.1")))
 #define KB_CRC32_TAKES(n) ((n) >= 16)
 
-/* By how many blocks of 16 bytes: the factors of a block's first and second half. Index 0 is not a distance. */
+/* By distance in blocks of 16 bytes: the factors of a block's first and second half. Index 0 is unused. */
 static uint64_t kb_crc32_fold[5][2];
 static uint64_t kb_crc32_x64;
 static uint64_t kb_crc32_barrett[2]; /* P, and x^64 / P */
 
-/* From `at` on: moves a block's bytes to its end (at < 16) or to its front (at > 16), zeroes where nothing comes. */
+/* The shuffle mask at index `at` moves a block's bytes to the block's end (at < 16) or front (at > 16); zeroes fill the
+ * rest. */
 static const uint8_t kb_slide[48] __attribute__((aligned(16))) = {
     128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
     0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,
@@ -57,7 +58,7 @@ static inline void kb_crc32_init_folding(void) {
 
 KB_CRC32_TARGET static inline __m128i kb_load128(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
 
-/* The 16 bytes `a`, moved on by so many blocks. */
+/* The 16 bytes `a`, folded onto the position `blocks` blocks later. */
 KB_CRC32_TARGET static inline __m128i kb_fold(__m128i a, int blocks) {
     __m128i factors = kb_load128(kb_crc32_fold[blocks]);
     return _mm_xor_si128(_mm_clmulepi64_si128(a, factors, 0x00), _mm_clmulepi64_si128(a, factors, 0x11));
@@ -92,7 +93,8 @@ KB_CRC32_TARGET static inline uint32_t kb_crc32_instruction(uint32_t crc, const 
         n -= 16;
     }
     for (; n >= 16; p += 16, n -= 16) a = _mm_xor_si128(kb_fold(a, 1), kb_load128(p));
-    /* n bytes are left: the first n of `a` fold onto what follows them, the others of `a` and the last of the input. */
+    /* n bytes are left. The first n bytes of `a` fold onto the 16 bytes that follow them: the other bytes of `a`, then
+     * the last n bytes of the input. */
     __m128i to_front = kb_load128(kb_slide + 16 + n);
     __m128i first = _mm_shuffle_epi8(a, kb_load128(kb_slide + n));
     __m128i last = _mm_blendv_epi8(_mm_shuffle_epi8(a, to_front), kb_load128(p + n - 16), to_front);

@@ -1,4 +1,4 @@
-/* CRC-32C (Castagnoli), over a whole batch of magic 2: by the CPU's own instruction where it has one. */
+/* CRC-32C (Castagnoli), over a whole batch of magic 2: by the CPU's own instruction if it has one. */
 #ifndef KAFKABUF_CRC32C_H
 #define KAFKABUF_CRC32C_H
 
@@ -16,12 +16,12 @@
 #endif
 
 #define KB_POLY_CRC32C 0x82F63B78u
-/* Bytes that each of the three interleaved streams takes before they are joined: the instruction has a latency of three
- * cycles and a throughput of one, so three streams run in the time of one. */
+/* Bytes of each of three interleaved streams, before their CRCs are joined. The instruction has a latency of three
+ * cycles and a throughput of one, so three streams take the time of one. */
 #define KB_STREAM 512
 
 static uint32_t kb_crc32c_table[8][256];
-static uint32_t kb_crc32c_shift[4][256]; /* effect of KB_STREAM zero bytes on a CRC-32C, a table per byte of it */
+static uint32_t kb_crc32c_shift[4][256]; /* effect of KB_STREAM zero bytes on a CRC-32C, a table per byte of the CRC */
 static int kb_crc32c_by_instruction;
 
 /* A CRC is linear: the effect of zero bytes on each single bit gives the effect on every byte by exclusive or. */

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""What one send() holds of the caller's memory, from checking and measuring it to writing it into the slab.
+"""The caller's memory that one send() holds, from the check and the measuring until it is written into the slab.
 
-Memory may be waited for in between, and other threads run then. They may change the caller's list of headers, but not
-what is held here: the bytes written are those that were measured.
+send() may wait for memory in between, while other threads run. They may change the caller's list of headers, but not
+the held bytes: send() writes the bytes that it has measured.
 """
 
 from cpython.buffer cimport PyBuffer_Release
@@ -14,23 +14,23 @@ from kafkabuf._wire cimport Field
 
 
 cdef enum:
-    HEADERS_AT_HAND = 8         # so many headers need no memory of the heap
-    MOST_HEADERS = 0x3FFFFFFF   # of a record: each takes two bytes at least, and all of it less than 2^31
+    HEADERS_AT_HAND = 8         # up to this many headers need no memory from the heap
+    MOST_HEADERS = 0x3FFFFFFF   # of a record: a header takes at least two bytes, a record less than 2^31
 
 
 cdef struct Headers:
-    # A local variable, never moved: the pointers may lead into it.
+    # It lives in a local variable and never moves, because its pointers may point into it.
     int32_t count
-    int64_t size                # bytes encoded, without their count
+    int64_t size                # bytes of the encoded headers, without the header count
     Field* fields               # name, value, name, value, ...
-    PyObject** owners           # of each field's bytes; a reference held
+    PyObject** owners           # by field, the object that owns the bytes; each is a reference
     Field fields_at_hand[2 * HEADERS_AT_HAND]
     PyObject* owners_at_hand[2 * HEADERS_AT_HAND]
 
 
 cdef struct Held:
-    # What one record holds. Filled by _records.hold_record, in the `try` whose `finally` calls release_held.
-    bint has_key, has_value     # the view was taken
+    # Filled by _records.hold_record, inside the `try` whose `finally` calls release_held.
+    bint has_key, has_value     # `key` or `value` was taken and must be released
     bint has_headers
     Py_buffer key, value
     Headers headers
@@ -49,16 +49,17 @@ cdef inline void release_held(Held* held) noexcept:
         release_headers(&held.headers)
 
 
-# Point `field` at the bytes of a key or value, or None. 1 when `view` was taken and must be released.
-cdef inline int hold(object data, Field* field, Py_buffer* view, str what) except -1:
-    if PyBytes_CheckExact(data):  # the caller's own reference keeps them
+# Point `field` at the bytes of a key or value, or None. Returns 1 if `view` was taken and must be released.
+cdef inline int hold(object data, Field* field, Py_buffer* view, str name) except -1:
+    if PyBytes_CheckExact(data):  # the caller's own reference keeps the bytes alive
         field.data = <const uint8_t*>PyBytes_AS_STRING(data)
         field.size = PyBytes_GET_SIZE(data)
         return 0
-    return hold_other(data, field, view, what)
+    return hold_not_bytes(data, field, view, name)
 
 
-cdef int hold_other(object data, Field* field, Py_buffer* view, str what) except -1
-# Hold the pairs (str, bytes-like or None) of a mapping or an iterable. Nothing is held where it raises.
+# As `hold`, for any object that is not exactly bytes.
+cdef int hold_not_bytes(object data, Field* field, Py_buffer* view, str name) except -1
+# Hold the pairs (str, bytes-like or None) of a mapping or an iterable. If it raises, it holds nothing.
 cdef int hold_headers(Headers* held, object headers) except -1
 cdef void release_headers(Headers* held) noexcept

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Keys, values and headers as users give them. No object is made for bytes, nor for a list or tuple of pairs."""
+"""Holds keys, values and headers as users pass them, without an object for bytes or for a list or tuple of pairs."""
 
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_ND, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_CheckBuffer,
@@ -20,22 +20,22 @@ from kafkabuf._wire cimport Field, field_size
 from kafkabuf.errors import SerializationError
 
 
-cdef int hold_other(object data, Field* field, Py_buffer* view, str what) except -1:
+cdef int hold_not_bytes(object data, Field* field, Py_buffer* view, str name) except -1:
     if data is None:
         field.data = NULL
         field.size = -1
         return 0
     if not PyObject_CheckBuffer(data):
         raise SerializationError(
-            f"the {what} is a {type(data).__name__}, and only bytes-like objects or None can be sent as they are: "
-            f"encode it, or configure {what}_serializer")
+            f"the {name} is a {type(data).__name__}, and only bytes-like objects or None can be sent as they are: "
+            f"encode it, or configure {name}_serializer")
     try:
         PyObject_GetBuffer(data, view, PyBUF_ND | PyBUF_FORMAT)
-    except (BufferError, ValueError) as error:  # NumPy and released memoryviews raise the latter
-        raise SerializationError(f"the {what}'s memory is not one contiguous piece: {error}") from None
+    except (BufferError, ValueError) as error:  # NumPy and released memoryviews raise ValueError
+        raise SerializationError(f"the {name}'s memory is not one contiguous piece: {error}") from None
     if view.format != NULL and view.format[0] != 0 and view.format[strlen(view.format) - 1] == b"O":
         PyBuffer_Release(view)
-        raise SerializationError(f"the {what} holds Python objects, whose addresses would be sent: encode it")
+        raise SerializationError(f"the {name} holds Python objects, and only their addresses would be sent: encode it")
     field.data = <const uint8_t*>view.buf
     field.size = view.len
     return 1
@@ -54,7 +54,8 @@ cdef int hold_headers(Headers* held, object headers) except -1:
     try:
         if n > HEADERS_AT_HAND:
             take_memory(held, n)
-        # An odd pair may run the user's code, and that shorten the list; longer than at first it need not be read.
+        # Unpacking an unusual pair may run the user's code, which may shorten the list. Additions to the list after the
+        # start are ignored.
         while i < n and i < PySequence_Fast_GET_SIZE(headers):
             header = <object>PySequence_Fast_GET_ITEM(headers, i)
             name, value = header
@@ -63,7 +64,7 @@ cdef int hold_headers(Headers* held, object headers) except -1:
     except BaseException as error:
         release_headers(held)
         if isinstance(error, (TypeError, ValueError)) and not isinstance(error, SerializationError):
-            raise SerializationError(f"a header is a pair (str, bytes or None), found {header!r}") from None
+            raise SerializationError(f"a header must be a pair (str, bytes or None), found {header!r}") from None
         raise
     return 0
 
@@ -82,7 +83,8 @@ cdef object pairs_of(object headers):
         return iter(headers.items() if hasattr(headers, "items") else headers)
     except TypeError:
         raise SerializationError(
-            f"headers are pairs (str, bytes or None) or a mapping of them, found {type(headers).__name__}") from None
+            f"headers must be pairs of (str, bytes or None), or a mapping from str to bytes or None, found "
+            f"{type(headers).__name__}") from None
 
 
 cdef int take_memory(Headers* held, Py_ssize_t n) except -1:
@@ -127,13 +129,13 @@ cdef int hold_pair(Headers* held, object name, object value) except -1:
 
 
 cdef object view_of(object value):
-    """A memoryview, which keeps the bytes where they are for as long as it lives."""
+    """A memoryview of the value: while it exists, the bytes do not move."""
     if isinstance(value, str):
-        raise SerializationError(f"a header's value is bytes or None, found the str {value!r}: encode it")
+        raise SerializationError(f"a header's value must be bytes or None, found the str {value!r}: encode it")
     try:
         view = PyMemoryView_FromObject(value)
-    except (TypeError, BufferError, ValueError):  # the latter from NumPy and released memoryviews
+    except (TypeError, BufferError, ValueError):  # NumPy and released memoryviews raise ValueError
         view = None
     if view is None or not PyBuffer_IsContiguous(PyMemoryView_GET_BUFFER(view), b"A"):
-        raise SerializationError(f"a header's value is bytes or None, found {type(value).__name__}")
+        raise SerializationError(f"a header's value must be bytes or None, found {type(value).__name__}")
     return view

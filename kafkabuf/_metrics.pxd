@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What is counted, per batch and per request, never per record. Thread: the Sender's, but for what metrics.py reads."""
+"""The producer's counts: per batch and per request, never per record. The Sender's thread writes, metrics.py reads."""
 
 from libc.stdint cimport int64_t
 
@@ -11,29 +11,29 @@ cdef struct Sample:
 
 
 cdef class Stat:
-    """Values of the last few windows of time, and of all time (Kafka's SampledStat)."""
+    """Count, sum and maximum of values in the last few time windows; count and sum since the start (SampledStat)."""
     # ---- fixed at construction
     cdef Sample* samples
     cdef int kept                       # metrics.num.samples
-    cdef double window                  # seconds of one
+    cdef double window                  # seconds of one window
     # ---- guarded by the GIL
     cdef int current
-    cdef readonly double total          # of all values ever
-    cdef readonly int64_t count         # how many there were
+    cdef readonly double total          # the sum of all values since the start
+    cdef readonly int64_t count         # the number of all values since the start
 
-    # `now` in seconds of Clock.monotonic(). Nothing is allocated.
+    # `now` is in seconds of Clock.monotonic(). Neither method allocates memory.
     cdef void record(self, double value, double now) noexcept
     cdef void forget_old(self, double now) noexcept
 
 
 cdef class TopicStats:
-    cdef readonly Stat records          # a value for each batch sent: its records
+    cdef readonly Stat records          # a value for each batch that is sent: its records
     cdef readonly Stat bytes, compression
     cdef readonly Stat retries, errors
 
 
 cdef class NodeStats:
-    cdef readonly Stat requests         # a value for each: its bytes on the wire
+    cdef readonly Stat requests         # a value for each request: its bytes on the wire
     cdef readonly Stat responses
     cdef readonly Stat latency          # ms, of Produce requests
 
@@ -49,20 +49,20 @@ cdef class ProducerStats:
     cdef readonly Stat latency, throttle                        # ms
     cdef readonly Stat requests, responses                      # bytes on the wire, of all APIs
     cdef readonly Stat opened, closed                           # 1 for each connection
-    cdef readonly Stat io_waits, io_times                       # a value for each poll: ns that it waited, and worked
-    cdef readonly Stat waits                                    # for memory, seconds
-    cdef readonly Stat exhausted                                # 1 for each send that got none
-    # ---- grown by the Sender's thread
+    cdef readonly Stat io_waits, io_times                       # a value for each poll: ns that it waited, ns of work
+    cdef readonly Stat waits                                    # a value for each wait for memory: seconds
+    cdef readonly Stat exhausted                                # 1 for each send() that got no memory in time
+    # ---- the Sender's thread adds entries
     cdef readonly dict topics           # name: TopicStats
     cdef readonly dict nodes            # id: NodeStats
 
     cdef Stat new_stat(self)
     cdef TopicStats topic(self, str name)
     cdef NodeStats node(self, int node_id)
-    # It was answered after so many seconds.
+    # A Produce request was answered after `latency` seconds.
     cdef int answered(self, int node_id, double latency, double now) except -1
-    # Nanoseconds that a poll waited for sockets, and that it wrote and read.
+    # The nanoseconds that a poll waited for sockets, and the nanoseconds in which it wrote and read.
     cdef void polled(self, double waited, double worked, double now) noexcept
-    # Bytes on the wire, of any API.
+    # The bytes on the wire of a request or response, of any API.
     cpdef int request(self, int node_id, Py_ssize_t nbytes, double now) except -1
     cpdef int response(self, int node_id, Py_ssize_t nbytes, double now) except -1

@@ -6,7 +6,7 @@ class Stat:
     def count(self) -> int: ...
     def add(self, value: float, now: float) -> None: ...
     def recent(self, now: float) -> tuple[int, float, float, float]:
-        """(count, sum, max, seconds): of the values in the last windows, and how long these have lasted."""
+        """(count, sum, max, seconds) of the values in the last windows; `seconds` is the duration of these windows."""
 
 class TopicStats:
     records: Stat

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Counting what metrics.py tells: sums and maxima over windows of time, in C, once for each batch or request."""
+"""Counts for metrics.py: sums and maxima over time windows, in C, once for each batch or request."""
 
 from libc.stdlib cimport calloc, free
 
@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 cdef class Stat:
     def __cinit__(self, int kept, double window):
         if kept < 1:
-            raise ValueError(f"metrics.num.samples is {kept}: at least 1 is needed")
+            raise ValueError(f"metrics.num.samples must be at least 1, found {kept}")
         self.kept = kept
         self.window = max(window, 0.001)
         self.samples = <Sample*> calloc(kept, sizeof(Sample))
@@ -47,10 +47,10 @@ cdef class Stat:
         self.record(value, now)
 
     def recent(self, double now):
-        """(count, sum, max, seconds): of the values in the last windows, and how long these have lasted.
+        """(count, sum, max, seconds) of the values in the last windows; `seconds` is the duration of these windows.
 
-        As in Kafka's Rate, at least all windows but the one under way count as over: the first values of a producer's
-        life do not make an enormous rate.
+        As in Kafka's Rate, `seconds` covers at least all windows but the present one, though a young producer has not
+        filled them: otherwise its first values would make an enormous rate.
         """
         cdef int64_t count = 0
         cdef double sum = 0, largest = 0, oldest = now, lasted

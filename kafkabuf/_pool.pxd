@@ -1,15 +1,15 @@
 # cython: language_level=3
-"""The contract of the buffer pool: what other extensions may call without the GIL.
+"""The contract of the buffer pool: the functions that other extensions may call without the GIL.
 
-Memory is named by *runs*: `n` adjacent slabs, called by the index of the first. Nothing inside the pool's critical
-section runs Python code or needs the GIL, so any thread may take it, holding the GIL or not, and a garbage collection
-can never re-enter it. Waiting threads sit in an intrusive queue under the same lock; only waking one takes the GIL.
+The pool hands out *runs*: `n` adjacent slabs, named by the index of the first slab. The critical section runs no Python
+code and never needs the GIL, so any thread may enter it, with or without the GIL, and a garbage collection can never
+re-enter it. Waiting threads stand in an intrusive queue under the same lock; only waking a thread takes the GIL.
 """
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
-# SlabState and its members FREE, OPEN, CLOSED, IN_FLIGHT, SCRATCH are for every user of the pool.
+# The pool's users import SlabState and its members from here.
 from kafkabuf._slabs cimport CLOSED, FREE, IN_FLIGHT, OPEN, SCRATCH, SlabState, SlabTable
 
 
@@ -19,12 +19,12 @@ cdef extern from "_spin.h" nogil:
 
 
 cdef struct Waiter:
-    # Lives on the waiting thread's C stack; in the queue exactly while `slab` is -1. Guarded by the pool's lock.
+    # Lives on the waiting thread's C stack. It is in the queue exactly while `slab` is -1. Guarded by the pool's lock.
     Py_ssize_t n_slabs
-    Py_ssize_t slab         # -1: queued; >= 0: the run handed over; -2: the pool was closed; -3: left unserved
+    Py_ssize_t slab         # -1: queued; >= 0: the run handed over; -2: the pool was closed; -3: left without memory
     Waiter* next
-    PyObject* wake          # threading.Lock the thread is blocked on. The queue owns this reference: whoever unlinks
-    #                         the waiter must release the lock or drop the reference
+    PyObject* wake          # threading.Lock on which the thread blocks. The queue owns this reference: the thread that
+    #                         unlinks the waiter must release the lock or drop the reference
 
 
 cdef class BufferPool:
@@ -32,44 +32,47 @@ cdef class BufferPool:
     cdef readonly Py_ssize_t total          # bytes: slab_count * slab_size + loose
     cdef readonly Py_ssize_t slab_size      # bytes
     cdef readonly Py_ssize_t slab_count
-    cdef readonly Py_ssize_t loose          # bytes at the end that make no whole slab; never handed out
-    cdef readonly bint poison               # released memory is overwritten with 0xDD
+    cdef readonly Py_ssize_t loose          # bytes at the end, less than a slab; never handed out
+    cdef readonly bint poison               # the pool overwrites released memory with 0xDD
     cdef unsigned char[::1] arena           # keeps the NumPy array alive
-    cdef unsigned char* base                # its first byte
+    cdef unsigned char* base                # the first byte of the arena
     cdef object clock
-    cdef public object on_wait, on_exhausted, on_failure    # set later at will: the Sender comes after the pool
-    cdef public object on_why               # callable(Batch or None): why it does not come back, in words; or None
+    # May be set later: the producer creates the pool before the Sender.
+    cdef public object on_wait, on_exhausted, on_failure
+    cdef public object on_why               # callable(Batch or None): why memory does not come back, as text; or None
 
     # ---- guarded by `lock`
-    cdef kb_spin lock                       # free while zero, as every object of Python begins
+    cdef kb_spin lock                       # zero means free; Python zeroes every new object
     cdef SlabTable table
-    cdef Waiter* first_waiter               # oldest; while there is one, nobody else is given memory
+    cdef Waiter* first_waiter               # the oldest; while a thread waits, no other thread gets memory
     cdef readonly bint closed
-    cdef readonly bint disowned             # this is a forked child, and the pool its parent's: `closed` too
+    cdef readonly bint disowned             # in a forked child: the pool belongs to the parent. Then `closed` too
     cdef readonly Py_ssize_t waiting        # threads in the queue
-    cdef readonly Py_ssize_t waits_total    # allocations that had to wait, served or not
-    cdef readonly double wait_time_total    # seconds they waited
-    cdef readonly Py_ssize_t refused_total  # calls of release and set_state that returned -1: a bug of the caller each
+    cdef readonly Py_ssize_t waits_total    # allocations that had to wait, whether they got memory or not
+    cdef readonly double wait_time_total    # seconds that these allocations waited
+    cdef readonly Py_ssize_t refused_total  # calls of release and set_state that returned -1: each is a caller's bug
 
-    # ---- for other extensions; slab and n of a run the caller owns
+    # ---- for other extensions; `slab` and `n` name a run that the caller owns
     cdef inline unsigned char* address(self, Py_ssize_t slab) noexcept nogil:
         return self.base + slab * self.slab_size
 
-    # Slabs that hold nbytes: the ceiling, 0 for 0.
+    # How many slabs hold nbytes; 0 for 0 bytes.
     cdef Py_ssize_t slabs_for(self, Py_ssize_t nbytes) noexcept nogil
-    # First slab of a run in state OPEN; -1 when no such run is free, when threads wait (no barging), or after close.
+    # The first slab of a run, now in state OPEN; -1 if no such run is free, while threads wait for memory (no caller
+    # overtakes them), and after close.
     cdef Py_ssize_t try_allocate(self, Py_ssize_t n_slabs) noexcept nogil
     # As try_allocate, but waits its turn until deadline_s, a time of clock.monotonic() (None: for ever). Needs the GIL.
     # Raises AllocationTooLargeError, BufferExhaustedError, ClosedError.
     cdef Py_ssize_t wait_allocate(self, Py_ssize_t n_slabs, object deadline_s) except -1
-    # 0; or -1 and nothing done if a slab of the run is FREE or does not exist, or if FREE was asked for.
+    # Returns 0; or -1, without effect, if a slab of the run is FREE or does not exist, or if `state` is FREE.
     cdef int set_state(self, Py_ssize_t slab, Py_ssize_t n, SlabState state) noexcept nogil
-    # 0; or -1 and nothing done if a slab of the run is FREE already or does not exist. Part of a run may be released.
-    # Takes the GIL only if a waiter is to be woken: call it with no lock held that a thread with the GIL may want.
+    # Returns 0; or -1, without effect, if a slab of the run is FREE already or does not exist. The run may be a part of
+    # an allocated run. It takes the GIL only to wake a waiter: the caller must hold no lock that a thread with the GIL
+    # may want.
     cdef int release(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil
-    # The number a run's owner remembers to know later whether the slab is still its own.
+    # The slab's generation: the owner of a run remembers it, to find out later whether it still owns the slab.
     cdef uint32_t generation(self, Py_ssize_t slab) noexcept nogil
-    # True while a thread waits for memory: batches should go out without lingering.
+    # True while a thread waits for memory: the Sender then sends batches without waiting for linger.ms.
     cdef bint exhausted(self) noexcept nogil
 
     # ---- inside the critical section
@@ -84,7 +87,7 @@ cdef class BufferPool:
     cdef int wait_turn(self, Waiter* me, object wake, object timeout) except -1
     cdef int require_possible(self, Py_ssize_t n_slabs) except -1
     cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout)
-    # A BufferExhaustedError, to be raised; it counts as a failure.
+    # A BufferExhaustedError for the caller to raise; calls on_failure.
     cdef object no_memory(self, str text)
 
 
@@ -96,8 +99,8 @@ cdef class Slab:
     cdef readonly Py_ssize_t nbytes         # of the whole run
     cdef readonly uint32_t generation
     # ---- guarded by the pool's lock
-    cdef Py_ssize_t exports                 # memoryviews that still read the run: it is not released before them
-    cdef bint held                          # release has not been called
+    cdef Py_ssize_t exports                 # memoryviews of the run: it cannot be released while they exist
+    cdef bint held                          # the handle has the run: neither released nor detached
 
     cdef int give_back(self) noexcept nogil
     cdef int validity(self) noexcept nogil

@@ -1,4 +1,4 @@
-"""The buffer pool's Python face; the C face that other extensions use is in _pool.pxd."""
+"""The buffer pool for Python; _pool.pxd has the functions for other extensions."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -60,7 +60,7 @@ class BufferPool:
 
 @final
 class Slab:
-    """A run of slabs, released exactly once: a writable buffer of `nbytes` bytes; its memoryviews put off release."""
+    """A run of slabs, released exactly once: a writable buffer of `nbytes` bytes. Memoryviews prevent its release."""
 
     def __init__(self, pool: BufferPool) -> None: ...
     @property

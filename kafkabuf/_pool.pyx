@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """A producer's memory: an arena of `buffer.memory` bytes, handed out in slabs of `batch.size` (Kafka's BufferPool).
 
-Where Kafka allocates a fresh buffer for a record larger than `batch.size`, this pool hands out a run of adjacent slabs:
-nothing is ever allocated after the constructor. Free slabs are reused last in, first out, so pages that are not needed
-are never touched. Accounting identity, at every instant: free + open + closed + in flight + scratch + loose = total.
+For a record larger than `batch.size` Kafka allocates a new buffer; this pool hands out a run of adjacent slabs, and
+allocates nothing after the constructor. The slab that was freed last is reused first, so pages that are not needed are
+never touched. The accounting identity holds at every instant: free + open + closed + in flight + scratch + loose =
+total.
 
 The rules of the critical section and the meaning of every field are in _pool.pxd.
 """
@@ -30,9 +31,9 @@ cdef extern from "_spin.h" nogil:
     void kb_spin_unlock(kb_spin*)
 
 cdef enum:
-    QUEUED = -1         # Waiter.slab: nothing handed over yet
+    QUEUED = -1         # Waiter.slab: the waiter is in the queue
     SHUT = -2           # Waiter.slab: the pool was closed
-    LEFT = -3           # Waiter.slab: no longer in the queue, nothing was handed over
+    LEFT = -3           # Waiter.slab: the waiter left the queue without memory
     POISON = 0xDD
 
 cdef enum Validity:
@@ -49,29 +50,29 @@ def _new_arena(total):
 
 
 @cython.final
-@cython.no_gc_clear     # its arena must outlive every slab; a cycle is broken at its other members
+@cython.no_gc_clear     # the arena must outlive every slab; the collector breaks a cycle at another object
 cdef class BufferPool:
     """`total` bytes cut into slabs of `slab_size`; any thread may allocate and release.
 
-    `on_exhausted()` is called by each allocation that must wait once it stands in the queue, so that a Sender woken by
-    it is certain to see `waiting`; `on_wait(seconds)` after its wait (Kafka's bufferpool-wait-time); `on_failure()` by
-    each that gets nothing in time. If one raises, the allocation raises that and keeps no memory. `poison` overwrites
-    released memory, to show up readers that hold on to it. Raises ConfigError for sizes that make no slab, MemoryError
-    when the machine refuses the arena.
+    An allocation that must wait calls `on_exhausted()` when it stands in the queue, so that a Sender woken by the call
+    sees `waiting`. It calls `on_wait(seconds)` after the wait (Kafka's bufferpool-wait-time), and `on_failure()` if it
+    got no memory in time. If such a hook raises, the allocation raises the hook's error and keeps no memory. `poison`
+    overwrites released memory, which exposes code that still reads it. The constructor raises ConfigError for sizes
+    that make no slab, MemoryError when the machine refuses the arena.
     """
 
     def __cinit__(self, Py_ssize_t total, Py_ssize_t slab_size, *, clock=None, bint poison=False, on_wait=None,
                   on_exhausted=None):
         if slab_size < 1 or total < slab_size:
-            raise ConfigError(f"buffer.memory is {total} and batch.size {slab_size} bytes: batch.size must be at least "
-                              f"1 and buffer.memory at least batch.size")
+            raise ConfigError(f"buffer.memory is {total} bytes and batch.size {slab_size} bytes: batch.size must be at "
+                              f"least 1 and buffer.memory at least batch.size")
         self.total = total
         self.slab_size = slab_size
         self.slab_count = total // slab_size
         self.loose = total % slab_size
         if self.slab_count > MAX_SLABS:
             raise ConfigError(f"buffer.memory of {total} bytes makes {self.slab_count} slabs of batch.size {slab_size} "
-                              f"bytes: at most {MAX_SLABS} are allowed; raise batch.size")
+                              f"bytes, more than the {MAX_SLABS} allowed: raise batch.size")
         self.poison = poison
         self.clock = SystemClock() if clock is None else clock
         self.on_wait = on_wait
@@ -82,7 +83,7 @@ cdef class BufferPool:
             raise MemoryError(f"no memory for the bookkeeping of {self.slab_count} slabs")
 
     def __dealloc__(self):
-        # A waiting thread and every Slab hold a reference: nobody can be inside any more.
+        # No thread can be inside the pool any more: a waiting thread and every Slab hold a reference to it.
         tear_down(&self.table)
 
     # ---- for other extensions
@@ -111,7 +112,7 @@ cdef class BufferPool:
         if me.slab == LEFT:
             raise self.exhausted_error(n_slabs, timeout)
         if me.slab == SHUT:
-            raise ClosedError("the buffer pool was closed; no memory is handed out any more")
+            raise ClosedError("the buffer pool was closed and hands out no more memory")
         return me.slab
 
     cdef int set_state(self, Py_ssize_t slab, Py_ssize_t n, SlabState state) noexcept nogil:
@@ -161,12 +162,12 @@ cdef class BufferPool:
         cdef Waiter** link = &self.first_waiter
         while link[0] != NULL and link[0] != waiter:
             link = &link[0].next
-        if link[0] == waiter:       # else disown() has emptied the queue
+        if link[0] == waiter:       # otherwise disown() has emptied the queue
             link[0] = waiter.next
             self.waiting -= 1
 
     cdef PyObject* serve(self) noexcept nogil:
-        """Hand the oldest waiter its run, or tell it that the pool is closed; its lock, or NULL if it must wait on."""
+        """Give the oldest waiter its run, or SHUT after close. Returns its lock, or NULL if it must go on waiting."""
         cdef Waiter* head = self.first_waiter
         if head == NULL:
             return NULL
@@ -174,15 +175,15 @@ cdef class BufferPool:
         if head.slab == QUEUED:
             return NULL
         self.unlink(head)
-        return head.wake        # after the unlock `head` may be gone: its thread needs no wake-up to time out
+        return head.wake        # not `head`, which may be gone after the unlock: its thread can time out by itself
 
     # ---- outside the critical section
 
     cdef void unlock_and_serve(self) noexcept nogil:
-        """Leave the critical section, and serve waiters in order as far as memory goes.
+        """Leave the critical section, and serve waiters in order until memory runs out.
 
-        One waiter per turn, because a served waiter's frame may be gone as soon as the lock is free. Between turns
-        nobody overtakes: a queue that is not empty makes try_allocate refuse.
+        It enters the critical section once for each waiter, because a served waiter's frame may be gone as soon as the
+        lock is free. No thread overtakes in between: while the queue is not empty, try_allocate refuses.
         """
         cdef PyObject* wake = NULL if self.first_waiter == NULL else self.serve()
         kb_spin_unlock(&self.lock)
@@ -193,7 +194,7 @@ cdef class BufferPool:
             kb_spin_unlock(&self.lock)
 
     cdef bint join(self, Waiter* me) noexcept:
-        """Take the run, or be refused, or stand at the end of the queue: true in the last case only."""
+        """Take the run, or be refused, or join the end of the queue. Returns whether `me` joined the queue."""
         cdef Waiter** link = &self.first_waiter
         kb_spin_lock(&self.lock)
         me.slab = QUEUED
@@ -214,12 +215,12 @@ cdef class BufferPool:
         return queued
 
     cdef void leave(self, Waiter* me) noexcept:
-        """Stand in the queue no longer, served or not; those behind may have waited for this one only."""
+        """Leave the queue, with or without memory, and serve the waiters behind, who may have waited for `me` only."""
         kb_spin_lock(&self.lock)
         if me.slab == QUEUED:
             self.unlink(me)
             me.slab = LEFT
-            Py_DECREF(<object> me.wake)     # never the last reference: the waiting thread has its own
+            Py_DECREF(<object> me.wake)     # not the last reference: the waiting thread has its own
         self.unlock_and_serve()
 
     cdef int wait_turn(self, Waiter* me, object wake, object timeout) except -1:
@@ -236,7 +237,7 @@ cdef class BufferPool:
             kb_spin_unlock(&self.lock)
             if self.on_wait is not None:
                 self.on_wait(seconds)
-        except BaseException:       # KeyboardInterrupt while waiting, or a hook that fails
+        except BaseException:       # KeyboardInterrupt during the wait, or an error of a hook
             self.leave(me)
             if me.slab >= 0:
                 self.release(me.slab, me.n_slabs)
@@ -245,22 +246,22 @@ cdef class BufferPool:
 
     cdef int require_possible(self, Py_ssize_t n_slabs) except -1:
         if n_slabs < 1:
-            raise ValueError(f"asked for {n_slabs} slabs; at least one is needed")
+            raise ValueError(f"n_slabs must be at least 1, found {n_slabs}")
         if n_slabs > self.slab_count:
             raise AllocationTooLargeError(
                 f"{n_slabs * self.slab_size} bytes ({n_slabs} slabs of {self.slab_size}) are more than the whole pool "
-                f"of {self.total} bytes ({self.slab_count} slabs); raise buffer.memory or send smaller records")
+                f"of {self.total} bytes ({self.slab_count} slabs): raise buffer.memory, or send smaller records")
         return 0
 
     cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout):
         return self.no_memory(
-            f"buffer.memory is full: no {n_slabs * self.slab_size} bytes ({n_slabs} slabs in a row) could be had "
-            f"within {max(0, round(timeout * 1000))} ms: {self.free_bytes} of {self.total} bytes are free and "
-            f"{self.waiting} threads wait; raise buffer.memory, or max.block.ms to wait longer, or send more slowly"
+            f"buffer.memory is full: no {n_slabs * self.slab_size} bytes ({n_slabs} adjacent slabs) became free within "
+            f"{max(0, round(timeout * 1000))} ms; {self.free_bytes} of {self.total} bytes are free and "
+            f"{self.waiting} threads wait: raise buffer.memory, or max.block.ms to wait longer, or send more slowly"
             f"{self.why()}")
 
     def why(self, batch=None):
-        """Why memory does not come back, or not that of `batch`, as the end of an error's text."""
+        """Why no memory, or not the memory of `batch`, comes back: the end of an error text."""
         return "" if self.on_why is None else self.on_why(batch)
 
     cdef object no_memory(self, str text):
@@ -273,17 +274,17 @@ cdef class BufferPool:
     def allocate(self, nbytes, timeout):
         """A run of at least `nbytes`, as a Slab; waits up to `timeout` seconds (None: for ever).
 
-        First come, first served, whatever the size: nobody overtakes a waiting thread. Raises
-        AllocationTooLargeError at once if the whole pool is too small, BufferExhaustedError when the time is over,
-        ClosedError once the pool is closed, ValueError for less than one byte.
+        First come, first served, whatever the size: no thread overtakes a waiting thread. Raises
+        AllocationTooLargeError at once if the whole pool is too small, BufferExhaustedError after the time-out,
+        ClosedError after close, ValueError for less than one byte.
         """
-        nbytes = PyNumber_Index(nbytes)     # an int: what we compare and what we count with are the same number
+        nbytes = PyNumber_Index(nbytes)     # converted once, so that the checks and the count use the same number
         if nbytes < 1:
-            raise ValueError(f"asked for {nbytes} bytes; at least one is needed")
+            raise ValueError(f"nbytes must be at least 1, found {nbytes}")
         if nbytes > self.total:
-            raise AllocationTooLargeError(f"{nbytes} bytes are more than the whole pool of {self.total}; raise "
-                                          f"buffer.memory or send smaller records")
-        cdef Slab handle = Slab(self)       # made first: nothing may fail between taking memory and holding it
+            raise AllocationTooLargeError(f"{nbytes} bytes are more than the whole pool of {self.total} bytes: raise "
+                                          f"buffer.memory, or send smaller records")
+        cdef Slab handle = Slab(self)       # created first: after memory is taken, nothing may fail before it is held
         handle.count = self.slabs_for(nbytes)
         handle.nbytes = handle.count * self.slab_size
         handle.first = self.try_allocate(handle.count)
@@ -295,13 +296,13 @@ cdef class BufferPool:
         return handle
 
     def close(self):
-        """Hand out nothing any more: all waiters raise ClosedError, and so does allocate. Releasing goes on working."""
+        """Hand out no more memory: waiting threads raise ClosedError, and so does allocate. Releasing still works."""
         kb_spin_lock(&self.lock)
         self.closed = True
         self.unlock_and_serve()
 
     def disown(self):
-        """In a forked child: who held the lock at the fork, and who waited, are not here. Nothing is handed out."""
+        """Hand out no more memory, in a forked child, where the lock's holder and the waiting threads do not exist."""
         kb_spin_unlock(&self.lock)
         self.first_waiter = NULL
         self.waiting = 0
@@ -318,9 +319,9 @@ cdef class BufferPool:
         kb_spin_lock(&self.lock)
         count_states(&self.table, counts)
         kb_spin_unlock(&self.lock)
-        found = {name: counts[i] * self.slab_size for i, name in enumerate(_STATE_NAMES)}
-        found["loose"] = self.loose
-        return found
+        nbytes = {name: counts[i] * self.slab_size for i, name in enumerate(_STATE_NAMES)}
+        nbytes["loose"] = self.loose
+        return nbytes
 
     def check(self):
         """Raise AssertionError unless states, free list, bitmap, counts and the accounting identity all agree."""
@@ -329,17 +330,18 @@ cdef class BufferPool:
         kb_spin_unlock(&self.lock)
         if wrong != NULL:
             raise AssertionError(wrong.decode())
-        found = self.accounting()
-        if sum(found.values()) != self.total:
-            raise AssertionError(f"{found} does not make {self.total} bytes")
+        nbytes = self.accounting()
+        if sum(nbytes.values()) != self.total:
+            raise AssertionError(f"the sum of {nbytes} is not {self.total} bytes")
 
     def _release_run(self, Py_ssize_t first, Py_ssize_t count):
-        """The C face's release, for tests: ValueError where that returns -1."""
+        """The C function `release`, for tests; raises ValueError if that returns -1."""
         if self.release(first, count) < 0:
-            raise ValueError(f"slabs {first} to {first + count - 1} are not all in use: released or never taken")
+            raise ValueError(f"slabs {first} to {first + count - 1} are not all in use: some were released already, or "
+                             f"never taken")
 
     def _bench_pairs(self, Py_ssize_t pairs, Py_ssize_t nbytes=1):
-        """Seconds for `pairs` allocations and releases of `nbytes` without the GIL, for bench/ and for stress tests."""
+        """The seconds that `pairs` allocations and releases of `nbytes` take without the GIL, for bench/ and tests."""
         cdef Py_ssize_t _i, slab
         cdef Py_ssize_t n_slabs = self.slabs_for(nbytes)
         started = time.perf_counter()
@@ -352,18 +354,18 @@ cdef class BufferPool:
 
 
 cdef void wake_up(PyObject* wake) noexcept with gil:
-    """Consume the queue's reference to a waiter's lock."""
+    """Wake a waiter, and consume the queue's reference to its lock."""
     (<object> wake).release()
     Py_DECREF(<object> wake)
 
 
 @cython.final
-@cython.no_gc_clear     # `__del__` and racing releases need the pool to the last
+@cython.no_gc_clear     # `__del__` and a release in another thread need the pool until the end
 cdef class Slab:
-    """A run of slabs held from Python, released exactly once: by `release`, by leaving `with`, or when forgotten.
+    """A run of slabs held from Python, released exactly once: by `release`, at the end of `with`, or when collected.
 
-    Slab(pool) itself makes a handle that holds nothing; BufferPool.allocate makes those that do. Its memory is exported
-    as a writable buffer. While such a memoryview lives, release raises BufferError.
+    BufferPool.allocate creates handles that hold a run; Slab(pool) itself creates a handle that holds nothing. A Slab
+    exports its memory as a writable buffer. While such a memoryview exists, release raises BufferError.
     """
 
     def __cinit__(self, BufferPool pool not None):
@@ -381,29 +383,29 @@ cdef class Slab:
             self.release()
 
     def release(self):
-        """Return the run. BufferError while memoryviews read it; ValueError if it is not this handle's any more."""
+        """Return the run. Raises BufferError while memoryviews exist, ValueError if the handle has lost the run."""
         self.require(self.give_back())
 
     def detach(self):
-        """The index of the run's first slab, which is the caller's from here on: this handle holds nothing any more."""
+        """Pass the run to the caller and return the index of its first slab: this handle then holds nothing."""
         self.require(self.validity())
         self.held = False
         return self.first
 
     @property
     def address(self):
-        """Where the run's first byte is in this process."""
+        """The memory address of the run's first byte."""
         self.require(self.validity())
         return <size_t> self.pool.address(self.first)
 
     @property
     def buffer(self):
-        """A writable memoryview of the whole run; the run cannot be released before it."""
+        """A writable memoryview of the whole run; the run cannot be released while it exists."""
         return memoryview(self)
 
     @property
     def state(self):
-        """open, closed, in_flight or scratch; setting it moves the run's bytes in `accounting`."""
+        """open, closed, in_flight or scratch. Setting it moves the run's bytes to another entry of `accounting`."""
         self.require(self.validity())
         return _STATE_NAMES[self.pool.table.slots[self.first].state]
 
@@ -411,7 +413,7 @@ cdef class Slab:
     def state(self, name):
         self.require(self.validity())
         if name not in _STATE_NAMES or self.pool.set_state(self.first, self.count, _STATE_NAMES.index(name)) < 0:
-            raise ValueError(f"state {name!r} cannot be set; use one of {', '.join(_STATE_NAMES[1:])}, or release()")
+            raise ValueError(f"state {name!r} cannot be set: use one of {', '.join(_STATE_NAMES[1:])}, or release()")
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         kb_spin_lock(&self.pool.lock)
@@ -453,7 +455,7 @@ cdef class Slab:
         return VALID
 
     cdef int give_back(self) noexcept nogil:
-        """One of several racing releases gets VALID; a stale handle must not free what is another owner's now."""
+        """Release the run. Of several racing releases one gets VALID; a stale handle frees nothing."""
         kb_spin_lock(&self.pool.lock)
         cdef int validity = self.validity_locked()
         if validity == VALID and self.exports > 0:
@@ -469,8 +471,8 @@ cdef class Slab:
         if validity == RELEASED:
             raise ValueError(f"slab {self.first} was released through this handle already")
         if validity == STALE:
-            raise ValueError(f"slab {self.first} was released behind this handle's back: it is generation "
-                             f"{self.pool.generation(self.first)} now, the handle is of {self.generation}")
+            raise ValueError(f"slab {self.first} was released behind this handle's back: the slab's generation is "
+                             f"{self.pool.generation(self.first)}, and the handle's is {self.generation}")
         if validity == PINNED:
-            raise BufferError(f"slab {self.first} is still read by {self.exports} memoryviews; release them first")
+            raise BufferError(f"slab {self.first} has {self.exports} memoryviews: release them first")
         return 0

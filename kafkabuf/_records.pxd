@@ -1,15 +1,15 @@
 # cython: language_level=3
-"""The record formats, written in place.
+"""The record formats; records are encoded in place.
 
-Magic 1, one message a record (Kafka 0.10 to 3.x, Produce v2)::
+Magic 1: each record is one message (Kafka 0.10 to 3.x, Produce v2)::
 
     offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64
     | key size i32 | key | value size i32 | value
-    crc: CRC-32 from magic to the end; sizes of -1 mean null
-    compressed: the messages, so encoded, are the value of one outer message without key; their offsets count from 0,
-    the outer one's is that of the last, its timestamp the largest
+    crc: CRC-32 from magic to the end; a size of -1 means null
+    compressed: the encoded messages are the value of one outer message without key. Their offsets count from 0; the
+    outer message has the offset of the last one and the largest timestamp
 
-Magic 2, one batch of records (KIP-98)::
+Magic 2: one batch of records (KIP-98)::
 
     base offset i64 | batch length i32 | leader epoch i32 | magic i8 | crc u32 | attributes i16 | last offset delta i32
     | base timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 | base sequence i32 | count i32
@@ -20,8 +20,9 @@ Magic 2, one batch of records (KIP-98)::
             | key size varint | key | value size varint | value | header count varint | headers...
     header: key size varint | key | value size varint | value
 
-Capacity contract: `measure` gives the exact bytes of the next record, `has_room` measures and says whether they fit;
-`append` writes what was measured, without looking. A builder belongs to one thread at a time, named in its Batch.
+Capacity contract: `measure` computes the exact size of the next record; `has_room` measures the record and tells
+whether it fits; `append` writes the measured record without a check. One thread at a time uses a builder: a thread that
+holds the GIL, or the walker that claims the batch.
 """
 
 from libc.stddef cimport size_t
@@ -32,7 +33,7 @@ from kafkabuf._wire cimport Field, field_size, payload, uvarint_size, varint_siz
 
 
 cdef enum:
-    # Magic 2 batch header: each field begins where the one before it ends.
+    # Magic 2 batch header: each field begins where the previous field ends.
     BATCH_BASE_OFFSET = 0
     BATCH_LENGTH = BATCH_BASE_OFFSET + 8
     BATCH_LEADER_EPOCH = BATCH_LENGTH + 4
@@ -49,16 +50,16 @@ cdef enum:
     BATCH_RECORDS = BATCH_COUNT + 4
     # A bit of the attributes.
     TRANSACTIONAL = 0x10
-    # Magic 1 message: what stands before the key's bytes, and the value size behind them.
+    # Magic 1 message: two offsets, and the bytes of a message besides key and value.
     MESSAGE_CRC = 12
     MESSAGE_MAGIC = 16
     MESSAGE_OVERHEAD = 34
-    # Sizes are int32 on the wire, that of the whole request too: so many bytes are left for one batch, the rest is for
-    # what stands before it; and in a request of several each takes more, for the name of its topic.
+    # Sizes are int32 on the wire, also the size of a whole request. LARGEST_BATCH leaves room for the request's fields
+    # before the batch. In a request of several batches each takes PARTITION_OVERHEAD more, for its topic's name.
     LARGEST_BATCH = 0x7FFFFFFF - 0x20000
     PARTITION_OVERHEAD = 512
-    # Most that a magic 2 record adds to key, value and headers: three 5-byte varints before the key size's own,
-    # a 10-byte varlong, the attributes, and the two counts behind.
+    # The most that a magic 2 record adds to key, value and headers: length varint, attributes, timestamp delta varlong,
+    # offset delta varint, the sizes of key and value, header count.
     RECORD_MAX_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
 
 
@@ -66,25 +67,25 @@ cdef struct Record:
     int64_t timestamp
     Field key
     Field value
-    # As in `Headers`: two Fields a header; and the bytes they become, without their count.
+    # As in `Headers`: two Fields for each header, and the bytes of the encoded headers without the header count.
     const Field* headers
     int64_t headers_size
     int32_t header_count
-    # Set by `measure`, for the next place of one batch.
-    int32_t size             # bytes there; a record's are < 2^31, size_upper_bound having been checked
-    int32_t body_size        # magic 2: those behind the length varint
+    # Set by `measure`, for the next position of one batch.
+    int32_t size             # encoded bytes; the caller has checked size_upper_bound, so they are less than 2^31
+    int32_t body_size        # magic 2: the bytes after the length varint
 
 
 cdef struct RecordsBuilder:
     # Set once by builder_init.
     uint8_t* base
-    size_t capacity          # bytes that may be written at `base`
-    size_t write_limit       # a further record must end within this, no more than capacity; the first within that
+    size_t capacity          # bytes of memory at `base`; the first record must end within them
+    size_t write_limit       # each further record must end within these bytes; at most `capacity`
     int8_t magic
     # Set by `wrap`.
-    int8_t codec             # compression, bits 0 to 2 of the attributes; 0: the records are plain
-    # Moved by every append.
-    size_t position          # bytes written, the batch header's room included
+    int8_t codec             # compression, bits 0 to 2 of the attributes; 0: no compression
+    # Changed by every append.
+    size_t position          # bytes written, including the space for the batch header
     int32_t count
     int64_t base_timestamp   # of the first record
     int64_t max_timestamp
@@ -93,9 +94,9 @@ cdef struct RecordsBuilder:
 cdef void builder_init(
     RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic
 ) noexcept nogil
-# Measured for this very place.
+# The record must have been measured for the builder's present position.
 cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil
-# Put `n` compressed bytes in the records' place. They must fit where the plain ones were.
+# Replace the records by `n` compressed bytes, which must take no more space.
 cdef void wrap(RecordsBuilder* b, const uint8_t* data, size_t n, int8_t codec) noexcept nogil
 cdef void finish(
     RecordsBuilder* b, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint transactional
@@ -111,7 +112,7 @@ cdef inline void attach_none(Record* r) noexcept nogil:
     r.headers_size = r.header_count = 0
 
 
-# Point a record at its caller's key, value and headers, which `held` (hold_nothing before) holds until release_held.
+# Point a record at the caller's key, value and headers; `held` holds them until release_held. Call hold_nothing first.
 cdef inline int hold_record(Held* held, Record* r, object key, object value, object headers) except -1:
     attach_none(r)
     if headers is not None:
@@ -123,7 +124,7 @@ cdef inline int hold_record(Held* held, Record* r, object key, object value, obj
     return 0
 
 
-# A batch of one such record, whatever its place in the batch: what a fresh allocation must offer.
+# The most bytes that a batch with this record alone can take: a new batch needs that much memory.
 cdef inline int64_t size_upper_bound(int8_t magic, const Record* r) noexcept nogil:
     cdef int64_t variable = payload(&r.key) + payload(&r.value)
     if magic < 2:
@@ -142,17 +143,17 @@ cdef inline void measure(const RecordsBuilder* b, Record* r) noexcept nogil:
     r.size = uvarint_size(<uint64_t>r.body_size << 1) + r.body_size
 
 
-# Where the records begin, behind the header that is never compressed.
+# Where the records begin, after the batch header, which is never compressed.
 cdef inline size_t records_start(const RecordsBuilder* b) noexcept nogil:
     return BATCH_RECORDS if b.magic >= 2 else 0
 
 
-# What compressed records need besides themselves: magic 1 puts them into a message of their own.
+# The bytes that `wrap` adds to compressed records: in magic 1 they become the value of an outer message.
 cdef inline size_t wrap_overhead(const RecordsBuilder* b) noexcept nogil:
     return 0 if b.magic >= 2 else MESSAGE_OVERHEAD
 
 
-# Kafka's hasRoomFor: the first record always fits, since the memory was taken for it.
+# Kafka's hasRoomFor: the first record may exceed write_limit, since the memory was allocated for it.
 cdef inline bint has_room(const RecordsBuilder* b, Record* r) noexcept nogil:
     measure(b, r)
     return b.position + <size_t>r.size <= (b.write_limit if b.count else b.capacity)
@@ -160,7 +161,7 @@ cdef inline bint has_room(const RecordsBuilder* b, Record* r) noexcept nogil:
 
 cdef class MemoryRecordsBuilder:
     cdef RecordsBuilder builder
-    cdef object memory       # the bytearray that builder.base points into
+    cdef object memory       # the bytearray at builder.base
     cdef bint closed
     cdef object _append(self, Record* r)
     cdef int _reserve(self, int magic, Py_ssize_t capacity, Py_ssize_t write_limit) except -1

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Encoding of records in place: size, reserve once, write, patch the header back. The layouts are in _records.pxd."""
+"""Encodes records in place: measure, write, and patch the batch header at the end. _records.pxd has the layouts."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -63,7 +63,7 @@ cdef inline void _append_v2(RecordsBuilder* b, const Record* r) noexcept nogil:
 cdef inline uint8_t* _put_message_head(
     uint8_t* p, int64_t offset, int64_t size, int8_t codec, int64_t timestamp
 ) noexcept nogil:
-    """What stands before the key of a message that takes `size` bytes; its CRC comes with `_seal_message`."""
+    """Write the fields before the key of a message of `size` bytes; `_seal_message` writes the CRC."""
     p = put_i64(p, offset)
     p = put_i32(p, <int32_t>(size - 12))
     p += 4
@@ -108,7 +108,7 @@ cdef void finish(
     """Patch the batch header. May run again with other producer fields, as a retry under a new epoch needs."""
     cdef uint8_t* p = b.base
     if b.magic < 2:
-        return  # each message is whole already
+        return  # each message is complete already
     p = put_i64(p, 0)
     p = put_i32(p, <int32_t>(b.position - BATCH_LEADER_EPOCH))
     p = put_i32(p, -1)
@@ -126,24 +126,24 @@ cdef void finish(
             <int32_t>kb_crc32c(0, b.base + BATCH_ATTRIBUTES, b.position - BATCH_ATTRIBUTES))
 
 
-# ---- the Python face -------------------------------------------------------------------------------------------------
+# ---- for Python ------------------------------------------------------------------------------------------------------
 
 cdef class MemoryRecordsBuilder:
-    """Builds one magic 1 message set or one magic 2 record batch in memory of its own (Kafka's MemoryRecordsBuilder).
+    """Builds one magic 1 message set or one magic 2 record batch in its own memory (Kafka's MemoryRecordsBuilder).
 
-    The producer does not come through here: it drives the same functions over slabs of the pool. This class is for
-    tools, tests and benches.
+    The producer does not use this class: it calls the same C functions with slabs of the pool. The class is for tools,
+    tests and benchmarks.
 
     Args:
         magic: 1 or 2.
-        write_limit: bytes that further records must not exceed; a first record may, as in Kafka's `hasRoomFor`.
+        write_limit: bytes that the batch must not exceed; only its first record may, as in Kafka's `hasRoomFor`.
     """
 
     def __init__(self, int magic=2, Py_ssize_t write_limit=16384):
         if magic not in (1, 2):
-            raise ValueError(f"magic is 1 or 2, found {magic}")
+            raise ValueError(f"magic must be 1 or 2, found {magic}")
         if not 0 <= write_limit <= INT32_MAX:
-            raise ValueError(f"write_limit is a number of bytes up to 2^31 - 1, found {write_limit}")
+            raise ValueError(f"write_limit must be 0 to 2^31 - 1 bytes, found {write_limit}")
         self._reserve(magic, max(write_limit, BATCH_RECORDS), write_limit)
 
     cdef int _reserve(self, int magic, Py_ssize_t capacity, Py_ssize_t write_limit) except -1:
@@ -152,11 +152,12 @@ cdef class MemoryRecordsBuilder:
         return 0
 
     def append(self, int64_t timestamp_ms, key, value, headers=None):
-        """Append a record; its offset within the batch, or None when the batch has no room for it.
+        """Append a record. Returns its offset within the batch, or None if the batch has no room for it.
 
-        `key` and `value` are bytes-like or None; `headers` pairs of (str, bytes or None), for magic 2 only.
-        Raises RecordTooLargeError past the format's 2^31 limits, InvalidTimestampError for a negative timestamp (two of
-        different signs may lie further apart than a delta reaches), ClosedError after `close`.
+        `key` and `value` are bytes-like or None; `headers` are pairs of (str, bytes or None), for magic 2 only. Raises
+        RecordTooLargeError if the record exceeds the format's limit of 2^31 - 1 bytes, InvalidTimestampError for a
+        negative timestamp (the distance between timestamps of different signs may overflow a delta), ClosedError after
+        `close`.
         """
         cdef Record r
         cdef Held held
@@ -177,7 +178,7 @@ cdef class MemoryRecordsBuilder:
         if r.header_count and self.builder.magic < 2:
             raise SerializationError("magic 1 has no headers: use magic 2")
         if needed > INT32_MAX:
-            raise RecordTooLargeError(f"a record of {needed} bytes is past the format's limit of 2^31 - 1")
+            raise RecordTooLargeError(f"a record of {needed} bytes exceeds the format's limit of 2^31 - 1 bytes")
         if self.builder.count == 0 and needed > <Py_ssize_t>self.builder.capacity:
             self._reserve(self.builder.magic, needed, self.builder.write_limit)
         if not has_room(&self.builder, r):
@@ -187,9 +188,9 @@ cdef class MemoryRecordsBuilder:
 
     def close(self, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,
               bint transactional=False):
-        """Finish the batch and return its bytes; none where it holds no record, since no broker takes an empty batch.
+        """Finish the batch and return its bytes; b"" for a batch without records, which brokers would refuse.
 
-        Called again, it returns the same records under the new producer.
+        A second call returns the same records with the new producer fields.
         """
         self.closed = True
         if self.builder.count == 0:
@@ -198,7 +199,7 @@ cdef class MemoryRecordsBuilder:
         return PyBytes_FromStringAndSize(<char*>self.builder.base, self.builder.position)
 
     def _bench_appends(self, int64_t timestamp_ms, const uint8_t[::1] key, const uint8_t[::1] value, Py_ssize_t count):
-        """Seconds for so many records without the GIL, for bench/: room asked for, appended, full batches finished."""
+        """The seconds that `count` records take without the GIL, for bench/: has_room, append, finish when full."""
         cdef Record r
         cdef Py_ssize_t _i, capacity = self.builder.capacity
         cdef RecordsBuilder b = self.builder
@@ -207,7 +208,7 @@ cdef class MemoryRecordsBuilder:
         r.value = _field(value)
         attach_none(&r)
         if self.builder.count or size_upper_bound(b.magic, &r) > capacity:
-            raise ValueError("needs a builder without records whose write_limit holds one of these")
+            raise ValueError("the builder must have no records, and its write_limit must hold one of these records")
         started = time.perf_counter()
         with nogil:
             for _i in range(count):
@@ -227,7 +228,7 @@ cdef class MemoryRecordsBuilder:
 
     @property
     def size(self):
-        """Bytes written so far, the header's room included."""
+        """Bytes written so far, including the space for the header."""
         return self.builder.position
 
 
@@ -240,7 +241,7 @@ cdef Field _field(const uint8_t[::1] data):
     return f
 
 
-# ---- leaves made visible, for tests and tools ------------------------------------------------------------------------
+# ---- inline functions made visible, for tests and tools --------------------------------------------------------------
 
 def estimate_size_upper_bound(int magic, const uint8_t[::1] key, const uint8_t[::1] value, headers=()):
     """Bytes that a batch of this one record never exceeds (Kafka's `estimateSizeInBytesUpperBound`)."""
@@ -260,7 +261,7 @@ def crc32c(const uint8_t[::1] data not None, uint32_t crc=0):
 
 
 def crc32c_portable(const uint8_t[::1] data not None, uint32_t crc=0):
-    """The same by table, as CPUs without the instruction compute it."""
+    """As crc32c, by table, as CPUs without the instruction compute it."""
     return kb_crc32c_portable(crc, &data[0], data.shape[0]) if data.shape[0] else crc
 
 
@@ -270,7 +271,7 @@ def crc32(const uint8_t[::1] data not None, uint32_t crc=0):
 
 
 def crc32_portable(const uint8_t[::1] data not None, uint32_t crc=0):
-    """The same by table, as CPUs without carry-less multiplication or a CRC-32 instruction compute it."""
+    """As crc32, by table, as CPUs without carry-less multiplication or a CRC-32 instruction compute it."""
     return kb_crc32_portable(crc, &data[0], data.shape[0]) if data.shape[0] else crc
 
 

@@ -1,18 +1,18 @@
 # cython: language_level=3
-"""Extension types that nobody makes but us: an object without what its methods rely on would end the process."""
+"""Sealed extension types: only kafkabuf creates their objects, since methods of an unprepared object crash Python."""
 
 
 cdef extern from *:
     """
     static int kb_refuse_init(PyObject *self, PyObject *args, PyObject *keywords) {
-        PyErr_Format(PyExc_TypeError, "nobody makes a %.200s but kafkabuf itself", Py_TYPE(self)->tp_name);
+        PyErr_Format(PyExc_TypeError, "only kafkabuf itself can create a %.200s", Py_TYPE(self)->tp_name);
         (void)args;
         (void)keywords;
         return -1;
     }
 
-    /* Our own code goes by the slot tp_new alone. A call of the type comes to its __init__, and `type.__new__(type)` is
-       looked up here: without it Python finds object.__new__, which refuses. */
+    /* kafkabuf's own code calls the slot tp_new directly. A call of the type reaches tp_init, which refuses. Python
+       looks `type.__new__(type)` up in tp_dict: without the entry it finds object.__new__, which refuses too. */
     static int kb_seal(PyObject *object) {
         PyTypeObject *type = (PyTypeObject *)object;
         if (type->tp_init == PyBaseObject_Type.tp_init) type->tp_init = kb_refuse_init;
@@ -21,5 +21,5 @@ cdef extern from *:
         return 0;
     }
     """
-    # Once, when the type's module is imported. Raises KeyError where it has been done.
+    # Call it once, when the type's module is imported. Raises KeyError the second time.
     int seal "kb_seal"(object type) except -1

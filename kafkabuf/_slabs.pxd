@@ -1,8 +1,9 @@
 # cython: language_level=3
-"""The table of a pool's slabs: the state and generation of each, and which are free. Plain C, under the pool's lock.
+"""The table of a pool's slabs: the state and generation of each slab, and the free slabs. Plain C.
 
-Free slabs are in a doubly linked list, last freed first, which serves single slabs in O(1), and in a bitmap, which
-finds a run of adjacent ones 64 slabs a word. The doubly linked list lets a run leave it from anywhere.
+The pool's lock guards it. Free slabs are in a doubly linked list, last freed first, which serves a single slab in O(1),
+and in a bitmap, in which a search for a run of adjacent slabs checks 64 slabs at a time. The list is doubly linked so
+that a run can leave it from any place.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -23,15 +24,15 @@ cdef enum:
 cdef enum SlabState:
     FREE            # in the free list; nobody may read or write it
     OPEN            # records are being appended
-    CLOSED          # full or flushed, waits for the Sender
-    IN_FLIGHT       # a socket may still read it, whatever became of its batch
+    CLOSED          # full or flushed; its batch waits for the Sender
+    IN_FLIGHT       # a socket may still read it, even if its batch has ended
     SCRATCH         # compression output and other work space
 
 
 cdef struct Slot:
-    int32_t next            # the list is circular through slots[slab_count], its sentinel;
-    int32_t prev            # both links mean something only while FREE
-    uint32_t generation     # bumped at every release: a name remembered from before no longer fits
+    int32_t next            # the list is circular; slots[slab_count] is its sentinel.
+    int32_t prev            # Both links have a meaning only while the slab is FREE
+    uint32_t generation     # incremented at every release: an owner of an older generation has lost the slab
     uint8_t state           # a SlabState
 
 
@@ -54,7 +55,7 @@ cdef inline void _push(SlabTable* table, Py_ssize_t slab) noexcept nogil:
     table.free_count += 1
 
 
-# 0, or -1 if the machine has no memory for it; tear_down in both cases.
+# Returns 0, or -1 without memory. The caller must call tear_down in both cases.
 cdef inline int set_up(SlabTable* table, Py_ssize_t slab_count) noexcept nogil:
     cdef Py_ssize_t slab
     table.slab_count = slab_count
@@ -64,7 +65,7 @@ cdef inline int set_up(SlabTable* table, Py_ssize_t slab_count) noexcept nogil:
     if table.slots == NULL or table.free_bits == NULL:
         return -1
     table.slots[slab_count].next = table.slots[slab_count].prev = <int32_t> slab_count
-    for slab in range(slab_count - 1, -1, -1):      # slab 0 goes out first
+    for slab in range(slab_count - 1, -1, -1):      # the pool hands out slab 0 first
         _push(table, slab)
     return 0
 
@@ -85,7 +86,7 @@ cdef inline bint in_use(SlabTable* table, Py_ssize_t slab, Py_ssize_t n) noexcep
     return True
 
 
-# The first free slab in [begin, end), or with flip of all ones the first that is not; `end` if there is none.
+# The first free slab in [begin, end), or `end`. If all bits of `flip` are set: the first slab in use, or `end`.
 cdef inline Py_ssize_t _first_bit(SlabTable* table, Py_ssize_t begin, Py_ssize_t end, uint64_t flip) noexcept nogil:
     cdef Py_ssize_t word = begin >> 6
     cdef uint64_t bits
@@ -100,7 +101,7 @@ cdef inline Py_ssize_t _first_bit(SlabTable* table, Py_ssize_t begin, Py_ssize_t
     return min(end, (word << 6) + __builtin_ctzll(bits))
 
 
-# The lowest n adjacent free slabs, or -1. Low first, so that the arena's end stays whole and untouched.
+# The first slab of the lowest n adjacent free slabs, or -1. The lowest, so that the arena's end stays untouched.
 cdef inline Py_ssize_t _find_run(SlabTable* table, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t begin = 0, end
     while True:
@@ -113,7 +114,7 @@ cdef inline Py_ssize_t _find_run(SlabTable* table, Py_ssize_t n) noexcept nogil:
         begin = end
 
 
-# The first slab of n adjacent ones, OPEN from now on; -1 if no n in a row are free.
+# Take n adjacent free slabs, which become OPEN, and return the first slab; -1 if there is no such run.
 cdef inline Py_ssize_t take(SlabTable* table, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t slab, i
     cdef Slot* slot
@@ -132,7 +133,7 @@ cdef inline Py_ssize_t take(SlabTable* table, Py_ssize_t n) noexcept nogil:
     return slab
 
 
-# Free a run that is in use; its first slab is the next to go out.
+# Free a run that is in use; the pool hands out its first slab next.
 cdef inline void put(SlabTable* table, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(slab + n - 1, slab - 1, -1):
@@ -147,7 +148,7 @@ cdef inline void count_states(SlabTable* table, Py_ssize_t* counts) noexcept nog
         counts[table.slots[i].state] += 1
 
 
-# What is wrong with the table, or NULL.
+# The description of an inconsistency in the table, or NULL.
 cdef inline const char* inconsistency(SlabTable* table) noexcept nogil:
     cdef Py_ssize_t i, listed = 0, marked = 0, in_state_free = 0
     cdef Slot* slot = &table.slots[table.slab_count]

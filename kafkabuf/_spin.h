@@ -1,8 +1,9 @@
 /* A lock of one byte, for critical sections of some dozen instructions that never block.
 
-   Two threads that meet are apart again after a few pauses, each twice as long as the one before, so that who holds the
-   lock can take it several times in a row while its cache lines are here. A holder that was preempted is given the
-   processor. Free, it costs one atomic exchange; a pthread mutex costs two of them and two calls. */
+   A thread that finds the lock held pauses, each time twice as long as before. So the holder can take the lock several
+   times in a row while its cache lines are close. After the longest pause the thread yields the processor, in case the
+   holder was preempted. To take a free lock costs one atomic exchange; a pthread mutex costs two exchanges
+   and two calls. */
 
 #ifndef KAFKABUF_SPIN_H
 #define KAFKABUF_SPIN_H

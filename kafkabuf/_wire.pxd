@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""Inline leaves of the hot path: big-endian stores and loads, varints, fields, CRCs, murmur2.
+"""Inline functions of the hot path: big-endian stores and loads, varints, fields, CRCs, murmur2.
 
-Capacity contract: no leaf checks bounds. Whoever calls has sized the record first and knows that it fits.
+Capacity contract: no function here checks bounds. The caller has measured the record first and knows that it fits.
 """
 
 from libc.stddef cimport size_t
@@ -10,10 +10,10 @@ from libc.string cimport memcpy
 
 
 cdef extern from "_crc32.h" nogil:
-    # Once per module that computes CRCs, at import.
+    # Each module that computes CRCs calls it once, when it is imported.
     void kb_crc32_init() noexcept
     uint32_t kb_crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept
-    # By table, whatever the CPU: for tests that hold each way against another implementation.
+    # By table on every CPU: for tests, which compare each way with another implementation.
     uint32_t kb_crc32_portable(uint32_t crc, const uint8_t* data, size_t n) noexcept
 
 
@@ -38,7 +38,7 @@ cdef extern from * nogil:
     int kb_bits(uint64_t v) noexcept
 
 
-# ---- big-endian stores; each returns the place behind what it wrote --------------------------------------------------
+# ---- big-endian stores; each returns the address after the bytes that it wrote ---------------------------------------
 
 cdef inline uint8_t* put_i8(uint8_t* p, int8_t v) noexcept nogil:
     p[0] = <uint8_t>v
@@ -118,7 +118,7 @@ cdef inline uint8_t* put_varint(uint8_t* p, int64_t v) noexcept nogil:
 # ---- bytes that may be null ------------------------------------------------------------------------------------------
 
 cdef struct Field:
-    # Bytes of a key, a value or a header's part. `size` is -1 for null; then `data` is never read.
+    # The bytes of a key, a value, or the key or value of a header. `size` is -1 for null; then `data` is never read.
     const uint8_t* data
     int64_t size
 
@@ -137,7 +137,7 @@ cdef inline int64_t field_size(const Field* f) noexcept nogil:
     return varint_size(f.size) + payload(f)
 
 
-# ---- murmur2 of a key, as Java's `Utils.murmur2`, and the partition it stands for ------------------------------------
+# ---- murmur2 of a key, as Java's `Utils.murmur2`, and the partition that it selects ----------------------------------
 
 cdef inline uint32_t murmur2(const uint8_t* data, size_t n) noexcept nogil:
     cdef uint32_t m = 0x5BD1E995

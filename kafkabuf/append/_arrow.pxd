@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""Reading Arrow's C data interface in place: the columns a record is made of, without pyarrow.
+"""Reads Arrow's C data interface in place, without pyarrow: the columns of which records are made.
 
-A `Column` is a borrowed view of one array's buffers; the ArrowArray it came from must outlive it. Rows are counted from
-the start of the slice that was exported, so `start` is added to every look.
+A `Column` is a borrowed view of one array's buffers; the ArrowArray must outlive it. Rows are counted from the start of
+the exported slice, so each access adds `start`.
 
-The interface tells no buffer's length but those a view points into. What can be known of the rest is checked once when
-a column is bound (_arrow.pyx): every look below then trusts offsets, views and dictionary indices.
+The interface gives the length only of the buffers that views point into. bind_columns (_arrow.pyx) checks everything
+that can be checked, once; the inline functions below then trust offsets, views and dictionary indices.
 """
 
 from libc.stdint cimport (
@@ -68,7 +68,7 @@ cdef extern from * nogil:
 
 
 cdef enum Layout:
-    ABSENT                      # there is no such column
+    ABSENT                      # the data does not have the column
     SMALL                       # 32-bit offsets
     LARGE                       # 64-bit offsets: the large_ forms
     VIEWS                       # binary_view, string_view
@@ -76,7 +76,7 @@ cdef enum Layout:
 
 
 cdef struct View:
-    # The ABI of one binary_view or string_view. Up to INLINE_VIEW bytes follow the size; longer ones lie elsewhere.
+    # The ABI of one binary_view or string_view. Up to INLINE_VIEW bytes follow the size; longer bytes lie in `buffer`.
     int32_t size
     int32_t prefix
     int32_t buffer
@@ -90,14 +90,14 @@ cdef enum:
 cdef struct Column:
     Layout layout
     int64_t start               # added to a row's number
-    const uint8_t* validity     # one bit a row, or NULL: no nulls
-    const void* offsets         # SMALL, LARGE, also of lists; VIEWS: the View of each row
+    const uint8_t* validity     # one bit for each row; NULL: no row is null
+    const void* offsets         # SMALL and LARGE: offsets, also of lists; VIEWS: the View of each row
     const uint8_t* data         # bytes, or the values of FIXED
-    const uint8_t** buffers     # VIEWS: what long ones point into
+    const uint8_t** buffers     # VIEWS: the buffers that long views point into
     int64_t unit_divisor        # timestamps: value * multiplier // divisor is milliseconds
     int64_t unit_multiplier
-    # Dictionary-encoded: start and validity are the indices', all else the dictionary's.
-    char index_type             # as in the format string; 0: not dictionary-encoded
+    # In a dictionary-encoded column start and validity belong to the indices, all other fields to the dictionary.
+    char index_type             # as in the format string; 0: the column is not dictionary-encoded
     const void* indices
     int64_t dictionary_start
     const uint8_t* dictionary_validity
@@ -106,7 +106,7 @@ cdef struct Column:
 cdef struct Columns:
     int64_t rows
     Column key, value, topic, partition, timestamp
-    Column headers              # the list; its items are rows of the three below
+    Column headers              # the list; its items are rows of the next three columns
     Column header, header_key, header_value
 
 
@@ -122,7 +122,7 @@ cdef inline int64_t offset_at(const Column* c, int64_t place) noexcept nogil:
     return (<const int64_t*>c.offsets)[place] if c.layout == LARGE else (<const int32_t*>c.offsets)[place]
 
 
-# The dictionary's row that a row of the column stands for; negative where a uint64 is more than 63 bits hold.
+# The dictionary row of the index at `place`; negative if a uint64 index does not fit into 63 bits.
 cdef inline int64_t index_at(const Column* c, int64_t place) noexcept nogil:
     if c.index_type == b"i":
         return (<const int32_t*>c.indices)[place]
@@ -174,10 +174,10 @@ cdef inline Field bytes_at(const Column* c, int64_t row) noexcept nogil:
     return field
 
 
-# Negative where the time is before 1970, or more ms than 63 bits hold.
+# Negative if the time is before 1970, or if its milliseconds do not fit into 63 bits.
 cdef inline int64_t millis_at(const Column* c, int64_t row) noexcept nogil:
     cdef int64_t value = (<const int64_t*>c.data)[row + c.start]
-    # Before it is reckoned with: NumPy's NaT is the smallest of all numbers.
+    # Checked before the arithmetic, which could overflow: NumPy's NaT is the smallest int64.
     if value < 0 or (c.unit_multiplier > 1 and value > INT64_MAX // c.unit_multiplier):
         return -1
     return value * c.unit_multiplier // c.unit_divisor
@@ -187,5 +187,6 @@ cdef inline int32_t int32_at(const Column* c, int64_t row) noexcept nogil:
     return (<const int32_t*>c.data)[row + c.start]
 
 
-# Fills `columns` from a struct array; borrowed from it. Raises SerializationError naming column, found and allowed.
+# Fills `columns` with views that borrow from a struct array. Raises a SerializationError that names the column, its
+# type and the allowed types.
 cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowArray* array) except -1

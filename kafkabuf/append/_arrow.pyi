@@ -1,1 +1,1 @@
-# Columns are read by _bulk without the GIL; nothing here is callable from Python.
+# Nothing in this module is callable from Python: walkers read the columns without the GIL.

@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""From an exported Arrow struct to the columns of records; types and shapes are checked before any row is read."""
+"""Binds the columns of an exported Arrow struct; checks types and shapes before any row is read."""
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from kafkabuf.errors import SerializationError
 
-# Format strings of the C data interface, for messages.
+# The types of the C data interface's format strings, for error texts.
 _NAMES = {
     "z": "binary", "Z": "large_binary", "u": "string", "U": "large_string", "i": "int32", "l": "int64", "b": "bool",
     "g": "double", "f": "float", "s": "int16", "c": "int8", "n": "null", "+l": "list", "+L": "large_list",
@@ -21,7 +21,7 @@ _COLUMNS = ("value", "key", "topic", "partition", "timestamp", "headers")
 
 
 cdef str type_name(const ArrowSchema* schema):
-    # One level only: a dictionary has none of its own, unless it lies, and then perhaps without end.
+    # One level only: a dictionary's values are not dictionary-encoded. In malformed data they may be, without end.
     if schema.dictionary != NULL:
         return f"dictionary<{plain_type_name(schema.dictionary)}>"
     return plain_type_name(schema)
@@ -42,45 +42,45 @@ cdef int refuse(str column, const ArrowSchema* schema, str allowed) except -1:
     raise SerializationError(f"column '{column}' has the type {type_name(schema)}; allowed: {allowed}")
 
 
-# ---- what an array that lies would have us read ----------------------------------------------------------------------
+# ---- checks against malformed arrays, which would make us read foreign memory ----------------------------------------
 
-cdef int malformed(str column, str what) except -1:
-    raise SerializationError(f"column '{column}' {what}: the Arrow data is malformed")
+cdef int malformed(str column, str problem) except -1:
+    raise SerializationError(f"column '{column}' {problem}: the Arrow data is malformed")
 
 
 cdef int check_shape(
-    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t n_buffers, int64_t reach
+    str column, const ArrowSchema* schema, const ArrowArray* array, int64_t n_buffers, int64_t min_rows
 ) except -1:
-    """Schema and array agree, there are `n_buffers`, and at least `reach` rows behind the array's offset."""
+    """Raises unless schema and array agree and there are `n_buffers` buffers and at least `min_rows` rows."""
     cdef int64_t i
     if array.n_buffers != n_buffers or array.n_children != schema.n_children:
-        malformed(column, f"says {type_name(schema)} but comes with {array.n_buffers} buffers and {array.n_children} "
+        malformed(column, f"has the type {type_name(schema)} but {array.n_buffers} buffers and {array.n_children} "
                   f"children")
-    if array.length < reach:
-        malformed(column, f"has {array.length} rows where {reach} are said to be")
+    if array.length < min_rows:
+        malformed(column, f"has {array.length} rows and should have {min_rows}")
     if array.length < 0 or array.offset < 0 or array.length > INT64_MAX - array.offset:
-        malformed(column, f"has {array.length} rows behind {array.offset} others")
+        malformed(column, f"has {array.length} rows at offset {array.offset}")
     if n_buffers and array.buffers == NULL or array.n_children and (schema.children == NULL or array.children == NULL):
-        malformed(column, "has no memory behind it")
+        malformed(column, "has a NULL pointer for its buffers or children")
     for i in range(array.n_children):
         if schema.children[i] == NULL or array.children[i] == NULL:
-            malformed(column, "has no memory behind a child")
+            malformed(column, "has a NULL pointer for a child")
     if n_buffers and array.null_count > 0 and array.buffers[0] == NULL:
-        malformed(column, f"has {array.null_count} nulls but does not say where")
-    if n_buffers > 1 and reach and array.buffers[1] == NULL:
-        malformed(column, f"has {array.length} rows but no memory behind them")
+        malformed(column, f"has {array.null_count} nulls but no validity bitmap")
+    if n_buffers > 1 and min_rows and array.buffers[1] == NULL:
+        malformed(column, f"has {array.length} rows but a NULL pointer for their buffer")
     return 0
 
 
 cdef int check_offsets(str column, const Column* c, int64_t first, int64_t rows) except -1:
-    """From `first` on, counted from the buffer's start: not negative, and none less than the one before it."""
+    """Raises unless the offsets of `rows` rows from `first` on, counted in the buffer, are 0 or more and ascend."""
     cdef int64_t i
     cdef int backwards = 0
     cdef const int32_t* small = <const int32_t*>c.offsets + first
     cdef const int64_t* large = <const int64_t*>c.offsets + first
     if rows == 0:
         return 0
-    # Without a way out, so that the compiler can look at several at a time.
+    # The loops have no early exit, so that the compiler can vectorise them.
     if c.layout == LARGE:
         backwards = large[0] < 0
         for i in range(rows):
@@ -95,13 +95,13 @@ cdef int check_offsets(str column, const Column* c, int64_t first, int64_t rows)
 
 
 cdef int check_views(str column, const Column* c, const ArrowArray* array, int64_t first, int64_t rows) except -1:
-    """Long ones lie within the buffer they name; how long those are the last buffer says."""
+    """Raises unless each long view lies within its buffer. The last buffer holds the sizes of the others."""
     cdef int64_t i, variadic = array.n_buffers - 3
     cdef const int64_t* sizes = <const int64_t*>array.buffers[array.n_buffers - 1]
     cdef const View* view
     cdef const uint8_t* validity = c.dictionary_validity if c.index_type else c.validity
     if variadic and sizes == NULL:
-        malformed(column, "does not say how long its buffers are")
+        malformed(column, "has no buffer with the sizes of its buffers")
     for i in range(first, first + rows):
         view = <const View*>c.offsets + i
         if validity != NULL and not bit_at(validity, i):
@@ -109,7 +109,7 @@ cdef int check_views(str column, const Column* c, const ArrowArray* array, int64
         if view.size < 0 or view.size > INLINE_VIEW and (
                 view.buffer < 0 or view.buffer >= variadic or view.offset < 0
                 or c.buffers[view.buffer] == NULL or view.offset + <int64_t>view.size > sizes[view.buffer]):
-            malformed(column, f"has a view of {view.size} bytes that lie in none of its {variadic} buffers")
+            malformed(column, f"has a view of {view.size} bytes that lies in none of its {variadic} buffers")
     return 0
 
 
@@ -118,7 +118,7 @@ cdef int check_bytes(str column, const Column* c, const ArrowArray* array, int64
         return check_views(column, c, array, first, rows)
     check_offsets(column, c, first, rows)
     if rows and c.data == NULL and offset_at(c, first + rows) > offset_at(c, first):
-        malformed(column, "has no memory behind its bytes")
+        malformed(column, "has a NULL pointer for its bytes")
     return 0
 
 
@@ -128,14 +128,14 @@ cdef int check_indices(str column, const Column* c, int64_t rows, int64_t allowe
         if not is_null(c, row):
             index = index_at(c, c.start + row)
             if index < 0 or index >= allowed:
-                malformed(column, f"has index {index} into a dictionary of {allowed}")
+                malformed(column, f"has index {index} into a dictionary of {allowed} values")
     return 0
 
 
 # ---- binding ---------------------------------------------------------------------------------------------------------
 
 cdef Column borrow(const ArrowArray* array, int64_t start, Layout layout) noexcept:
-    """What columns of all types have in common. The shape has been checked: there is a first buffer."""
+    """The fields that columns of all types have. The caller has checked the shape: there is a first buffer."""
     cdef Column c
     memset(&c, 0, sizeof(c))
     c.layout = layout
@@ -147,7 +147,7 @@ cdef Column borrow(const ArrowArray* array, int64_t start, Layout layout) noexce
 cdef Column bind_plain(
     str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows, allowed
 ) except *:
-    """The bytes of `rows` rows from `start` on."""
+    """A column of strings or binaries: `rows` rows from `start` on."""
     cdef Column c
     cdef str text = format_of(schema)
     if schema.dictionary != NULL or text not in allowed:
@@ -166,12 +166,12 @@ cdef Column bind_plain(
 cdef Column bind_bytes(
     str column, const ArrowSchema* schema, const ArrowArray* array, int64_t start, int64_t rows, allowed
 ) except *:
-    """As `bind_plain`, or dictionary-encoded."""
+    """As `bind_plain`, also for a dictionary-encoded column."""
     cdef Column c, indices
     if schema.dictionary == NULL:
         return bind_plain(column, schema, array, start, rows, allowed)
     if format_of(schema) not in _INDICES or array.dictionary == NULL:
-        malformed(column, f"says {type_name(schema)} but its indices are no whole numbers, or lead nowhere")
+        malformed(column, f"has the type {type_name(schema)} but no integer indices, or no dictionary")
     check_shape(column, schema, array, 2, start + rows)
     c = bind_plain(column, schema.dictionary, array.dictionary, 0, array.dictionary.length, allowed)
     indices = borrow(array, start, FIXED)
@@ -226,7 +226,7 @@ cdef int bind_headers(
     items = array.children[0]
     if format_of(item) != "+s" or item.n_children != 2:
         refuse("headers", item, allowed)
-    # Only the items that these rows have are looked at, wherever they begin.
+    # Only the items of these rows are checked; the rows may begin anywhere in the list.
     first = offset_at(&columns.headers, columns.headers.start) if rows else 0
     last = offset_at(&columns.headers, columns.headers.start + rows) if rows else 0
     check_shape("headers", item, items, 1, last)
@@ -243,7 +243,7 @@ cdef Column bind_items(
 ) except *:
     cdef Column c
     if start > INT64_MAX - last:
-        malformed(column, f"begins behind {start} others")
+        malformed(column, f"begins at offset {start}")
     c = bind_bytes(column, schema, array, start + first, last - first, allowed)
     c.start -= first
     return c
@@ -252,14 +252,14 @@ cdef Column bind_items(
 cdef int check_table(const ArrowSchema* schema, const ArrowArray* array) except -1:
     cdef int64_t row
     if schema.release == NULL or array.release == NULL:
-        raise SerializationError("the Arrow data has been released: give it anew")
+        raise SerializationError("the Arrow data was released before: export the data again")
     if format_of(schema) != "+s":
-        raise SerializationError(f"a table or record batch is needed, found Arrow data of type {type_name(schema)}")
+        raise SerializationError(f"give a table or a record batch, found Arrow data of type {type_name(schema)}")
     check_shape("(the table)", schema, array, 1, 0)
     if array.null_count != 0 and array.buffers[0] != NULL:
         for row in range(array.length):
             if not bit_at(<const uint8_t*>array.buffers[0], array.offset + row):
-                raise SerializationError(f"row {row} is null as a whole: give a table, or a struct array without nulls")
+                raise SerializationError(f"row {row} is a null struct: give a table, or a struct array without nulls")
     return 0
 
 
@@ -276,7 +276,7 @@ cdef int bind_columns(Columns* columns, const ArrowSchema* schema, const ArrowAr
         column = array.children[i]
         name = child.name.decode("utf-8", "replace") if child.name != NULL else ""
         if name in _COLUMNS and name in seen:
-            raise SerializationError(f"there are two columns '{name}': rename or drop one")
+            raise SerializationError(f"there are two columns '{name}': rename or drop one of them")
         seen.add(name)
         if name == "value":
             columns.value = bind_bytes(name, child, column, start, rows, _BYTES)

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""What the bulk appends share: batches that a Walker fills without a lock.
+"""The base of all bulk appends: a Walker fills batches without a lock.
 
-The walker *claims* the open batch of each partition it meets: the batch stays in its queue, but no other thread finds
-it open and the Sender leaves it, so it can be written to without a lock. A batch goes back when it is full, before the
-walker waits for memory (what it holds must be sendable then), and at the end.
+The walker *claims* the open batch of each partition that its rows go to. A claimed batch stays in its queue, but no
+other thread finds it open and the Sender leaves it alone, so the walker writes to it without a lock. The walker gives a
+batch back when the batch is full, before it waits for memory (its own batches must be sendable then), and at the end.
 """
 
 from libc.stddef cimport size_t
@@ -17,7 +17,7 @@ from kafkabuf.batches._batch cimport Batch
 
 
 cdef enum Stop:
-    # Why walk() cannot go on at a row.
+    # Why walk() stopped at a row; END: the row, or all rows, were appended.
     RAISED = -1
     END
     NEW_TOPIC
@@ -30,18 +30,18 @@ cdef enum Stop:
 
 
 cdef struct Cursor:
-    # A claimed batch, by partition of the current topic.
-    RecordsBuilder* builder         # NULL: none is claimed
-    int32_t segment                 # its number in the report
+    # The claim on one partition of the current topic.
+    RecordsBuilder* builder         # of the claimed batch; NULL: no batch is claimed
+    int32_t segment                 # the number of the claim's Segment in the report
 
 
 cdef class Segment:
-    """Neighbouring records of one batch that one call put there."""
+    """Neighbouring records of one batch that one bulk append wrote."""
     cdef readonly Batch batch
-    cdef readonly int32_t first_index   # in the batch
+    cdef readonly int32_t first_index   # of the first record in the batch
     cdef readonly int32_t rows          # 0 while the batch is claimed
     cdef readonly int64_t bytes         # encoded
-    # All rows of the call from first_row on and before end_row that went to this topic and partition are the Segment's.
+    # The Segment holds all rows of the call from first_row to end_row - 1 that went to its topic and partition.
     cdef readonly int64_t first_row, end_row
     cdef PartitionQueue queue
 
@@ -55,36 +55,38 @@ cdef class Walker:
     cdef int64_t max_request_size
     cdef bint ignore_keys
     cdef bint row_aligned           # the report keeps every row's place
-    # ---- the chunk of rows being walked
-    cdef int64_t first_row          # its first row's number in the whole call
+    # ---- the present chunk of rows
+    cdef int64_t first_row          # the number of the chunk's first row in the whole call
     cdef int64_t now                # ms, for rows without a timestamp
-    cdef int32_t* row_segment       # by row, which Segment it went to, -1: none; NULL: not asked for
-    cdef int64_t* row_timestamp     # by row, in ms; NULL: not asked for, or all are `now`
-    # ---- the row that walk() is at
+    cdef int32_t* row_segment       # by row, the number of its Segment (-1: no segment); NULL: the report needs none
+    cdef int64_t* row_timestamp     # by row, in ms; NULL: the report needs none, or all rows have `now`
+    # ---- the present row
     cdef int64_t row                # counted in the chunk
     cdef Record record
     cdef int32_t partition
-    cdef double waited              # seconds, for metadata; 0 once it has a place
+    cdef double waited              # seconds that the row has waited for metadata; 0 once a batch has room for it
     cdef object too_large           # the error of the row that was left out last
     # ---- the current topic
     cdef TopicQueues topic
-    # The topic gains and loses partitions meanwhile. All three counts are of when use_topic looked, and no row is bound
-    # for a partition that has no cursor; make_room looks again.
+    # The topic may gain and lose partitions at any time. The next four fields describe it as use_topic saw it, and no
+    # row goes to a partition without a cursor; make_room checks for a change.
     cdef Cursor* cursors            # by partition
-    cdef int32_t room               # how many there are: the sticky partition may be one that the topic is just gaining
-    cdef int32_t partitions         # among which keys choose
-    cdef int32_t sticky             # partition for rows without key and partition
+    cdef int32_t room               # number of cursors; a new sticky partition may lie past `partitions`
+    cdef int32_t partitions         # the number of partitions among which keys choose
+    cdef int32_t sticky             # the partition of rows without key and partition
     # ---- claims
-    cdef list segments              # the report's
-    cdef Py_ssize_t fold_at         # segments at which the report is to fold those that are over
+    cdef list segments              # the report's own list
+    cdef Py_ssize_t fold_at         # the number of segments at which the report folds the segments that have ended
     cdef dict claimed               # Segments whose batch is claimed now, by partition of the current topic
-    cdef readonly object outer      # the bulk append of the same thread that this one came within (_batch.pxd), or None
+    cdef readonly object outer      # the bulk append of this thread within which this one was called (_batch.pxd)
 
-    # Append rows from `row` on until one cannot go on by itself; `row` is then that row.
+    # ---- methods that a subclass overrides
+    # Append rows from `row` on, until all are appended or one needs `serve`; `row` is then that row.
     cdef Stop walk(self) except RAISED
-    # The topic of the row walk() is at.
+    # Make the present row's topic the current topic.
     cdef int enter_topic(self) except -1
-    # All rows of a chunk. What became of those before an error is in the report, and nothing stays claimed.
+
+    # Append all rows of a chunk. If it raises, the report has the rows before the faulty row, and no batch is claimed.
     cdef int append_rows(self, int64_t rows, bint timestamps) except -1
     cdef int use_topic(self, TopicQueues topic) except -1
     cdef bint has_changed(self) noexcept
@@ -99,7 +101,7 @@ cdef class Walker:
     cdef int give_back(self, Segment segment) except -1
 
 
-# Sets the partition of walker.record: `wanted`, or, where that is negative, by the key or the sticky one.
+# Sets the partition of walker.record: `wanted`; if that is negative, the key's partition, or the sticky partition.
 cdef inline void choose_partition(Walker walker, int32_t wanted) noexcept nogil:
     if wanted >= 0:
         walker.partition = wanted
@@ -110,7 +112,7 @@ cdef inline void choose_partition(Walker walker, int32_t wanted) noexcept nogil:
         walker.partition = walker.sticky
 
 
-# Append walker.record to the batch claimed for it, and go on to the next row.
+# Append walker.record to the claimed batch of its partition, and advance to the next row.
 cdef inline Stop append_record(Walker walker) noexcept nogil:
     cdef Cursor* cursor
     if size_upper_bound(walker.magic, &walker.record) > walker.max_request_size:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Claiming batches, giving them back, and what is done about a row that does not fit: the same for all bulk appends."""
+"""The part that all bulk appends share: claiming batches, giving them back, and serving rows that do not fit."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -22,13 +22,13 @@ cdef Py_ssize_t FOLD_AT = 256
 
 @cython.final
 cdef class Segment:
-    """Neighbouring records of one batch that one call put there."""
+    """Neighbouring records of one batch that one bulk append wrote."""
 
 seal(Segment)
 
 
 cdef class Walker:
-    """The way of one bulk append through its rows."""
+    """Visits the rows of one bulk append and encodes them."""
 
     def __cinit__(self, ProducerCore producer not None, report):
         if producer.accumulator is None:
@@ -85,25 +85,25 @@ cdef class Walker:
                 self.first_row += self.row
 
     def give_back_claims(self):
-        """The thread of this bulk append is about to wait, in something that it called or that interrupted it."""
+        """Called before this thread waits, in code that the bulk append called or that interrupted it."""
         self.give_back_all()
 
-    # ---- rows that cannot go on by themselves ------------------------------------------------------------------------
+    # ---- rows that walk() cannot append ------------------------------------------------------------------------------
 
     cdef int serve(self, Stop stop) except -1:
-        """Make it possible to go on, or leave the row out, or raise."""
+        """Remove the obstacle, or leave the row out, or raise."""
         if stop == NEW_TOPIC:
             self.enter_topic()
         elif stop == NO_ROOM:
             try:
                 self.make_room()
-            except RecordTooLargeError as error:  # for buffer.memory
+            except RecordTooLargeError as error:  # larger than buffer.memory
                 self.leave_out(str(error))
         elif stop == TOO_LARGE:
             self.leave_out(f"it needs up to {size_upper_bound(self.magic, &self.record)} bytes, more than "
-                           f"max.request.size ({self.max_request_size}) allows")
+                           f"max.request.size ({self.max_request_size})")
         elif stop == BAD_PARTITION and self.partition >= self.partitions:
-            # It may be new: ask once, with nothing claimed, since asking waits.
+            # The partition may be new: fetch metadata once. No batch may be claimed during the wait.
             self.give_back_all()
             self.producer.queue_of_partition(self.topic, self.partition, &self.waited)
             self.use_topic(self.topic)
@@ -112,7 +112,7 @@ cdef class Walker:
         return 0
 
     cdef int leave_out(self, str reason) except -1:
-        """The row is too large, and the others go without it."""
+        """Skip the row, which is too large; the other rows are sent."""
         cdef int64_t row = self.first_row + self.row
         self.waited = 0
         self.too_large = RecordTooLargeError(f"row {row} is too large: {reason}")
@@ -129,17 +129,20 @@ cdef class Walker:
         if stop == BAD_PARTITION:
             raise InvalidPartitionsError(f"row {row}: partition {self.partition} is negative")
         if stop == BAD_TIMESTAMP:
-            raise InvalidTimestampError(f"row {row}: a record's timestamp lies between 0 (1970) and 2^63 - 1 ms")
+            raise InvalidTimestampError(f"row {row}: a record's timestamp must lie between 0 (1970) and 2^63 - 1 ms")
         if stop == BAD_HEADERS and self.magic >= 2:
-            raise NullHeaderKeyError(f"row {row}: a header has no key, and Kafka takes none without")
+            raise NullHeaderKeyError(f"row {row}: a header has no key, and Kafka requires a key")
         if stop == BAD_HEADERS:
-            raise SerializationError(f"row {row}: record.magic is 1, and that format has no headers")
-        raise MemoryError(f"row {row}: no memory for its headers")
+            raise SerializationError(f"row {row}: record.magic is 1, and that format has no headers: set it to 2")
+        raise MemoryError(f"row {row}: no memory for the row's headers")
 
     # ---- claims ------------------------------------------------------------------------------------------------------
 
     cdef int use_topic(self, TopicQueues topic) except -1:
-        """With nothing claimed. No Python runs here, so that the counts and the sticky partition belong together."""
+        """Make `topic` the current topic. No batch may be claimed.
+
+        No Python code runs in here, so the number of partitions and the sticky partition are of the same moment.
+        """
         cdef int32_t room = max(topic.partitions, topic.sticky.partition + 1)
         cdef Cursor* cursors = <Cursor*>calloc(room, sizeof(Cursor))
         if cursors == NULL:
@@ -153,12 +156,13 @@ cdef class Walker:
         return 0
 
     cdef bint has_changed(self) noexcept:
-        """Whether the topic has gained or lost partitions since use_topic: other threads run wherever Python may."""
+        """Whether the topic has gained or lost partitions since use_topic: other threads run when Python code runs."""
         return self.topic.partitions != self.partitions or self.topic.sticky.partition >= self.room
 
     cdef int make_room(self) except -1:
-        """Claim a batch with room for the record, in the partition it is bound for."""
-        # Made first: an allocation may run another thread, and none may come between finding a batch and claiming it.
+        """Claim a batch with room for the record, in the record's partition."""
+        # Created first: an allocation may let another thread run, which must not happen between the check of a batch
+        # and its claim.
         cdef Segment segment = Segment.__new__(Segment)
         cdef PartitionQueue queue
         cdef Py_ssize_t n_slabs, slab
@@ -177,7 +181,7 @@ cdef class Walker:
             if self.has_changed():
                 return self.follow_topic()
             if queue is not self.topic.sticky:
-                # Read the row again: one without key now goes elsewhere.
+                # Read the row again: a row without key goes to another partition now.
                 self.sticky = self.topic.sticky.partition
                 return 0
         self.producer.check_open()
@@ -193,7 +197,7 @@ cdef class Walker:
         return self.claim(queue, segment)
 
     cdef int follow_topic(self) except -1:
-        """The topic has another number of partitions now. The row is read again: its key may lead elsewhere."""
+        """The number of partitions has changed: the walker reads the row again, whose key may choose another one."""
         self.give_back_all()
         return self.use_topic(self.topic)
 
@@ -211,7 +215,7 @@ cdef class Walker:
         return 0
 
     cdef int give_back(self, Segment segment) except -1:
-        """The batch is everybody's again; what was put into it since the claim is the segment."""
+        """End the claim. The records that were appended since the claim are the segment."""
         cdef Batch batch = segment.batch
         segment.rows = batch.builder.count - segment.first_index
         segment.bytes += batch.builder.position
@@ -222,7 +226,7 @@ cdef class Walker:
         return 0
 
     cdef int give_back_all(self) except -1:
-        # All of them before anything that may raise or wait, and though one does: what stays claimed is never sent.
+        # All claims end, even if one of them raises: the Sender never sends a batch that stays claimed.
         if self.claimed:
             try:
                 while self.claimed:
@@ -237,16 +241,16 @@ seal(Walker)
 
 
 def places_of(const int32_t[::1] segment not None, int32_t[::1] following not None):
-    """By row, its place in the batch of its segment (anything, where that is -1: none).
+    """By row, its index in the batch of its segment. The value for a row without segment (-1) means nothing.
 
-    `following` is each segment's first place, and moves.
+    `following` holds each segment's first index; the call advances it.
     """
     cdef Py_ssize_t row, segments = following.shape[0]
     cdef int32_t[::1] places
     result = places = np.zeros(len(segment), np.int32)
     for row in range(len(segment)):
         if segment[row] >= segments:
-            raise IndexError(f"row {row} is of segment {segment[row]}, and there are {segments}")
+            raise IndexError(f"row {row} has segment {segment[row]}, and there are {segments} segments")
         if segment[row] >= 0:
             places[row] = following[segment[row]]
             following[segment[row]] += 1

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""send_arrow: rows of Arrow data into claimed batches, with the GIL only where a batch begins or ends."""
+"""send_arrow: encodes rows of Arrow data into claimed batches. It takes the GIL only where a batch begins or ends."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -9,15 +9,15 @@ from kafkabuf.append._bulk cimport Stop, Walker
 
 
 cdef class ArrowWalker(Walker):
-    # ---- the chunk of rows being walked, borrowed
+    # ---- the present chunk of rows, borrowed from the caller
     cdef Columns* columns
-    cdef bint only_values           # no other column counts
-    # ---- the row that walk() is at
-    cdef Field* header_fields       # its headers: key, value, key, value, ...
-    cdef int64_t header_room        # headers that fit there
+    cdef bint only_values           # the chunk has no column but `value` that matters
+    # ---- the present row
+    cdef Field* header_fields       # the row's headers: key, value, key, value, ...
+    cdef int64_t header_room        # the number of headers that fit there
     # ---- the current topic
-    cdef bytes topic_bytes          # keeps name alive
-    cdef const uint8_t* name        # compared with the column's; NULL where one topic is given for all rows
+    cdef bytes topic_bytes          # keeps the bytes of `name` alive
+    cdef const uint8_t* name        # compared with the topic column; NULL if the call has one topic for all rows
     cdef int64_t name_size
 
     cdef Stop walk_rows(self) noexcept nogil

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Arrow rows into records, and the ways Arrow data comes: one array, or a stream of them."""
+"""Encodes Arrow rows as records. Arrow data comes as one array or as a stream of arrays."""
 
 cimport cython
 from cpython.pycapsule cimport PyCapsule_GetPointer
@@ -26,7 +26,7 @@ from kafkabuf.errors import InvalidTopicError, KafkaError, SerializationError
 
 @cython.final
 cdef class ArrowWalker(Walker):
-    """The way of one send_arrow call through its rows."""
+    """Visits the rows of one send_arrow call and encodes them."""
 
     def __dealloc__(self):
         free(self.header_fields)
@@ -52,7 +52,7 @@ cdef class ArrowWalker(Walker):
         return END
 
     cdef Stop walk_values(self) noexcept nogil:
-        """As `walk_rows`, where what the other columns would say is the same for all rows."""
+        """As `walk_rows`, for rows that differ in their value only."""
         cdef Record* r = &self.record
         cdef Stop stop = END
         r.key.size = -1
@@ -100,7 +100,7 @@ cdef class ArrowWalker(Walker):
         return END
 
     cdef int64_t read_headers(self) noexcept nogil:
-        """Point the scratch at the row's headers; their encoded bytes; -1 without memory, -2 for one without key."""
+        """Point header_fields at the row's headers and return their encoded size; -1: no memory, -2: a null key."""
         cdef Columns* c = self.columns
         cdef int64_t item, size = 0, place = c.headers.start + self.row
         cdef int64_t begin = offset_at(&c.headers, place), end = offset_at(&c.headers, place + 1)
@@ -123,13 +123,13 @@ cdef class ArrowWalker(Walker):
         self.record.header_count = <int32_t>(end - begin)
         return size
 
-    # ---- with it -----------------------------------------------------------------------------------------------------
+    # ---- with the GIL ------------------------------------------------------------------------------------------------
 
     cdef int enter_topic(self) except -1:
         cdef Field name = bytes_at(&self.columns.topic, self.row)
         if name.size < 0:
-            raise InvalidTopicError(f"row {self.first_row + self.row}: no topic: give the topic argument, or a topic "
-                                    "column without nulls")
+            raise InvalidTopicError(f"row {self.first_row + self.row} has no topic: give the topic argument, or a "
+                                    "topic column without nulls")
         self.give_back_all()
         self.use_topic(self.producer.topic_of((<const char*>name.data)[:name.size].decode("utf-8", "replace"),
                                               &self.waited))
@@ -142,7 +142,7 @@ cdef class ArrowWalker(Walker):
         cdef Columns columns
         bind_columns(&columns, schema, array)
         if self.topic is None and columns.topic.layout == ABSENT:
-            raise InvalidTopicError("no topic: give the topic argument, or a 'topic' column")
+            raise InvalidTopicError("there is no topic: give the topic argument, or a column 'topic'")
         self.columns = &columns
         self.only_values = self.topic_bytes is None and self.topic is not None and not (
             columns.key.layout or columns.partition.layout or columns.timestamp.layout or columns.headers.layout)
@@ -153,7 +153,7 @@ seal(ArrowWalker)
 
 
 def append_arrow(ProducerCore producer not None, report, data, topic):
-    """See KafkaProducer.send_arrow. What became of the rows, before an error too, is in `report`."""
+    """See KafkaProducer.send_arrow. `report` gets all rows that were queued or left out, also if the call raises."""
     cdef ArrowWalker walker
     try:
         producer.check_open()
@@ -170,7 +170,7 @@ def append_arrow(ProducerCore producer not None, report, data, topic):
             append_stream(walker, <ArrowArrayStream*>pointer(capsule, "arrow_array_stream"))
         else:
             raise SerializationError(
-                f"send_arrow takes data with the Arrow PyCapsule interface (a pyarrow RecordBatch or Table, a pandas "
+                f"send_arrow needs data with the Arrow PyCapsule interface (a pyarrow RecordBatch or Table, a pandas "
                 f"or polars DataFrame), found {type(data).__name__}")
     except KafkaError as error:
         error.rows_queued = report.rows
@@ -183,31 +183,32 @@ cdef void* pointer(capsule, const char* name) except NULL:
         return PyCapsule_GetPointer(capsule, name)
     except ValueError as error:
         raise SerializationError(
-            f"the Arrow PyCapsule interface gave no capsule named '{name.decode()}', but {capsule!r}") from error
+            f"the Arrow PyCapsule interface must return a capsule '{name.decode()}', found {capsule!r}") from error
 
 
-cdef int append_borrowed(ArrowWalker walker, ArrowSchema* given_schema, ArrowArray* given_array) except -1:
-    cdef ArrowSchema schema = given_schema[0]
-    cdef ArrowArray array = given_array[0]
-    # Meanwhile the capsules, which the caller holds, are empty: while this thread waits for memory another one that has
-    # them too could import the data and release it.
-    given_schema.release = NULL
-    given_array.release = NULL
+cdef int append_borrowed(ArrowWalker walker, ArrowSchema* callers_schema, ArrowArray* callers_array) except -1:
+    cdef ArrowSchema schema = callers_schema[0]
+    cdef ArrowArray array = callers_array[0]
+    # The caller's capsules are marked as released during the call. Otherwise, while this thread waits for memory,
+    # another thread that holds the capsules could import the data and release it.
+    callers_schema.release = NULL
+    callers_array.release = NULL
     try:
         walker.append_array(&schema, &array)
     finally:
-        given_schema.release = schema.release
-        given_array.release = array.release
+        callers_schema.release = schema.release
+        callers_array.release = array.release
     return 0
 
 
-cdef int append_stream(ArrowWalker walker, ArrowArrayStream* given) except -1:
+cdef int append_stream(ArrowWalker walker, ArrowArrayStream* callers_stream) except -1:
     cdef ArrowArrayStream stream
-    if given.release == NULL:
-        raise SerializationError("the Arrow stream has been read or released: give a new one")
-    # Moved out of its capsule, as the interface has it: a capsule given again must not pass for a stream without rows.
-    stream = given[0]
-    given.release = NULL
+    if callers_stream.release == NULL:
+        raise SerializationError("the Arrow stream was read or released before: give a new stream")
+    # The interface moves a stream out of its capsule. Without the move, a second call with the same capsule would find
+    # a stream without rows.
+    stream = callers_stream[0]
+    callers_stream.release = NULL
     try:
         append_batches(walker, &stream)
     finally:

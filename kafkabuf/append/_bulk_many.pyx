@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""send_many: the elements of Python sequences into records."""
+"""send_many: encodes the elements of Python sequences as records."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -19,28 +19,28 @@ from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
 
 @cython.final
 cdef class SequenceWalker(Walker):
-    """The way of one send_many call through its records."""
+    """Visits the records of one send_many call and encodes them."""
 
     cdef Stop walk(self) except RAISED:
         cdef Py_ssize_t count = len(self.values)
         try:
             while self.row < count:
-                self.append_one()
+                self.append_next()
         except (SerializationError, InvalidPartitionsError, InvalidTimestampError) as error:
             raise type(error)(f"record {self.row}: {error}") from error
         return END
 
-    cdef int append_one(self) except -1:
+    cdef int append_next(self) except -1:
         value = self.values[self.row]
         key = self.keys[self.row] if self.keys is not None else None
         headers = self.headers[self.row] if self.headers is not None else None
-        given = self.wanted_partitions[self.row] if self.wanted_partitions is not None else None
-        stamp = self.timestamps[self.row] if self.timestamps is not None else None
+        partition = self.wanted_partitions[self.row] if self.wanted_partitions is not None else None
+        timestamp = self.timestamps[self.row] if self.timestamps is not None else None
         if self.interceptors is None:
-            self.append_given(value, key, headers, given, stamp)
+            self.append_prepared(value, key, headers, partition, timestamp)
             return 0
         self.producer.check_open()
-        record = ProducerRecord(self.topic_name, value, key, pairs_of(headers), given, stamp)
+        record = ProducerRecord(self.topic_name, value, key, pairs_of(headers), partition, timestamp)
         return self.append_intercepted(self.interceptors.on_send(record))
 
     cdef int append_intercepted(self, object record) except -1:
@@ -48,7 +48,7 @@ cdef class SequenceWalker(Walker):
             if self.topic is None or record.topic != self.topic.name:
                 self.give_back_all()
                 self.use_topic(self.producer.topic_of(record.topic, &self.waited))
-            appended = self.append_given(
+            appended = self.append_prepared(
                 record.value, record.key, record.headers, record.partition, record.timestamp_ms)
         except Exception as error:
             self.interceptors.on_send_error(record, error)
@@ -63,17 +63,19 @@ cdef class SequenceWalker(Walker):
         return batch.add_callback(
             callback, new_future(batch, batch.builder.count - 1, r.timestamp, r.key.size, r.value.size))
 
-    cdef bint append_given(self, object value, object key, object headers, object given, object stamp) except -1:
+    cdef bint append_prepared(
+        self, object value, object key, object headers, object partition, object timestamp
+    ) except -1:
         cdef Record* r = &self.record
         cdef Held held
         cdef int32_t wanted = -1
         cdef bint appended
         if self.producer.detour:
             self.producer.check_open()
-            key, value, headers, given = self.producer.prepared(self.topic, key, value, headers, given)
-        r.timestamp = self.now if stamp is None else checked_timestamp(stamp)
-        if given is not None:
-            wanted = self.wanted_partition(given)
+            key, value, headers, partition = self.producer.prepared(self.topic, key, value, headers, partition)
+        r.timestamp = self.now if timestamp is None else checked_timestamp(timestamp)
+        if partition is not None:
+            wanted = self.wanted_partition(partition)
         hold_nothing(&held)
         try:
             hold_record(&held, r, key, value, headers)
@@ -86,24 +88,26 @@ cdef class SequenceWalker(Walker):
         cdef Stop stop = END
         cdef int64_t row = self.row
         if self.record.header_count and self.magic < 2:
-            raise SerializationError("record.magic is 1, and that format has no headers: send without, or use magic 2")
+            raise SerializationError(
+                "record.magic is 1, and that format has no headers: send no headers, or set record.magic to 2")
         while self.row == row:
             choose_partition(self, wanted)
             stop = append_record(self)
             if stop != END:
                 self.serve(stop)
-                while self.row == row and wanted >= self.partitions:  # the topic has lost some: ask, or refuse
+                while self.row == row and wanted >= self.partitions:  # the topic has lost it: fetch metadata or raise
                     self.partition = wanted
                     self.serve(BAD_PARTITION)
-        # At once: what lets go of the record may run Python, and that may give the claim back.
+        # Added at once: releasing the record may run Python code, which may give the claim back.
         if stop == END and self.acknowledgement is not None:
             self.add_callback(self.acknowledgement)
         return stop == END
 
-    cdef int32_t wanted_partition(self, object given) except -2:
-        cdef int64_t number = partition_number(given)
+    cdef int32_t wanted_partition(self, object partition) except -2:
+        cdef int64_t number = partition_number(partition)
         if number < 0 or number >= self.partitions:
-            # It may be new: ask once, with nothing claimed, since asking waits. Raises where it is not.
+            # The partition may be new: fetch metadata once; raises if it does not exist. No batch may be claimed during
+            # the wait.
             self.give_back_all()
             self.producer.queue_of_partition(self.topic, number, &self.waited)
             self.use_topic(self.topic)
@@ -113,33 +117,33 @@ cdef class SequenceWalker(Walker):
 seal(SequenceWalker)
 
 
-cdef bint is_no_sequence(given) except -1:
-    # One after the other: of a tuple of types Cython's isinstance() loses the error that `__class__` may raise.
+cdef bint is_no_sequence(argument) except -1:
+    # One type at a time: with a tuple of types Cython's isinstance() drops an error that `__class__` raises.
     for kind in (str, bytes, bytearray, memoryview, Mapping, Set):
-        if isinstance(given, kind):
+        if isinstance(argument, kind):
             return True
     return False
 
 
-cdef tuple column_of(str name, given, Py_ssize_t count):
-    """The caller may change his list meanwhile: ours stays."""
+cdef tuple column_of(str name, argument, Py_ssize_t count):
+    """The argument as a tuple: other threads may change the caller's list during the call, but not the tuple."""
     cdef tuple column
-    if is_no_sequence(given) or not hasattr(given, "__len__"):
-        raise TypeError(f"{name} is a list, or another sequence, of one element for each record, found "
-                        f"{type(given).__name__}")
-    column = tuple(given)
+    if is_no_sequence(argument) or not hasattr(argument, "__len__"):
+        raise TypeError(f"{name} must be a list, or another sequence, with one element for each record, found "
+                        f"{type(argument).__name__}")
+    column = tuple(argument)
     if count >= 0 and len(column) != count:
-        raise ValueError(f"{name} has {len(column)} elements where values has {count}: give one for each record")
+        raise ValueError(f"{name} has {len(column)} elements and values has {count}: give one for each record")
     return column
 
 
 def append_many(ProducerCore producer not None, report, topic, values, keys, headers, partitions, timestamps_ms):
-    """See KafkaProducer.send_many. What became of the records, before an error too, is in `report`."""
+    """See KafkaProducer.send_many. `report` gets all records that were queued or left out, also if the call raises."""
     cdef SequenceWalker walker
-    cdef tuple taken = column_of("values", values, -1)
-    cdef Py_ssize_t count = len(taken)
-    cdef list others = [
-        None if given is None else column_of(name, given, count) for name, given in (
+    cdef tuple values_column = column_of("values", values, -1)
+    cdef Py_ssize_t count = len(values_column)
+    cdef list other_columns = [
+        None if argument is None else column_of(name, argument, count) for name, argument in (
             ("keys", keys), ("headers", headers), ("partitions", partitions), ("timestamps_ms", timestamps_ms))
     ]
     try:
@@ -151,8 +155,8 @@ def append_many(ProducerCore producer not None, report, topic, values, keys, hea
             walker.use_topic(producer.topic_of(topic, &walker.waited))
         else:
             walker.acknowledgement = Acknowledgement(walker.interceptors, None)
-        walker.values = taken
-        walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = others
+        walker.values = values_column
+        walker.keys, walker.headers, walker.wanted_partitions, walker.timestamps = other_columns
         walker.append_rows(count, walker.timestamps is not None or walker.interceptors is not None)
     except KafkaError as error:
         error.rows_queued = report.rows

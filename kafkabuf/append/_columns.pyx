@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Whole Arrow columns at once: a digest of the records they make, and the partitions of their keys.
+"""Functions of whole Arrow columns: a digest of the records that the columns hold, and the partitions of their keys.
 
-The digest says whether two sets of records are equal, whatever their order, batches and partitions: the sum, modulo
-2^64, of a hash of each record's key, value and headers (CRC-32C of each field, its size and its place, stirred
-together). Against accident, not against malice.
+Two equal sets of records have the same digest, whatever their order, batches and partitions. It is the sum, modulo
+2^64, of a hash of each record's key, value and headers (the hash mixes the CRC-32C of each field, its size and its
+position). It detects accidents, not malice.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
@@ -17,7 +17,7 @@ from kafkabuf.append._arrow cimport ABSENT, ArrowArray, ArrowSchema, Columns, bi
 kb_crc32c_init()
 
 
-# The finaliser of splitmix64: each bit of the result depends on each of the argument's.
+# The finaliser of splitmix64: each bit of the result depends on each bit of the argument.
 cdef inline uint64_t stir(uint64_t x) noexcept nogil:
     x = (x ^ (x >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * <uint64_t>0x94D049BB133111EB
@@ -43,32 +43,32 @@ cdef uint64_t digest_of(const Columns* c) noexcept nogil:
 
 
 def digest(data):
-    """The digest of one Arrow struct array (anything with `__arrow_c_array__`), whose columns are those of send_arrow.
+    """The digest of one Arrow struct array (an object with `__arrow_c_array__`) with the columns of send_arrow.
 
-    From 0 to 2^64 - 1; that of several arrays is the sum of theirs, modulo 2^64. Raises SerializationError as
-    send_arrow does.
+    A number from 0 to 2^64 - 1. The digest of several arrays is the sum of their digests, modulo 2^64. Raises
+    SerializationError as send_arrow does.
     """
     cdef Columns columns
-    cdef uint64_t found
+    cdef uint64_t result
     schema, array = data.__arrow_c_array__()
     bind_columns(&columns, <ArrowSchema*>PyCapsule_GetPointer(schema, "arrow_schema"),
                  <ArrowArray*>PyCapsule_GetPointer(array, "arrow_array"))
     with nogil:
-        found = digest_of(&columns)
-    return found
+        result = digest_of(&columns)
+    return result
 
 
 def partitions_of(data, int32_t partitions):
-    """Of the keys of one Arrow struct array the partitions, as Java's producer has them; -1 for a null key.
+    """The partitions of the keys of one Arrow struct array, as Java's producer computes them; -1 for a null key.
 
-    An int32 array. `data` has a column `value` too, as all that send_arrow takes.
+    Returns an int32 array. `data` needs a column `value`, as for send_arrow.
     """
     cdef Columns columns
     cdef int32_t[::1] chosen
     cdef int64_t row
     cdef Field key
     if partitions < 1:
-        raise ValueError(f"a topic has at least one partition, found {partitions}")
+        raise ValueError(f"partitions must be at least 1, found {partitions}")
     schema, array = data.__arrow_c_array__()
     bind_columns(&columns, <ArrowSchema*>PyCapsule_GetPointer(schema, "arrow_schema"),
                  <ArrowArray*>PyCapsule_GetPointer(array, "arrow_array"))

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The per-record path: from send() to bytes in a slab in one frame."""
+"""The per-record path: one Cython frame from send() to the bytes in a slab."""
 
 from libc.stdint cimport int64_t
 
@@ -31,11 +31,11 @@ cdef class ProducerCore:
     cdef bint ignore_keys               # partitioner.ignore.keys
     # ---- guarded by the GIL
     cdef bint closing
-    cdef readonly bint detour           # send() has more to ask than the short way does: what is above, or `closing`
+    cdef readonly bint detour           # send() must check `closing`, or call one of the user's objects above
     cdef str closed_because             # the text of the ClosedError that a call gets after that
-    cdef object last_name               # the topic of the send() before, by identity; before the first nobody's object
+    cdef object last_name               # the topic object of the previous send(), compared by identity; else NO_NAME
     cdef TopicQueues last_topic
-    cdef readonly int64_t records_sent  # records accepted
+    cdef readonly int64_t records_sent  # records that were queued
 
     cpdef int check_open(self) except -1
     # Calls the user's serializers and partitioner: key and value as bytes-likes, headers, and the partition. Raises
@@ -43,13 +43,13 @@ cdef class ProducerCore:
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition)
     cdef object partition_by(self, TopicQueues topic, object key, object value)
     cdef RecordFuture send_intercepted(self, object record, object callback)
-    # What send_arrow cannot serve raises ConfigError.
+    # Raises ConfigError for settings that send_arrow does not support.
     cdef int check_takes_columns(self) except -1
     # Both may wait for metadata, and add the seconds of that wait to `waited`: max.block.ms bounds the waits for
     # metadata and memory together.
     cdef TopicQueues topic_of(self, object name, double* waited)
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited)
-    # Until when a record that has waited so long may wait for memory.
+    # The time of `clock` until which a record may wait for memory, after it has waited `waited` seconds for metadata.
     cdef object deadline(self, double waited)
     cdef int64_t now_ms(self) except -1
     cdef int check_size(self, const Record* r) except -1

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""send(): checks, topic, partition, timestamp, encode in place, future. All that is not per record is producer.py's."""
+"""send(): checks, topic, partition, timestamp, encoding in place, future. producer.py has the calls per producer."""
 
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
@@ -21,22 +21,22 @@ from kafkabuf.partitioner import partitioner_of
 from kafkabuf.serialization import serialize_with
 
 
-# No topic's name, and nobody else's object: what no send() was given before.
+# An object that no caller can pass as a topic, for the time before the first send().
 cdef object NO_NAME = object()
 
 
-cdef object serialized(object serializer, bint by_topic, str topic, object headers, object data, str what):
+cdef object serialized(object serializer, bint by_topic, str topic, object headers, object data, str field):
     try:
         return serializer(topic, headers, data) if by_topic else serializer(data)
     except Exception as error:
-        raise SerializationError(f"the {what} serializer raised {type(error).__name__}: {error}") from error
+        raise SerializationError(f"the {field} serializer raised {type(error).__name__}: {error}") from error
 
 
 cdef class ProducerCore:
-    """Base of KafkaProducer: what happens for every record."""
+    """Base class of KafkaProducer: the code that runs for every record."""
 
     def __cinit__(self, *args, **kwargs):
-        self.closing = self.detour = True  # until _open: a subclass that forgot __init__ has no accumulator
+        self.closing = self.detour = True  # until _open: an object whose __init__ did not run has no accumulator
         self.last_name = NO_NAME
 
     def _open(self, AccumulatorCore accumulator not None, config, clock):
@@ -64,19 +64,21 @@ cdef class ProducerCore:
         """Queue one record and return a RecordFuture (KafkaProducer.send).
 
         Args:
-            topic: its name. Unknown topics are asked for, for up to `max.block.ms`.
+            topic: the topic's name. For an unknown topic send() fetches metadata, for up to `max.block.ms`.
             value, key: bytes-like or None, or what the configured serializers take. None is Kafka's null; b"" is not.
             headers: pairs of (str, bytes or None), or a dict of them.
-            partition: a number, or None: as `partitioner.class` says; without one by the key's murmur2 as Java does,
-                or sticky where there is no key.
-            timestamp_ms: since the epoch, in ms; None is now.
-            callback: `callback(metadata, error)`, called in the Sender's thread; `error` is None for a delivered one.
+            partition: a number; None: `partitioner.class` chooses. Without a partitioner the key's murmur2 hash
+                chooses, as in Java; a record without key goes to the sticky partition.
+            timestamp_ms: milliseconds since the epoch; None: the present time.
+            callback: `callback(metadata, error)`; the Sender's thread calls it. `error` is None for a delivered record.
 
         Raises:
             SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionsError, InvalidTimestampError:
-                nothing was queued.
-            TimeoutError: no metadata within `max.block.ms`; BufferExhaustedError: no memory within what is left of it.
+                an argument is wrong.
+            TimeoutError: there was no metadata within `max.block.ms`.
+            BufferExhaustedError: there was no memory within the rest of `max.block.ms`.
             ClosedError: after close().
+            The record was not queued if send() raises.
         """
         cdef Record r
         cdef Held held
@@ -84,7 +86,8 @@ cdef class ProducerCore:
         cdef TopicQueues queues
         cdef double waited = 0
         if callback is not None and not callable(callback):
-            raise TypeError(f"callback is called with (metadata, error), found {type(callback).__name__}: {callback!r}")
+            raise TypeError(
+                f"callback must be callable with (metadata, error), found {type(callback).__name__}: {callback!r}")
         if self.detour:
             self.check_open()
             if self.interceptors is not None and type(callback) is not Acknowledgement:
@@ -92,7 +95,7 @@ cdef class ProducerCore:
                 return self.send_intercepted(record, callback)
             queues = self.topic_of(topic, &waited)
             key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
-            self.check_open()  # what prepares may close the producer, or fork
+            self.check_open()  # a serializer or partitioner may have closed the producer, or forked
         if topic is self.last_name:
             queues = self.last_topic
         else:
@@ -140,7 +143,7 @@ cdef class ProducerCore:
             self.accumulator.wakeup()
         return future
 
-    # ---- what the user has configured --------------------------------------------------------------------------------
+    # ---- the user's serializers, partitioner and interceptors --------------------------------------------------------
 
     def prepare(self, topic, key, value, headers, partition):
         """(key, value, headers, partition) as send() would queue them. AIOKafkaProducer does the other steps itself."""
@@ -162,19 +165,19 @@ cdef class ProducerCore:
     cdef object partition_by(self, TopicQueues topic, object key, object value):
         cdef int64_t number
         try:
-            answer = self.partitioner(topic.name, key, value, topic.partitions)
+            chosen = self.partitioner(topic.name, key, value, topic.partitions)
         except Exception as error:
             raise InvalidPartitionsError(f"the partitioner raised {type(error).__name__}: {error}") from error
-        if answer is None:
+        if chosen is None:
             return None
         try:
-            number = whole_number(answer)
+            number = whole_number(chosen)
             if 0 <= number < topic.partitions:
                 return number
         except (TypeError, OverflowError):
             pass
-        raise InvalidPartitionsError(f"the partitioner answered {answer!r} for topic {topic.name!r}: a partition of "
-                                     f"it is an int from 0 to {topic.partitions - 1}, and None leaves the choice to us")
+        raise InvalidPartitionsError(f"the partitioner returned {chosen!r} for topic {topic.name!r}: it must return an "
+                                     f"int from 0 to {topic.partitions - 1}, or None to leave the choice to kafkabuf")
 
     cdef RecordFuture send_intercepted(self, object record, object callback):
         record = self.interceptors.on_send(record)
@@ -185,14 +188,14 @@ cdef class ProducerCore:
             raise
 
     cdef int check_takes_columns(self) except -1:
-        for name, found in (("key.serializer", self.key_serializer), ("value.serializer", self.value_serializer),
-                            ("partitioner.class", self.partitioner), ("interceptor.classes", self.interceptors)):
-            if found is not None:
-                raise ConfigError(f"send_arrow sends the bytes that the columns hold and makes no Python objects of "
-                                  f"them, so that {name} has no part in it: use send_many(), or a producer without")
+        for name, user_object in (("key.serializer", self.key_serializer), ("value.serializer", self.value_serializer),
+                                  ("partitioner.class", self.partitioner), ("interceptor.classes", self.interceptors)):
+            if user_object is not None:
+                raise ConfigError(f"send_arrow sends the bytes of the columns as they are and cannot apply {name}: use "
+                                  f"send_many(), or a producer without {name}")
         return 0
 
-    # ---- the rest of the way -----------------------------------------------------------------------------------------
+    # ---- topic, partition, time, size --------------------------------------------------------------------------------
 
     cpdef int check_open(self) except -1:
         if self.closing:
@@ -203,7 +206,7 @@ cdef class ProducerCore:
         cdef TopicQueues topic
         cdef double started
         if type(name) is not str:
-            raise InvalidTopicError(f"a topic's name is a str, found {type(name).__name__}: {name!r}")
+            raise InvalidTopicError(f"a topic's name must be a str, found {type(name).__name__}: {name!r}")
         if self.accumulator is None:
             raise uninitialized(self)
         topic = self.accumulator.topics.get(name)
@@ -211,7 +214,7 @@ cdef class ProducerCore:
             started = self.clock.monotonic()
             topic = self._await_topic(name)
             if topic is None:
-                raise TypeError(f"{type(self).__name__}._await_topic() answered None: it raises where it has no topic")
+                raise TypeError(f"{type(self).__name__}._await_topic() returned None: it must return a topic or raise")
             waited[0] += <double>self.clock.monotonic() - started
         self.last_name = name
         self.last_topic = topic
@@ -242,15 +245,17 @@ cdef class ProducerCore:
     cdef int check_size(self, const Record* r) except -1:
         cdef int64_t size = size_upper_bound(self.accumulator.magic, r)
         if r.header_count and self.accumulator.magic < 2:
-            raise SerializationError("record.magic is 1, and that format has no headers: send without, or use magic 2")
+            raise SerializationError(
+                "record.magic is 1, and that format has no headers: send no headers, or set record.magic to 2")
         if size > self.max_request_size:
             raise RecordTooLargeError(
-                f"the record needs up to {size} bytes, more than max.request.size ({self.max_request_size}) allows")
+                f"the record needs up to {size} bytes, more than max.request.size ({self.max_request_size}): raise "
+                f"max.request.size, or send smaller records")
         return 0
 
 
 cdef int64_t whole_number(object number) except? -1:
-    # The conversion by itself takes a bool for 0 or 1 and cuts a float short.
+    # Cython's conversion would read a bool as 0 or 1 and truncate a float.
     if type(number) is bool:
         raise TypeError
     return PyNumber_Index(number)
@@ -260,7 +265,7 @@ cdef int64_t partition_number(object partition) except? -1:
     try:
         return whole_number(partition)
     except (TypeError, OverflowError):
-        raise InvalidPartitionsError(f"a partition is a whole number, found {partition!r}") from None
+        raise InvalidPartitionsError(f"a partition must be an int, found {partition!r}") from None
 
 
 cdef int64_t checked_timestamp(object timestamp_ms) except -1:
@@ -268,7 +273,7 @@ cdef int64_t checked_timestamp(object timestamp_ms) except -1:
     try:
         value = whole_number(timestamp_ms)
     except (TypeError, OverflowError):
-        raise InvalidTimestampError(f"timestamp_ms is a whole number of milliseconds, found {timestamp_ms!r}") from None
+        raise InvalidTimestampError(f"timestamp_ms must be an int of milliseconds, found {timestamp_ms!r}") from None
     if value < 0:
         raise InvalidTimestampError(f"timestamp_ms must not be negative, found {value}")
     return value

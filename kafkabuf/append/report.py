@@ -1,4 +1,4 @@
-"""What became of the rows of one bulk append, in columns."""
+"""The outcomes of the rows of one bulk append, in columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS, ERRORS = "rows", "errors"
 
 
 class _Chunk(NamedTuple):
-    """By row of one chunk: the number of its Segment (-1: none) and its timestamp in ms (None: all have `now`)."""
+    """By row of one chunk: its Segment's number (-1: none) and its timestamp in ms (None: all rows have `now`)."""
 
     segment: Int32Array
     timestamp: Int64Array | None
@@ -36,9 +36,9 @@ class _Chunk(NamedTuple):
 
 
 class BulkResult(NamedTuple):
-    """Row-aligned outcome: `error_code` 0 is success; `offset` is -1 where the row was not delivered or acks=0.
+    """The outcome of each row: `error_code` 0 is success; `offset` is -1 if the row was not delivered, or with acks=0.
 
-    A row too large to be queued has the error code 10 (MESSAGE_TOO_LARGE) and the partition -1.
+    A row that was too large has error code 10 (MESSAGE_TOO_LARGE) and partition -1.
     """
 
     partition: Int32Array
@@ -48,11 +48,11 @@ class BulkResult(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Rows that were not delivered: those of `first_row` to `last_row` that were bound for `partition` of `topic`.
+    """Rows that were not delivered: of the rows from `first_row` to `last_row`, those for `partition` of `topic`.
 
-    There are `rows` of them. Where `rows` is the length of that range, it is the whole range; where it is less, rows
-    bound elsewhere lie in between, or rows in a part of their batch that was delivered (KIP-126). A row that was too
-    large to be queued stands alone, with partition -1. Rows are counted from 0 over all of the call's data.
+    `rows` is their number. If it equals the length of the range, the failure covers the whole range. If it is less, the
+    range also contains rows for other partitions, or rows in a part of the batch that was delivered (KIP-126). A row
+    that was too large has a Failure of its own, with partition -1. Rows are counted from 0 over all data of the call.
     """
 
     error: KafkaError
@@ -64,26 +64,26 @@ class Failure(NamedTuple):
 
     @property
     def error_code(self) -> int:
-        """Kafka's; -1 where the error never crosses the wire."""
+        """Kafka's error code; -1 for an error that never crosses the wire."""
         return self.error.code
 
 
 class _Piece(NamedTuple):
-    """Neighbouring rows that share an outcome: those of a Segment, or of it in one part of a batch that was split."""
+    """Neighbouring rows with the same outcome: the rows of a Segment in one batch, or in one part of a split batch."""
 
     segment: Segment
     batch: Batch
-    first: int  # place in `batch`
+    first: int  # index of the first row in `batch`
     rows: int
-    bytes: int  # the Segment's, shared out by rows
+    bytes: int  # the Segment's bytes in proportion to the rows
 
 
 class BulkReport:
-    """The pending result of one send_arrow or send_many.
+    """The pending result of one send_arrow() or send_many().
 
-    Nothing is done for it when batches are acknowledged; it asks them. It keeps a number for each row and, where rows
-    have timestamps of their own, those: 4 or 12 bytes a row. With `report="errors"` it keeps neither, forgets batches
-    as they are delivered, and has no `result`.
+    An acknowledgement costs the report nothing: the report reads the outcomes from the batches when its methods are
+    called. It keeps a number for each row, and the timestamps if the rows have their own: 4 or 12 bytes a row. With
+    `report="errors"` it keeps no rows, drops delivered batches, and has no `result`.
     """
 
     def __init__(self, clock: Clock, keep: str = ROWS) -> None:
@@ -91,9 +91,9 @@ class BulkReport:
             raise ValueError(f"report is {ROWS!r} or {ERRORS!r}, found {keep!r}")
         self._clock = clock
         self._chunks: list[_Chunk] = []
-        self._failures: list[Failure] = []  # of rows never queued, and of segments that were folded
-        self._ranges: tuple[OffsetRange, ...] = ()  # of segments that were folded
-        self._failed: list[Batch] = []  # of segments that were folded
+        self._failures: list[Failure] = []  # of rows that were left out, and of folded segments
+        self._ranges: tuple[OffsetRange, ...] = ()  # of folded segments
+        self._failed: list[Batch] = []  # of folded segments
         self.row_aligned = keep == ROWS
         self.segments: list[Segment] = []
         self.rows = 0
@@ -101,17 +101,17 @@ class BulkReport:
     # ---- for the appending thread ------------------------------------------------------------------------------------
 
     def add_rows(self, rows: int, segment: Int32Array | None, timestamp: Int64Array | None, now: int) -> None:
-        """So many rows of a chunk have been queued or left out; the arrays may have been meant for more."""
+        """The first `rows` rows of a chunk were queued or left out; the arrays may be longer."""
         self.rows += rows
         if segment is not None:
             self._chunks.append(_Chunk(segment[:rows], None if timestamp is None else timestamp[:rows], now))
 
     def leave_out(self, row: int, topic: str, error: RecordTooLargeError) -> None:
-        """The row is too large to be queued."""
+        """Record the failure of a row that is too large."""
         self._failures.append(Failure(error, topic, -1, row, row, 1))
 
     def fold(self) -> None:
-        """Forget the segments that are over, but for their offsets or their failure."""
+        """Drop the segments that have ended, and keep their offsets or their failure."""
         # Looked at once: the Sender may announce more of them meanwhile.
         over = {segment: None for segment in self.segments if _is_over(segment)}
         self._failures += _failures(over)
@@ -126,20 +126,20 @@ class BulkReport:
         return all(segment.batch.done for segment in self.segments)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until every row has an outcome. Raises TimeoutError after `timeout` seconds."""
+        """Wait until every row has an outcome. Raises TimeoutError after `timeout` seconds."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         for segment in self.segments:
-            left = None if deadline is None else deadline - self._clock.monotonic()
-            if not segment.batch.wait(left, self._clock):
+            seconds = None if deadline is None else deadline - self._clock.monotonic()
+            if not segment.batch.wait(seconds, self._clock):
                 why = segment.batch.why_pending()
                 raise TimeoutError(f"not all of {self.rows} rows were acknowledged within {timeout} s{why}")
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
-        """The error of the first row that met one, or None. Waits as `wait` does."""
+        """The error of the first row that failed, or None. Waits as `wait` does."""
         return next((failure.error for failure in self.failures(timeout)), None)
 
     def failures(self, timeout: float | None = None) -> tuple[Failure, ...]:
-        """The rows that were not delivered, by their first row. Waits as `wait` does."""
+        """The rows that were not delivered, sorted by their first row. Waits as `wait` does."""
         self.wait(timeout)
         self._read_errors()
         return tuple(sorted((*self._failures, *_failures(self.segments)), key=lambda failure: failure.first_row))
@@ -152,38 +152,38 @@ class BulkReport:
 
     @property
     def too_large(self) -> tuple[Failure, ...]:
-        """The rows that were left out because they are larger than `max.request.size` or `buffer.memory`. Known now."""
+        """The rows that were left out as larger than `max.request.size` or `buffer.memory`. Known without waiting."""
         return tuple(failure for failure in self._failures if failure.partition < 0)
 
     def result(self, timeout: float | None = None) -> BulkResult:
-        """Partition, offset, timestamp (ms) and error code of every row, in the order they were given. Waits.
+        """Partition, offset, timestamp (ms) and error code of every row, in the order of the data. Waits as `wait`.
 
-        Raises ValueError where the call was made with `report="errors"`.
+        Raises ValueError if the call was made with `report="errors"`.
         """
         if not self.row_aligned:
-            raise ValueError('report="errors" keeps no rows: ask failures() and ranges(), or send with report="rows"')
+            raise ValueError('report="errors" keeps no rows: call failures() and ranges(), or send with report="rows"')
         self.wait(timeout)
         self._read_errors()
-        segment = _joined([chunk.segment for chunk in self._chunks], np.int32)
+        segment_of_row = _joined([chunk.segment for chunk in self._chunks], np.int32)
         timestamp = _joined([chunk.timestamps() for chunk in self._chunks], np.int64)
-        place = places_of(segment, np.array([one.first_index for one in self.segments], np.int32))
-        batches, which, place = _by_part(self.segments, segment, place)
+        index = places_of(segment_of_row, np.array([segment.first_index for segment in self.segments], np.int32))
+        batches, batch_of_row, index = _by_part(self.segments, segment_of_row, index)
 
-        def column(field: Callable[[Batch], int], of_none: int, dtype: type[Number]) -> npt.NDArray[Number]:
-            # Number -1, of rows that were left out, finds what stands last.
-            return np.array([*map(field, batches), of_none], dtype)[which]
+        def column(field: Callable[[Batch], int], left_out: int, dtype: type[Number]) -> npt.NDArray[Number]:
+            # Rows that were left out have batch number -1, which selects the last element.
+            return np.array([*map(field, batches), left_out], dtype)[batch_of_row]
 
         base = column(lambda batch: batch.base_offset, -1, np.int64)
         appended = column(lambda batch: batch.log_append_time, -1, np.int64)
         return BulkResult(
             column(lambda batch: batch.partition, -1, np.int32),
-            np.where(base >= 0, base + place, -1),
+            np.where(base >= 0, base + index, -1),
             np.where(appended >= 0, appended, timestamp),
             column(_error_code, RecordTooLargeError.code, np.int16),
         )
 
     def ranges(self, timeout: float | None = None) -> tuple[OffsetRange, ...]:
-        """The offsets of the delivered rows, a range a partition. Waits as `wait` does."""
+        """The offsets of the delivered rows, one range for each partition. Waits as `wait` does."""
         self.wait(timeout)
         return merge_ranges((*self._ranges, *_ranges(self.segments)))
 
@@ -193,16 +193,23 @@ def _joined(arrays: list[npt.NDArray[Number]], dtype: type[Number]) -> npt.NDArr
 
 
 def _by_part(
-    segments: list[Segment], segment: Int32Array, place: Int32Array
+    segments: list[Segment], segment_of_row: Int32Array, index: Int32Array
 ) -> tuple[list[Batch], Int64Array | Int32Array, Int32Array]:
-    """Batches with one outcome each, and by row its number among them (-1: none) and its place there."""
-    if all(one.batch.parts is None for one in segments):
-        return [one.batch for one in segments], segment, place
-    parts = [(number, part) for number, one in enumerate(segments) for part in one.batch.parts or [one.batch]]
+    """Batches and parts with one outcome each; by row, the number of its batch or part (-1: none) and its index there.
+
+    `index` is by row the index in its Segment's batch.
+    """
+    if all(segment.batch.parts is None for segment in segments):
+        return [segment.batch for segment in segments], segment_of_row, index
+    parts = [
+        (number, part)
+        for number, segment in enumerate(segments)
+        for part in segment.batch.parts or [segment.batch]
+    ]
     firsts = np.array([part.first for _, part in parts], np.int32)
     starts = np.array([number << 32 | part.first for number, part in parts], np.int64)
-    which = np.searchsorted(starts, segment.astype(np.int64) << 32 | place, side="right") - 1
-    return [part for _, part in parts], which, place - firsts[which]
+    part_of_row = np.searchsorted(starts, segment_of_row.astype(np.int64) << 32 | index, side="right") - 1
+    return [part for _, part in parts], part_of_row, index - firsts[part_of_row]
 
 
 def _pieces(segments: Iterable[Segment]) -> Iterator[_Piece]:
@@ -230,7 +237,7 @@ def _failures(segments: Iterable[Segment]) -> Iterator[Failure]:
         if batch.error is None:
             continue
         first, last = segment.first_row, segment.end_row - 1
-        if last - first == segment.rows - 1:  # no others in between: a part's rows can be told from the rest
+        if last - first == segment.rows - 1:  # the range has no rows of other partitions, so the part's rows are known
             first += batch.first + piece.first - segment.first_index
             last = first + piece.rows - 1
         yield Failure(batch.error, batch.topic, batch.partition, first, last, piece.rows)
@@ -240,7 +247,7 @@ def _ranges(segments: Iterable[Segment]) -> Iterator[OffsetRange]:
     for piece in _pieces(segments):
         batch = piece.batch
         if batch.succeeded:
-            known = batch.base_offset >= 0
-            first = batch.base_offset + piece.first if known else -1
-            last = first + piece.rows - 1 if known else -1
+            has_offset = batch.base_offset >= 0
+            first = batch.base_offset + piece.first if has_offset else -1
+            last = first + piece.rows - 1 if has_offset else -1
             yield OffsetRange(batch.topic, batch.partition, first, last, piece.rows, piece.bytes)

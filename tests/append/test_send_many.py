@@ -69,7 +69,7 @@ def test_sequences_other_than_lists_are_refused() -> None:
 @pytest.mark.parametrize("values", ["abc", b"abc", bytearray(b"a"), {b"a": 1}, {b"a"}, None, 5, iter([b"a"])])
 def test_what_is_no_sequence_of_records_is_taken_for_one(values: Any) -> None:
     rig = Rig()
-    with pytest.raises(TypeError, match=f"values is a list, .* found {type(values).__name__}"):
+    with pytest.raises(TypeError, match=f"values must be a list, .* found {type(values).__name__}"):
         rig.producer.send_many(TOPIC, values)
     assert_whole(rig.pool)
 
@@ -79,7 +79,7 @@ def test_what_is_no_sequence_of_records_is_taken_for_one(values: Any) -> None:
 def test_lengths_that_differ_pair_the_wrong_records(name: str, length: int) -> None:
     rig = Rig()
     others: dict[str, Any] = {name: [None] * length}
-    with pytest.raises(ValueError, match=f"{name} has {length} elements where values has 2"):
+    with pytest.raises(ValueError, match=f"{name} has {length} elements and values has 2"):
         rig.producer.send_many(TOPIC, [b"a", b"b"], **others)
     assert_whole(rig.pool)
 
@@ -90,11 +90,11 @@ BAD: dict[str, tuple[dict[str, list[Any]], type[KafkaError], str]] = {
     "memory": ({"values": [b"a", b"b", memoryview(b"abcd")[::2]]}, SerializationError, "record 2: .*contiguous"),
     "headers": ({"headers": [None, {}, 5]}, SerializationError, "record 2: headers must be pairs"),
     "partition": ({"partitions": [0, None, 9]}, InvalidPartitionsError, "record 2: partition 9 of topic"),
-    "no partition": ({"partitions": [0, None, 0.5]}, InvalidPartitionsError, "record 2: a partition is a whole"),
+    "no partition": ({"partitions": [0, None, 0.5]}, InvalidPartitionsError, "record 2: a partition must be an int"),
     "negative": ({"partitions": [0, None, -1]}, InvalidPartitionsError, "record 2: partition -1"),
     "huge": ({"partitions": [0, None, 2**32]}, InvalidPartitionsError, "record 2: partition 4294967296"),
     "time": ({"timestamps_ms": [0, None, -1]}, InvalidTimestampError, "record 2: timestamp_ms must not be negative"),
-    "no time": ({"timestamps_ms": [0, None, "now"]}, InvalidTimestampError, "record 2: timestamp_ms is a whole"),
+    "no time": ({"timestamps_ms": [0, None, "now"]}, InvalidTimestampError, "record 2: timestamp_ms must be an int"),
 }  # fmt: skip
 
 

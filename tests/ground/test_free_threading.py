@@ -10,7 +10,7 @@ from kafkabuf.batches._accumulator import PartitionQueue
 ROOT = Path(__file__).parents[2]
 
 
-def test_extension_claims_to_need_no_gil() -> None:
+def test_no_extension_claims_to_work_without_the_gil() -> None:
     assert PartitionQueue("t", 0).partition == 0  # imported: an interpreter without GIL has turned it on
     assert getattr(sys, "_is_gil_enabled", lambda: True)()
     sources = [*ROOT.glob("kafkabuf/**/*.pyx"), *ROOT.glob("kafkabuf/**/*.pxd"), ROOT / "setup.py"]

@@ -25,7 +25,7 @@ def read_back(headers: Any) -> tuple[Pair, ...]:
 
 @pytest.mark.parametrize("count", [7, 8, 9, 100])
 @pytest.mark.parametrize("shape", [list, tuple, dict, iter])
-def test_headers_beyond_those_at_hand_are_lost(count: int, shape: Any) -> None:
+def test_any_number_of_headers_in_any_shape_is_written(count: int, shape: Any) -> None:
     pairs = tuple((f"name-{n}", b"%d" % n if n % 3 else None) for n in range(count))
     assert read_back(shape(pairs)) == pairs
 
@@ -42,20 +42,20 @@ class Meddler:
 
 
 @pytest.mark.parametrize("shape", ["at hand", "beyond"])
-def test_list_that_shrinks_is_read_past_its_end(shape: str) -> None:
+def test_list_that_shrinks_meanwhile_is_read_to_its_new_end(shape: str) -> None:
     pairs: list[Any] = [("a", b"1")]
     pairs += [Meddler(pairs, list.clear), *[("b", b"2")] * (2 if shape == "at hand" else 20)]
     expected = (("a", b"1"), ("meddler", b"m"))
     assert read_back(pairs) == (expected if shape == "at hand" else (*expected, *[("b", b"2")] * 20))
 
 
-def test_list_that_grows_overruns_the_place_for_headers() -> None:
+def test_list_that_grows_meanwhile_is_read_to_its_first_length() -> None:
     pairs: list[Any] = []
     pairs += [Meddler(pairs, lambda them: them.extend([("x", b"y")] * 1000)), *[("b", b"2")] * 7]
     assert read_back(pairs) == (("meddler", b"m"), *[("b", b"2")] * 7)
 
 
-def test_headers_changed_while_memory_is_waited_for_are_written() -> None:
+def test_headers_changed_during_the_wait_for_memory_are_written_as_measured() -> None:
     clock = TurningClock()
     rig = Rig(slabs=1, linger_ms=0, clock=clock)
     rig.fill()
@@ -84,7 +84,7 @@ def test_headers_changed_while_memory_is_waited_for_are_written() -> None:
 
 @pytest.mark.parametrize("bad", [("a", 1), (1, b"a"), ("\ud800", b""), 7, ("a", "b"), ("a", b"b", b"c")])
 @pytest.mark.parametrize("count", [2, 20])
-def test_headers_stay_held_after_the_call(count: int, bad: Any) -> None:
+def test_no_header_is_held_after_the_call(count: int, bad: Any) -> None:
     name, value, memory = "".join(["na", "me"]), bytes(300), bytearray(b"abc")
     good: list[Any] = [(name, value), (name, memory)] * count
     before = sys.getrefcount(name), sys.getrefcount(value)

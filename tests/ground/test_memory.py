@@ -32,7 +32,7 @@ def stalled() -> Rig:
     return Rig(slabs=40, batch_size=1 << 18, buffer_memory=40 << 18, linger_ms=0)
 
 
-def test_dropped_futures_cost_memory_until_the_batch_ends() -> None:
+def test_dropped_futures_cost_no_memory() -> None:
     rig = stalled()
     rig.send(b"0123456789")
     before = blocks()
@@ -45,7 +45,7 @@ def test_dropped_futures_cost_memory_until_the_batch_ends() -> None:
     assert rig.pool.accounting()["free"] > 0
 
 
-def test_rows_of_a_dropped_report_cost_memory_until_the_batch_ends() -> None:
+def test_rows_of_a_dropped_report_cost_no_memory() -> None:
     rig = stalled()
     rows = pa.record_batch({"value": pa.array([b"0123456789"] * 10_000)})
     rig.producer.send_arrow(rows, TOPIC)
@@ -82,7 +82,7 @@ def expire(rig: Rig, sent: Sent) -> None:
 
 
 @pytest.mark.parametrize("ending", [acknowledge, refuse, retry, lose, expire])
-def test_batch_leaves_something_behind(ending: Callable[[Rig, Sent], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_ended_batch_leaves_nothing_behind(ending: Callable[[Rig, Sent], None], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "kafkabuf")  # pytest keeps every record of a log
     rig = Rig(slabs=4, linger_ms=0)
     called: list[Any] = []
@@ -111,7 +111,7 @@ def test_batch_leaves_something_behind(ending: Callable[[Rig, Sent], None], capl
     assert_whole(rig.pool)
 
 
-def test_idle_partitions_make_a_turn_slower() -> None:
+def test_turn_costs_the_same_with_many_idle_partitions() -> None:
     """In CPU time of this thread, the best of many turns: 20,000 looks more would make it fifty times as much."""
 
     def best_turn(partitions: int) -> int:

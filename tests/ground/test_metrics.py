@@ -66,7 +66,7 @@ def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
 
 
 # Kafka: testSenderMetricsTemplates
-def test_name_is_not_javas(producer: KafkaProducer) -> None:
+def test_metrics_have_javas_names(producer: KafkaProducer) -> None:
     producer.send("named", b"v").result(PATIENCE)
     found = producer.metrics()
     expected = {"producer-metrics": OF_PRODUCER, "producer-topic-metrics.named": OF_TOPIC}
@@ -78,7 +78,7 @@ def test_name_is_not_javas(producer: KafkaProducer) -> None:
     }
 
 
-def test_count_is_wrong(producer: KafkaProducer) -> None:
+def test_producer_topic_and_node_count_the_same_records(producer: KafkaProducer) -> None:
     for _ in range(10):
         producer.send("counted", bytes(100))
     producer.flush(PATIENCE)
@@ -98,7 +98,7 @@ def test_count_is_wrong(producer: KafkaProducer) -> None:
     assert 1 <= node["request-total"] == node["response-total"] <= metrics["request-total"]
 
 
-def test_failed_and_repeated_records_are_not_counted_by_topic(cluster: EmbeddedCluster) -> None:
+def test_failed_and_retried_records_are_counted_by_topic_too(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=1000, retry_backoff_ms=1) as producer:
         producer.partitions_for("trouble")
         cluster.fail_next(PRODUCE, 7, topic="trouble")  # REQUEST_TIMED_OUT: it may go again
@@ -111,13 +111,13 @@ def test_failed_and_repeated_records_are_not_counted_by_topic(cluster: EmbeddedC
         assert (values["record-retry-total"], values["record-error-total"]) == (3, 3), group
 
 
-def test_compression_rate_is_of_what_went_plain(cluster: EmbeddedCluster) -> None:
+def test_compression_rate_is_compressed_over_plain_bytes(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type="gzip") as producer:
         producer.send("small", bytes(5000)).result(PATIENCE)
         assert 0 < producer.metrics()["producer-metrics"]["compression-rate-avg"] < 0.2
 
 
-def test_time_in_the_queue_is_not_that_of_the_batch() -> None:
+def test_queue_time_is_the_time_that_a_batch_waited() -> None:
     rig = eager(linger_ms=50)
     rig.send()
     rig.clock.advance(0.05)
@@ -125,7 +125,7 @@ def test_time_in_the_queue_is_not_that_of_the_batch() -> None:
     assert rig.sender.stats.queue_time.recent(rig.clock.monotonic())[2] == pytest.approx(50)
 
 
-def test_connections_that_end_are_not_counted_or_more_end_than_began() -> None:
+def test_connections_created_are_those_open_and_those_closed() -> None:
     with EmbeddedCluster() as cluster:
         settings: dict[str, Any] = {"reconnect_backoff_ms": 1, "retry_backoff_ms": 1}
         producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings)
@@ -144,7 +144,7 @@ def test_connections_that_end_are_not_counted_or_more_end_than_began() -> None:
         assert values["connection-close-rate"] > 0
 
 
-def test_connection_that_never_came_about_counts_as_closed() -> None:
+def test_connection_that_failed_does_not_count_as_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with KafkaProducer(bootstrap_servers=f"127.0.0.1:{port}", max_block_ms=50) as producer:
@@ -153,7 +153,7 @@ def test_connection_that_never_came_about_counts_as_closed() -> None:
     assert producer.metrics()["producer-metrics"]["connection-close-total"] == 0
 
 
-def test_time_of_polls_is_lost_or_that_of_the_one_before() -> None:
+def test_poll_times_are_of_the_last_poll() -> None:
     poller = Poller()
     poller.poll(0.005)
     assert poller.waited_ns >= 5_000_000 > poller.worked_ns > 0
@@ -161,7 +161,7 @@ def test_time_of_polls_is_lost_or_that_of_the_one_before() -> None:
     assert 0 < poller.waited_ns < 5_000_000
 
 
-def test_shares_of_time_are_more_than_all_of_it(cluster: EmbeddedCluster) -> None:
+def test_io_and_io_wait_are_at_most_the_whole_time(cluster: EmbeddedCluster) -> None:
     began = time.monotonic_ns()
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send("polled", b"v").result(PATIENCE)
@@ -173,7 +173,7 @@ def test_shares_of_time_are_more_than_all_of_it(cluster: EmbeddedCluster) -> Non
     assert values["select-rate"] > 0
 
 
-def test_sends_without_memory_are_not_counted(cluster: EmbeddedCluster) -> None:
+def test_sends_without_memory_are_counted(cluster: EmbeddedCluster) -> None:
     refused: list[Any] = []
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, buffer_memory=1 << 20) as producer:
 
@@ -201,7 +201,7 @@ def test_sends_without_memory_are_not_counted(cluster: EmbeddedCluster) -> None:
     assert values["buffer-exhausted-rate"] > 0
 
 
-def test_old_values_stay_or_new_ones_are_forgotten() -> None:
+def test_stat_covers_exactly_the_last_windows() -> None:
     stat = Stat(2, 30.0)
     assert stat.recent(1000.0)[:3] == (0, 0, 0)
     stat.add(5, 1000.0)
@@ -216,7 +216,7 @@ def test_old_values_stay_or_new_ones_are_forgotten() -> None:
     assert (stat.total, stat.count) == (11, 4)
 
 
-def test_average_of_nothing_is_a_number(producer: KafkaProducer) -> None:
+def test_average_of_nothing_is_nan(producer: KafkaProducer) -> None:
     values = producer.metrics()["producer-metrics"]
     assert math.isnan(values["batch-size-avg"])
     assert values["record-send-rate"] == 0
@@ -232,7 +232,7 @@ class Reporter:
         self.closed += 1
 
 
-def test_reporter_keeps_its_producer_alive_or_is_not_closed(cluster: EmbeddedCluster) -> None:
+def test_reporter_is_closed_once_and_does_not_keep_its_producer_alive(cluster: EmbeddedCluster) -> None:
     reporter = Reporter()
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, metric_reporters=[reporter])
     producer.send("reported", b"v").result(PATIENCE)
@@ -246,7 +246,7 @@ def test_reporter_keeps_its_producer_alive_or_is_not_closed(cluster: EmbeddedClu
     assert gone() is None
 
 
-def test_prometheus_gets_names_it_refuses_or_no_labels(producer: KafkaProducer) -> None:
+def test_prometheus_gets_legal_names_with_labels(producer: KafkaProducer) -> None:
     registry = CollectorRegistry()
     registry.register(ProducerCollector(producer))
     producer.send("shown", b"v")
@@ -273,7 +273,7 @@ def exported(producer: KafkaProducer, meanwhile: Callable[[], object] = lambda: 
     return {one.name: one.data for r in data.resource_metrics for s in r.scope_metrics for one in s.metrics}
 
 
-def test_opentelemetry_misses_later_topics(producer: KafkaProducer) -> None:
+def test_opentelemetry_observes_later_topics(producer: KafkaProducer) -> None:
     def send(topic: str) -> None:
         producer.send(topic, b"v")
         producer.flush(PATIENCE)
@@ -289,7 +289,7 @@ def test_opentelemetry_misses_later_topics(producer: KafkaProducer) -> None:
     }
 
 
-def test_opentelemetry_observes_an_average_of_nothing(producer: KafkaProducer) -> None:
+def test_opentelemetry_does_not_observe_an_average_of_nothing(producer: KafkaProducer) -> None:
     found = exported(producer)
     assert "kafka_producer_batch_size_avg" not in found
     assert "kafka_producer_record_send_rate" in found
@@ -297,7 +297,7 @@ def test_opentelemetry_observes_an_average_of_nothing(producer: KafkaProducer) -
     assert list(_observations(producer, "kafka_producer_batch_size_avg", CallbackOptions())) == []
 
 
-def test_labels_are_the_groups(producer: KafkaProducer) -> None:
+def test_labels_are_client_id_topic_and_node(producer: KafkaProducer) -> None:
     producer.send("a.b-c", b"v")
     producer.flush(PATIENCE)
     found = {tuple(labels.items()) for _, labels, _ in labelled(producer)}
@@ -308,7 +308,7 @@ def test_labels_are_the_groups(producer: KafkaProducer) -> None:
     } <= found
 
 
-def test_time_spent_in_transactions_is_counted_nowhere() -> None:
+def test_time_of_transactional_calls_is_counted() -> None:
     with (
         EmbeddedCluster() as cluster,
         KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="timed") as producer,

@@ -24,7 +24,7 @@ from tests.ground.pool_support import SLAB, ScriptedClock, assert_whole, make_po
 
 
 # Kafka: BufferPoolTest.testSimple
-def test_released_slab_does_not_come_back_or_bytes_are_lost() -> None:
+def test_released_slab_is_handed_out_again() -> None:
     pool = make_pool(64)
     first = pool.allocate(SLAB, 0)
     assert (first.count, first.nbytes, len(first.buffer)) == (1, SLAB, SLAB)
@@ -44,7 +44,7 @@ def test_released_slab_does_not_come_back_or_bytes_are_lost() -> None:
 
 # Kafka: testCantAllocateMoreMemoryThanWeHave
 @pytest.mark.parametrize("nbytes", [4 * SLAB + 8, 4 * SLAB + 1, 1 << 40, 1 << 80])
-def test_request_that_can_never_be_met_waits(nbytes: int) -> None:
+def test_request_larger_than_the_pool_is_refused_at_once(nbytes: int) -> None:
     pool = make_pool(4, ScriptedClock(), loose=7)  # 4 * SLAB + 1 bytes exist, but not in whole slabs
     pool.allocate(4 * SLAB, None).release()
     with pytest.raises(AllocationTooLargeError, match=r"\d+ bytes .*whole pool of 4103.* raise buffer\.memory"):
@@ -53,7 +53,7 @@ def test_request_that_can_never_be_met_waits(nbytes: int) -> None:
     assert_whole(pool)
 
 
-def test_size_is_the_number_that_was_compared() -> None:
+def test_size_is_converted_once_before_it_is_checked() -> None:
     class Humble(int):
         """Says that it is neither too small nor too large."""
 
@@ -72,26 +72,26 @@ def test_size_is_the_number_that_was_compared() -> None:
     for size in (Humble(2**63 - 1), Index()):
         with pytest.raises(AllocationTooLargeError, match=r"9223372036854775807 bytes .*whole pool"):
             pool.allocate(size, 0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="asked for -5 bytes"):
+    with pytest.raises(ValueError, match="nbytes must be at least 1, found -5"):
         pool.allocate(Humble(-5), 0)
     assert_whole(pool)
 
 
 @pytest.mark.parametrize("nbytes", [0, -1])
-def test_empty_request_takes_memory(nbytes: int) -> None:
+def test_empty_request_is_refused(nbytes: int) -> None:
     pool = make_pool(4)
-    with pytest.raises(ValueError, match=f"asked for {nbytes} bytes"):
+    with pytest.raises(ValueError, match=f"nbytes must be at least 1, found {nbytes}"):
         pool.allocate(nbytes, 0)
     assert_whole(pool)
 
 
 @pytest.mark.parametrize(("total", "slab_size"), [(10, 0), (10, -1), (0, 1), (-5, 1), (10, 11), (1 << 40, 1)])
-def test_sizes_that_make_no_pool_are_accepted(total: int, slab_size: int) -> None:
+def test_sizes_that_make_no_pool_are_refused(total: int, slab_size: int) -> None:
     with pytest.raises(ConfigError, match=r"buffer\.memory .*batch\.size"):
         BufferPool(total, slab_size)
 
 
-def test_loose_tail_is_handed_out_or_forgotten() -> None:
+def test_loose_tail_is_accounted_for_and_never_handed_out() -> None:
     pool = make_pool(3, loose=100)
     assert (pool.slab_count, pool.loose) == (3, 100)
     handles = [pool.allocate(SLAB, 0) for _ in range(3)]
@@ -101,7 +101,7 @@ def test_loose_tail_is_handed_out_or_forgotten() -> None:
     assert max(h.address for h in handles) - min(h.address for h in handles) == 2 * SLAB
 
 
-def test_first_freed_is_first_reused() -> None:
+def test_last_freed_slab_is_reused_first() -> None:
     pool = make_pool(8)
     a, b, c = (pool.allocate(SLAB, 0) for _ in range(3))
     assert (a.first, b.first, c.first) == (0, 1, 2)
@@ -112,7 +112,7 @@ def test_first_freed_is_first_reused() -> None:
     assert [h.first for h in held] == [1, 2, 0, 3]
 
 
-def test_run_is_torn_or_overlaps_a_slab_in_use() -> None:
+def test_run_is_of_adjacent_free_slabs() -> None:
     pool = make_pool(200)
     held = {handle.first: handle for handle in [pool.allocate(SLAB, 0) for _ in range(200)]}
     for slab in [3, 4, 60, 61, 62, 63, 64, 65, 66, 130, 131, 132]:
@@ -137,7 +137,7 @@ def resident_bytes(address: int, nbytes: int) -> int:
     return sum(flag & 1 for flag in seen) * page
 
 
-def test_memory_that_is_not_needed_is_touched() -> None:
+def test_memory_that_is_not_needed_is_never_touched() -> None:
     slab_size = 4 << 20
     pool = BufferPool(64 * slab_size, slab_size)
     base = pool.allocate(1, 0)
@@ -153,7 +153,7 @@ def test_memory_that_is_not_needed_is_touched() -> None:
 
 
 # Kafka: testLargeAvailableMemory
-def test_sizes_beyond_32_bits_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_may_be_larger_than_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     gib = 1 << 30
     try:
         pool = BufferPool(20 * gib + 5, gib)
@@ -175,7 +175,7 @@ def test_sizes_beyond_32_bits_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # Kafka: outOfMemoryOnAllocation
-def test_machine_without_memory_leaves_half_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_error_leaves_the_pool_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(total: int) -> None:
         raise MemoryError(f"no {total} bytes")
 
@@ -198,7 +198,7 @@ def test_machine_without_memory_leaves_half_a_pool(monkeypatch: pytest.MonkeyPat
 # ---- handles ---------------------------------------------------------------------------------------------------------
 
 
-def test_second_release_frees_anothers_memory() -> None:
+def test_second_release_is_refused() -> None:
     pool = make_pool(2)
     handle = pool.allocate(SLAB, 0)
     handle.release()
@@ -216,14 +216,14 @@ def test_second_release_frees_anothers_memory() -> None:
     assert_whole(pool)
 
 
-def test_stale_handle_reads_or_frees_anothers_memory() -> None:
+def test_stale_handle_can_neither_read_nor_release() -> None:
     pool = make_pool(2)
     stale = pool.allocate(SLAB, 0)
     pool._release_run(stale.first, 1)  # as a batch that expired would
     other = pool.allocate(SLAB, 0)
     assert (other.first, other.generation) == (stale.first, stale.generation + 1)
     for use in (memoryview, lambda handle: handle.address, lambda handle: handle.state):
-        with pytest.raises(ValueError, match="behind this handle's back: it is generation 1 now, the handle is of 0"):
+        with pytest.raises(ValueError, match="behind this handle's back: the slab's generation is 1, and the handle's is 0"):
             use(stale)
     with pytest.raises(ValueError, match="behind"):
         stale.state = "closed"
@@ -234,7 +234,7 @@ def test_stale_handle_reads_or_frees_anothers_memory() -> None:
     assert_whole(pool)
 
 
-def test_stale_handle_frees_anothers_memory_when_forgotten() -> None:
+def test_collected_stale_handle_releases_nothing() -> None:
     pool = make_pool(1)
     stale = pool.allocate(SLAB, 0)
     pool._release_run(0, 1)
@@ -246,7 +246,7 @@ def test_stale_handle_frees_anothers_memory_when_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("first", "count"), [(1, 1), (0, 2), (-1, 1), (4, 1), (0, 0), (3, 2), (0, 1 << 62), (0, -1)])
-def test_release_of_slabs_nobody_holds_corrupts_the_pool(first: int, count: int) -> None:
+def test_release_of_slabs_not_in_use_is_refused(first: int, count: int) -> None:
     pool = make_pool(4)
     held = pool.allocate(SLAB, 0)
     with pytest.raises(ValueError, match="not all in use"):
@@ -258,13 +258,13 @@ def test_release_of_slabs_nobody_holds_corrupts_the_pool(first: int, count: int)
     assert_whole(pool)
 
 
-def test_slab_is_reused_while_a_memoryview_reads_it() -> None:
+def test_slab_is_not_released_while_a_memoryview_reads_it() -> None:
     pool = make_pool(1)
     handle = pool.allocate(SLAB, 0)
     view = handle.buffer
     part = view[10:20]
     view.release()
-    with pytest.raises(BufferError, match="slab 0 is still read by 1 memoryviews"):
+    with pytest.raises(BufferError, match="slab 0 has 1 memoryviews"):
         handle.release()
     assert pool.free_bytes == 0
     part.release()
@@ -272,7 +272,7 @@ def test_slab_is_reused_while_a_memoryview_reads_it() -> None:
     assert_whole(pool)
 
 
-def test_memoryview_outlives_its_forgotten_handle() -> None:
+def test_memoryview_keeps_the_memory_of_its_collected_handle() -> None:
     pool = make_pool(1)
     view = pool.allocate(SLAB, 0).buffer
     assert (view.format, view.itemsize, view.shape, view.readonly) == ("B", 1, (SLAB,), False)
@@ -283,7 +283,7 @@ def test_memoryview_outlives_its_forgotten_handle() -> None:
     assert_whole(pool)
 
 
-def test_with_block_releases_twice_or_never() -> None:
+def test_with_block_releases_once() -> None:
     pool = make_pool(1)
     with pool.allocate(1, 0) as handle:
         handle.release()
@@ -292,7 +292,7 @@ def test_with_block_releases_twice_or_never() -> None:
     assert_whole(pool)
 
 
-def test_copied_handle_releases_the_slab_again() -> None:
+def test_handle_cannot_be_copied_or_made_without_memory() -> None:
     pool = make_pool(1)
     handle = pool.allocate(1, 0)
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -304,7 +304,7 @@ def test_copied_handle_releases_the_slab_again() -> None:
         Slab(None)  # type: ignore[arg-type]
 
 
-def test_bytes_move_to_the_wrong_account() -> None:
+def test_state_of_a_handle_moves_its_bytes_in_the_accounting() -> None:
     pool = make_pool(6)
     handles = dict(
         zip(["open", "closed", "in_flight", "scratch"], (pool.allocate(SLAB, 0) for _ in range(4)), strict=True)
@@ -321,7 +321,7 @@ def test_bytes_move_to_the_wrong_account() -> None:
 
 
 @pytest.mark.parametrize("name", ["free", "loose", "flying"])
-def test_handle_is_set_to_a_state_that_is_none(name: str) -> None:
+def test_handle_refuses_an_unknown_state(name: str) -> None:
     pool = make_pool(1)
     handle = pool.allocate(1, 0)
     with pytest.raises(ValueError, match=f"'{name}'.*open, closed, in_flight, scratch"):
@@ -329,7 +329,7 @@ def test_handle_is_set_to_a_state_that_is_none(name: str) -> None:
     assert handle.state == "open"
 
 
-def test_released_memory_is_not_poisoned() -> None:
+def test_released_memory_is_poisoned() -> None:
     pool = BufferPool(3 * SLAB, SLAB, poison=True)
     keep, run = pool.allocate(SLAB, 0), pool.allocate(2 * SLAB, 0)
     keep.buffer[:] = b"k" * SLAB

@@ -29,7 +29,7 @@ from tests.ground.pool_support import (
 
 
 # Kafka: testDelayedAllocation
-def test_waiter_misses_the_memory_that_is_released() -> None:
+def test_released_memory_goes_to_the_waiter() -> None:
     clock = ArrivalClock()
     pool = make_pool(5, clock)
     held = pool.allocate(5 * SLAB, 0)
@@ -44,7 +44,7 @@ def test_waiter_misses_the_memory_that_is_released() -> None:
 
 
 # Kafka: testBufferExhaustedExceptionIsThrown
-def test_exhausted_pool_says_nothing_useful() -> None:
+def test_error_of_an_exhausted_pool_names_sizes_time_and_settings() -> None:
     pool = make_pool(4)
     held = pool.allocate(2 * SLAB, 0)
     with pytest.raises(BufferExhaustedError) as caught:
@@ -59,7 +59,7 @@ def test_exhausted_pool_says_nothing_useful() -> None:
 
 
 # Kafka: testBlockTimeout
-def test_memory_that_trickles_in_prolongs_the_wait() -> None:
+def test_memory_that_trickles_in_does_not_prolong_the_wait() -> None:
     pieces: list[Slab] = []
     clock = ScriptedClock(*((seconds, lambda: pieces.pop().release()) for seconds in (1.0, 1.9, 5.0)))
     pool = make_pool(10, clock)
@@ -74,7 +74,7 @@ def test_memory_that_trickles_in_prolongs_the_wait() -> None:
 
 
 # Kafka: testCleanupMemoryAvailabilityWaiterOnBlockTimeout
-def test_timed_out_waiter_stays_in_the_queue_or_keeps_memory() -> None:
+def test_timed_out_waiter_leaves_the_queue_without_memory() -> None:
     pool = make_pool(2)
     held = pool.allocate(SLAB, 0)
     with pytest.raises(BufferExhaustedError):
@@ -86,7 +86,7 @@ def test_timed_out_waiter_stays_in_the_queue_or_keeps_memory() -> None:
     assert_whole(pool)
 
 
-def test_timed_out_waiter_keeps_those_behind_it_waiting() -> None:
+def test_time_out_of_a_waiter_serves_the_waiters_behind_it() -> None:
     clock = ManualClock()
     pool = make_pool(4, clock)
     held = [pool.allocate(SLAB, 0) for _ in range(3)]
@@ -103,7 +103,7 @@ def test_timed_out_waiter_keeps_those_behind_it_waiting() -> None:
     assert_whole(pool)
 
 
-def test_memory_handed_over_at_the_last_moment_is_lost() -> None:
+def test_memory_handed_over_at_the_time_out_is_kept() -> None:
     held: list[Slab] = []
 
     class LateClock(ManualClock):
@@ -140,7 +140,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
 
 
 # Kafka: testCleanupMemoryAvailabilityWaiterOnInterruption
-def test_interrupted_waiter_stays_in_the_queue_or_keeps_memory(interrupt: Callable[[], None]) -> None:
+def test_interrupted_waiter_leaves_the_queue_without_memory(interrupt: Callable[[], None]) -> None:
     clock = ArrivalClock()
     pool = make_pool(2, clock)
     held = pool.allocate(SLAB, 0)
@@ -161,7 +161,7 @@ def test_interrupted_waiter_stays_in_the_queue_or_keeps_memory(interrupt: Callab
     assert_whole(pool)
 
 
-def test_interrupted_waiter_keeps_what_was_handed_to_it() -> None:
+def test_interrupted_waiter_gives_back_memory_handed_to_it() -> None:
     held: list[Slab] = []
 
     class InterruptedClock(ManualClock):
@@ -178,7 +178,7 @@ def test_interrupted_waiter_keeps_what_was_handed_to_it() -> None:
 
 # Kafka: testCleanupMemoryAvailabilityOnMetricsException
 @pytest.mark.parametrize("served", [True, False])
-def test_failing_metric_loses_memory(served: bool) -> None:
+def test_failing_metric_loses_no_memory(served: bool) -> None:
     class SensorError(Exception):
         pass
 
@@ -196,7 +196,7 @@ def test_failing_metric_loses_memory(served: bool) -> None:
     assert_whole(pool)
 
 
-def test_sender_is_woken_before_it_can_see_the_waiter() -> None:
+def test_sender_is_woken_once_it_can_see_the_waiter() -> None:
     seen: list[int] = []
     held: list[Slab] = []
 
@@ -212,7 +212,7 @@ def test_sender_is_woken_before_it_can_see_the_waiter() -> None:
     assert_whole(pool)
 
 
-def test_failing_wake_up_of_the_sender_loses_memory() -> None:
+def test_failing_wake_up_of_the_sender_loses_no_memory() -> None:
     def broken() -> None:
         raise OSError("no wake-up")
 
@@ -222,7 +222,7 @@ def test_failing_wake_up_of_the_sender_loses_memory() -> None:
     assert_whole(pool)
 
 
-def test_wait_time_is_not_recorded() -> None:
+def test_wait_time_is_recorded() -> None:
     waits: list[float] = []
     pool = BufferPool(SLAB, SLAB, clock=ManualClock(auto_advance=True), on_wait=waits.append)
     with pool.allocate(1, 0):
@@ -235,7 +235,7 @@ def test_wait_time_is_not_recorded() -> None:
     assert pool.wait_time_total == pytest.approx(2.5)
 
 
-def test_waiting_leaks_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_does_not_leak_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[object]] = []
     new_lock = threading.Lock
 
@@ -261,7 +261,7 @@ def test_waiting_leaks_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- fairness --------------------------------------------------------------------------------------------------------
 
 
-def test_waiters_overtake_one_another() -> None:
+def test_waiters_are_served_in_order() -> None:
     clock = ArrivalClock()
     pool = make_pool(1, clock)
     held = pool.allocate(SLAB, 0)
@@ -278,7 +278,7 @@ def test_waiters_overtake_one_another() -> None:
     assert_whole(pool)
 
 
-def test_small_requests_starve_a_large_one() -> None:
+def test_small_requests_do_not_overtake_a_large_one() -> None:
     clock = ArrivalClock()
     pool = make_pool(4, clock)
     held = [pool.allocate(SLAB, 0) for _ in range(4)]
@@ -301,7 +301,7 @@ def test_small_requests_starve_a_large_one() -> None:
     assert_whole(pool)
 
 
-def test_one_release_serves_one_waiter_where_there_is_memory_for_more() -> None:
+def test_one_release_serves_all_waiters_that_it_has_memory_for() -> None:
     second_served = threading.Event()
 
     class StuckClock(ArrivalClock):
@@ -337,7 +337,7 @@ def test_one_release_serves_one_waiter_where_there_is_memory_for_more() -> None:
 
 
 # Kafka: testCloseAllocations
-def test_closed_pool_hands_out_memory() -> None:
+def test_closed_pool_hands_out_no_memory() -> None:
     pool = make_pool(2)
     held = pool.allocate(SLAB, 0)
     pool.close()
@@ -351,7 +351,7 @@ def test_closed_pool_hands_out_memory() -> None:
 
 
 # Kafka: testCloseNotifyWaiters
-def test_close_leaves_threads_waiting() -> None:
+def test_close_wakes_waiting_threads() -> None:
     clock = ArrivalClock()
     pool = make_pool(1, clock)
     held = pool.allocate(SLAB, 0)
@@ -367,7 +367,7 @@ def test_close_leaves_threads_waiting() -> None:
     assert_whole(pool)
 
 
-def test_waiter_leaves_a_queue_that_was_disowned() -> None:
+def test_waiter_can_leave_the_queue_of_a_disowned_pool() -> None:
     pool = make_pool(1, ScriptedClock())
     pool.allocate(1, 0).detach()
     pool.on_exhausted = pool.disown
@@ -380,7 +380,7 @@ def test_waiter_leaves_a_queue_that_was_disowned() -> None:
 
 
 # Kafka: BufferPoolTest.testStressfulSituation
-def test_threads_lose_or_share_memory() -> None:
+def test_threads_neither_lose_nor_share_memory() -> None:
     clock = ArrivalClock()
     pool = make_pool(7, clock)
     everything = pool.allocate(7 * SLAB, 0)
@@ -420,7 +420,7 @@ def test_threads_lose_or_share_memory() -> None:
     assert_whole(pool)
 
 
-def test_release_without_the_gil_wakes_nobody() -> None:
+def test_release_without_the_gil_wakes_the_waiter() -> None:
     pool = make_pool(1, SystemClock())
     done = threading.Event()
 

@@ -55,7 +55,7 @@ def test_none_as_the_first_topic_is_refused() -> None:
     rig = Rig()
     none: Any = None
     for call in (lambda: rig.producer.send(none, b"v"), lambda: rig.producer.send_many(none, [b"v"])):
-        with pytest.raises(InvalidTopicError, match="a topic's name is a str, found NoneType"):
+        with pytest.raises(InvalidTopicError, match="a topic's name must be a str, found NoneType"):
             call()
     with pytest.raises(InvalidTopicError, match="no topic"):
         rig.producer.send_arrow(pa.table({"value": [b"v"]}), None)

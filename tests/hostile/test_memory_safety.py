@@ -157,7 +157,7 @@ def test_none_in_place_of_topic_queues_is_refused() -> None:
     producer = Empty(rig.accumulator, rig.config, rig.clock)
     for call in (lambda: producer.send("u", b"x"), lambda: producer.send_many("u", [b"x"])):
         for _ in range(2):
-            with pytest.raises(TypeError, match="answered None"):
+            with pytest.raises(TypeError, match="returned None"):
                 call()
 
 
