@@ -202,9 +202,7 @@ def _by_part(
     if all(segment.batch.parts is None for segment in segments):
         return [segment.batch for segment in segments], segment_of_row, index
     parts = [
-        (number, part)
-        for number, segment in enumerate(segments)
-        for part in segment.batch.parts or [segment.batch]
+        (number, part) for number, segment in enumerate(segments) for part in segment.batch.parts or [segment.batch]
     ]
     firsts = np.array([part.first for _, part in parts], np.int32)
     starts = np.array([number << 32 | part.first for number, part in parts], np.int64)

@@ -30,7 +30,7 @@ from tests.append.arrow_support import HEADERS, as_bytes, stored, turning
 # ---- where to --------------------------------------------------------------------------------------------------------
 
 
-def test_rows_of_several_topics_are_mixed_up() -> None:
+def test_each_row_goes_to_the_topic_of_its_column() -> None:
     rig = Rig(leaders=(1, 1))
     rig.accumulator.topic_queues("other", [1, 2, 1])
     topics = [TOPIC, TOPIC, "other", TOPIC, "other", "other", TOPIC] * 30
@@ -44,7 +44,7 @@ def test_rows_of_several_topics_are_mixed_up() -> None:
         assert {(one.topic, one.rows) for one in report.ranges(0)} >= {("other", 90)} or len(report.ranges(0)) > 2
 
 
-def test_topic_argument_yields_to_the_column() -> None:
+def test_topic_argument_takes_precedence_over_the_column() -> None:
     rig = Rig()
     rig.accumulator.topic_queues("other", [1])
     report = rig.producer.send_arrow(
@@ -53,7 +53,7 @@ def test_topic_argument_yields_to_the_column() -> None:
     assert [record.value for record in stored(rig, report)] == [b"a", b"b", b"c"]
 
 
-def test_row_without_topic_is_sent_somewhere() -> None:
+def test_row_without_topic_is_refused() -> None:
     rig = Rig()
     with pytest.raises(InvalidTopicError, match="row 1 has no topic") as raised:
         rig.producer.send_arrow(pa.record_batch({"topic": [TOPIC, None], "value": ["a", "b"]}))
@@ -62,7 +62,7 @@ def test_row_without_topic_is_sent_somewhere() -> None:
     assert_whole(rig.pool)
 
 
-def test_data_without_any_topic_is_taken() -> None:
+def test_data_without_any_topic_is_refused() -> None:
     rig = Rig()
     with pytest.raises(InvalidTopicError, match="topic argument, or a column 'topic'") as raised:
         rig.producer.send_arrow(pa.record_batch({"value": ["a"]}))
@@ -70,7 +70,7 @@ def test_data_without_any_topic_is_taken() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 3, 2**31 - 1, -(2**31)])
-def test_partition_that_does_not_exist_is_sent_to(bad: int) -> None:
+def test_partition_that_does_not_exist_is_refused(bad: int) -> None:
     rig = Rig(leaders=(1, 1, 1))
     batch = pa.record_batch({"value": ["a", "b", "c"], "partition": pa.array([2, None, bad], pa.int32())})
     with pytest.raises(InvalidPartitionsError, match=str(bad)) as raised:
@@ -81,7 +81,7 @@ def test_partition_that_does_not_exist_is_sent_to(bad: int) -> None:
     assert_whole(rig.pool)
 
 
-def test_partition_that_is_new_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_that_is_new_is_taken_after_a_metadata_update(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(leaders=(1,))
     producer = rig.producer
     monkeypatch.setattr(type(producer), "_await_partition", lambda *_: rig.accumulator.topic_queues(TOPIC, [1] * 5))
@@ -91,7 +91,7 @@ def test_partition_that_is_new_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert report.result(0).partition.tolist() == [0, 4, 0]
 
 
-def test_rows_without_key_stay_in_one_partition_or_leave_a_batch_early() -> None:
+def test_rows_without_key_use_all_partitions_and_fill_batches() -> None:
     rig = Rig(leaders=[1] * 4, slabs=512)
     report = rig.producer.send_arrow(pa.record_batch({"value": ["x" * 100] * 2_000}), TOPIC)
     stored(rig, report)
@@ -104,7 +104,7 @@ def test_rows_without_key_stay_in_one_partition_or_leave_a_batch_early() -> None
 
 
 @pytest.mark.parametrize("slabs", [1, 2, 4])
-def test_rows_larger_than_memory_wait_for_ever_or_lose_order(slabs: int) -> None:
+def test_data_larger_than_memory_is_sent_in_order(slabs: int) -> None:
     # With fewer slabs than partitions, what is claimed has to be given back before more can be had.
     rig = turning(leaders=(1, 1, 1), slabs=slabs, max_in_flight_requests_per_connection=1)
     values = [b"%d" % row + b"x" * (row % 400) for row in range(300)]
@@ -118,7 +118,7 @@ def test_rows_larger_than_memory_wait_for_ever_or_lose_order(slabs: int) -> None
         assert (np.diff(offsets[partition::3]) == 1).all()
 
 
-def test_thread_that_gets_no_memory_keeps_its_claims() -> None:
+def test_thread_that_gets_no_memory_gives_back_its_claims() -> None:
     rig = Rig(leaders=(1, 1, 1), slabs=2, max_block_ms=50)
     batch = pa.record_batch({"value": ["a", "b", "c"], "partition": pa.array([0, 1, 2], pa.int32())})
     with pytest.raises(BufferExhaustedError) as raised:
@@ -132,7 +132,7 @@ def test_thread_that_gets_no_memory_keeps_its_claims() -> None:
 
 
 @pytest.mark.parametrize("size", [SLAB, 5 * SLAB, 20 * SLAB])
-def test_large_row_has_no_batch_of_its_own(size: int) -> None:
+def test_large_row_has_a_batch_of_its_own(size: int) -> None:
     rig = turning(slabs=24)
     values = [b"before", b"x" * size, b"after"]
     assert [
@@ -143,7 +143,7 @@ def test_large_row_has_no_batch_of_its_own(size: int) -> None:
 
 @pytest.mark.parametrize("magic", [1, 2])
 @pytest.mark.parametrize("limit", [{"max_request_size": 2_000}, {"max_request_size": 10**6}])
-def test_row_that_is_too_large_keeps_others_from_being_sent_or_is_forgotten(magic: int, limit: dict[str, int]) -> None:
+def test_row_that_is_too_large_is_reported_and_the_others_are_sent(magic: int, limit: dict[str, int]) -> None:
     rig = turning(slabs=2, record_magic=magic, **limit)
     values = ["x" * 5_000, "a", "x" * 3_000, "b"]
     stamps = pa.array([5, 6, 7, 8], pa.timestamp("ms"))
@@ -164,7 +164,7 @@ def test_row_that_is_too_large_keeps_others_from_being_sent_or_is_forgotten(magi
     assert_whole(rig.pool)
 
 
-def test_large_row_of_a_later_chunk_is_counted_from_there() -> None:
+def test_row_numbers_count_over_all_chunks() -> None:
     rig = turning(max_request_size=2_000)
     table = pa.Table.from_batches(
         [pa.record_batch({"value": ["a", "b"]}), pa.record_batch({"value": ["c", "x" * 2_000]})]
@@ -178,7 +178,7 @@ def test_large_row_of_a_later_chunk_is_counted_from_there() -> None:
         rig.producer.send_arrow(late, TOPIC)
 
 
-def test_no_row_but_large_ones_leaves_a_claim_or_has_no_outcome() -> None:
+def test_rows_that_are_all_too_large_have_an_outcome_at_once() -> None:
     rig = turning(max_request_size=2_000)
     report = rig.producer.send_arrow(pa.table({"value": ["x" * 2_000] * 3}), TOPIC)
     assert report.done()
@@ -191,7 +191,7 @@ def test_no_row_but_large_ones_leaves_a_claim_or_has_no_outcome() -> None:
 # ---- the report ------------------------------------------------------------------------------------------------------
 
 
-def test_report_mixes_up_failed_rows() -> None:
+def test_report_has_the_outcome_of_each_row() -> None:
     rig = Rig(leaders=(1, 1, 1), linger_ms=0)
     partitions = [0, 1, 2, 0, 1, 2]
     report = rig.producer.send_arrow(
@@ -219,7 +219,7 @@ def test_report_mixes_up_failed_rows() -> None:
 
 @pytest.mark.parametrize("keep", ["rows", "errors"])
 @pytest.mark.parametrize("fold", [False, True])
-def test_failed_batch_is_blamed_on_other_rows(keep: str, fold: bool) -> None:
+def test_failure_names_the_rows_of_the_failed_batch(keep: str, fold: bool) -> None:
     rig = Rig(leaders=(1, 1, 1), linger_ms=0)
     partitions = pa.array([2, 0, 1, 1, 0, 1, 2], pa.int32())
     report = rig.producer.send_arrow(pa.record_batch({"value": ["v"] * 7, "partition": partitions}), TOPIC, keep)
@@ -241,7 +241,7 @@ def test_failed_batch_is_blamed_on_other_rows(keep: str, fold: bool) -> None:
     assert_whole(rig.pool)
 
 
-def test_errors_only_report_forgets_failures_or_keeps_what_was_delivered() -> None:
+def test_errors_only_report_keeps_failures_and_drops_delivered_segments() -> None:
     rig = turning(leaders=(1, 1), slabs=8, max_request_size=2_000, max_in_flight_requests_per_connection=1)
     partitions = [row // 7 % 2 for row in range(20_000)]
     values = ["x" * 2_000 if row in (5, 19_000) else f"{row}-" + "v" * (row % 50) for row in range(20_000)]
@@ -260,7 +260,7 @@ def test_errors_only_report_forgets_failures_or_keeps_what_was_delivered() -> No
     assert_whole(rig.pool)
 
 
-def test_error_of_a_batch_without_rows_of_ours_is_reported() -> None:
+def test_error_of_a_batch_without_rows_of_the_call_is_not_reported() -> None:
     rig = Rig(linger_ms=0)
     full = rig.send(b"x" * (SLAB - 80))  # open, with room for none of the rows
     report = rig.producer.send_arrow(pa.record_batch({"value": ["y" * 500]}), TOPIC)
@@ -271,7 +271,7 @@ def test_error_of_a_batch_without_rows_of_ours_is_reported() -> None:
     assert report.result(0).error_code.tolist() == [0]
 
 
-def test_acks_0_makes_offsets_up() -> None:
+def test_acks_0_reports_no_offsets() -> None:
     rig = Rig(linger_ms=0, acks=0)
     report = rig.producer.send_arrow(pa.record_batch({"value": ["a", "b"]}), TOPIC)
     (sent,) = rig.sent_after_turn()
@@ -282,7 +282,7 @@ def test_acks_0_makes_offsets_up() -> None:
     assert [(one.first_offset, one.last_offset, one.rows) for one in report.ranges(0)] == [(-1, -1, 2)]
 
 
-def test_rows_among_those_of_send_get_their_offsets() -> None:
+def test_rows_between_records_of_send_get_their_own_offsets() -> None:
     rig = turning(slabs=8)
     reports, singles = [], []
     for number in range(40):
@@ -325,7 +325,7 @@ row = st.fixed_dictionaries(
     topic_type=st.sampled_from([pa.string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]),
     in_flight=st.sampled_from([1, 5]),
 )
-def test_some_table_arrives_otherwise_than_the_report_says(
+def test_any_table_arrives_as_the_report_says(
     rows: list[dict[str, Any]],
     cuts: list[int],
     slabs: int,

@@ -33,7 +33,7 @@ def between_claims(rig: Rig, clock: HookClock, what: Callable[[], object]) -> No
     clock.hook = look
 
 
-def test_sender_takes_a_batch_that_is_written_to() -> None:
+def test_sender_leaves_a_claimed_batch_alone() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0)
     seen: list[object] = []
@@ -51,7 +51,7 @@ def test_sender_takes_a_batch_that_is_written_to() -> None:
     assert len(stored(rig, report)) == 4
 
 
-def test_claim_between_the_senders_look_and_its_grasp_is_overlooked() -> None:
+def test_sender_notices_a_claim_after_it_found_the_batch_ready() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0)
     rig.send(b"before", partition=0)
@@ -69,7 +69,7 @@ def test_claim_between_the_senders_look_and_its_grasp_is_overlooked() -> None:
     assert_whole(rig.pool)
 
 
-def test_record_sent_while_the_batch_is_claimed_is_written_into_it() -> None:
+def test_record_sent_while_a_batch_is_claimed_goes_into_another() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0)
     between: list[RecordFuture] = []
@@ -83,7 +83,7 @@ def test_record_sent_while_the_batch_is_claimed_is_written_into_it() -> None:
     assert_whole(rig.pool)
 
 
-def test_bytes_of_a_batch_that_is_not_the_last_any_more_count_for_nothing() -> None:
+def test_bytes_of_a_claimed_batch_that_is_not_the_last_count_for_stickiness() -> None:
     """They would let the sticky partition have more than its share (KIP-794)."""
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=10_000)
@@ -98,7 +98,7 @@ def test_bytes_of_a_batch_that_is_not_the_last_any_more_count_for_nothing() -> N
     assert_whole(rig.pool)
 
 
-def test_batch_that_expires_while_claimed_gives_its_slab_away() -> None:
+def test_batch_that_expires_while_claimed_keeps_its_slab() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0, request_timeout_ms=100, delivery_timeout_ms=1_000)
     free: list[int] = []
@@ -120,7 +120,7 @@ def test_batch_that_expires_while_claimed_gives_its_slab_away() -> None:
 
 
 @pytest.mark.parametrize("partitions", [[0, 1, 0, 1], [0, 1, 0] + [0] * 30])
-def test_close_during_a_bulk_append_loses_memory_or_hangs(partitions: list[int]) -> None:
+def test_close_during_a_bulk_append_ends_it_and_loses_no_memory(partitions: list[int]) -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0)
 
@@ -136,7 +136,7 @@ def test_close_during_a_bulk_append_loses_memory_or_hangs(partitions: list[int])
     assert_whole(rig.pool)
 
 
-def test_interrupt_leaves_partitions_claimed() -> None:
+def test_interrupt_leaves_no_partition_claimed() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0)
 
@@ -152,7 +152,7 @@ def test_interrupt_leaves_partitions_claimed() -> None:
     assert_whole(rig.pool)
 
 
-def test_interrupt_at_the_wake_up_leaves_partitions_claimed() -> None:
+def test_interrupt_at_the_wake_up_leaves_no_partition_claimed() -> None:
     calls: list[int] = []
 
     def wakeup() -> None:
@@ -170,7 +170,7 @@ def test_interrupt_at_the_wake_up_leaves_partitions_claimed() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 300, SLAB])
-def test_sender_at_every_opportunity_tears_batches(size: int) -> None:
+def test_senders_turn_at_any_point_tears_no_batch(size: int) -> None:
     clock = RestlessClock()
     rig = Rig(leaders=(1, 1, 1), clock=clock, linger_ms=0, slabs=64)
 
@@ -188,7 +188,7 @@ def test_sender_at_every_opportunity_tears_batches(size: int) -> None:
 
 
 @pytest.mark.parametrize("phase", range(4))
-def test_sender_in_every_collection_sends_an_empty_batch_or_tears_one(phase: int) -> None:
+def test_senders_turn_in_any_collection_sends_only_whole_batches(phase: int) -> None:
     # Kafka refuses a batch of no records; kafka-python would find none either.
     rig = Rig(leaders=(1, 1, 1), linger_ms=0, slabs=64)
 

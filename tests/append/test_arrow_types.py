@@ -26,7 +26,7 @@ from tests.append.arrow_support import BYTES, HEADERS, TEXTS, as_bytes, stored, 
 
 @pytest.mark.parametrize("value_type", BYTES)
 @pytest.mark.parametrize("key_type", BYTES)
-def test_bytes_nulls_or_empty_values_are_mixed_up(key_type: pa.DataType, value_type: pa.DataType) -> None:
+def test_bytes_nulls_and_empty_values_stay_different(key_type: pa.DataType, value_type: pa.DataType) -> None:
     rig = Rig(leaders=(1, 1))
     batch = pa.record_batch(
         {"value": pa.array(TEXTS, value_type), "other": range(7), "key": pa.array(TEXTS[::-1], key_type)}
@@ -38,7 +38,7 @@ def test_bytes_nulls_or_empty_values_are_mixed_up(key_type: pa.DataType, value_t
     assert all(now - 1000 <= record.timestamp <= now and record.headers == [] for record in found)
 
 
-def test_keys_go_elsewhere_than_with_send() -> None:
+def test_keys_choose_the_same_partitions_as_with_send() -> None:
     rig = Rig(leaders=[1] * 7)
     keys = [b"%d" % number for number in range(100)]
     report = rig.producer.send_arrow(pa.record_batch({"value": keys, "key": keys}), TOPIC)
@@ -46,7 +46,7 @@ def test_keys_go_elsewhere_than_with_send() -> None:
     assert report.result(0).partition.tolist() == [partition_for_key(key, 7) for key in keys]
 
 
-def test_ignored_keys_decide_the_partition() -> None:
+def test_ignored_keys_do_not_choose_the_partition() -> None:
     rig = Rig(leaders=[1] * 7, partitioner_ignore_keys=True)
     keys = [b"%d" % number for number in range(5)]
     report = rig.producer.send_arrow(pa.record_batch({"value": keys, "key": keys}), TOPIC)
@@ -56,7 +56,7 @@ def test_ignored_keys_decide_the_partition() -> None:
 
 @pytest.mark.parametrize(("offset", "length"), [(0, 0), (0, 7), (1, 6), (3, 2), (6, 1), (7, 0)])
 @pytest.mark.parametrize("value_type", BYTES)
-def test_slice_reads_rows_beside_it(value_type: pa.DataType, offset: int, length: int) -> None:
+def test_slice_is_read_within_its_bounds(value_type: pa.DataType, offset: int, length: int) -> None:
     rig = Rig(leaders=(1, 1, 1))
     partitions = [0, 1, 2, None, 1, 0, 2]
     stamps = [10, 11, None, 13, 14, 15, 16]
@@ -82,7 +82,7 @@ def test_slice_reads_rows_beside_it(value_type: pa.DataType, offset: int, length
         assert partition in (None, place)
 
 
-def test_slice_of_columns_or_of_a_slice_is_shifted() -> None:
+def test_slices_of_columns_and_of_slices_keep_their_rows() -> None:
     rig = Rig()
     value = pa.array([None, "skip", "a", None, "b", "skip"]).slice(1).slice(1, 3)
     batch = pa.RecordBatch.from_arrays([value, pa.array(["k0", "k1", None, "k2"]).slice(1)], ["value", "key"])
@@ -97,7 +97,7 @@ def test_slice_of_columns_or_of_a_slice_is_shifted() -> None:
 @pytest.mark.parametrize("list_type", [pa.list_, pa.large_list])
 @pytest.mark.parametrize("key_type", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("value_type", BYTES)
-def test_headers_lose_order_nulls_or_their_row(list_type: Any, key_type: pa.DataType, value_type: pa.DataType) -> None:
+def test_headers_keep_order_nulls_and_their_row(list_type: Any, key_type: pa.DataType, value_type: pa.DataType) -> None:
     rig = Rig()
     rows: list[list[tuple[str, str | None]] | None] = [
         [("a", "1"), ("a", "2"), ("", "")],
@@ -116,7 +116,7 @@ def test_headers_lose_order_nulls_or_their_row(list_type: Any, key_type: pa.Data
         ]
 
 
-def test_headers_of_sliced_items_are_shifted() -> None:
+def test_headers_of_sliced_items_keep_their_rows() -> None:
     rig = Rig()
     keys, values = pa.array(["no", "no", "a", "b", "c"]), pa.array([b"no", b"no", b"1", None, b"3"], pa.binary())
     items = pa.StructArray.from_arrays([keys.slice(1), values.slice(1)], ["key", "value"]).slice(1)
@@ -126,7 +126,7 @@ def test_headers_of_sliced_items_are_shifted() -> None:
     assert [record.headers for record in found] == [[("a", b"1"), ("b", None)], [], [("c", b"3")]]
 
 
-def test_header_without_a_key_is_sent_with_an_empty_one() -> None:
+def test_header_without_a_key_is_refused() -> None:
     rig = Rig()
     column = pa.array([[("k", b"")], [(None, b"v")]], HEADERS)
     with pytest.raises(SerializationError, match=r"row 1: .*key") as raised:
@@ -141,7 +141,7 @@ INDICES = [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32
 
 @pytest.mark.parametrize("index_type", INDICES)
 @pytest.mark.parametrize("value_type", [pa.string(), pa.large_string(), pa.string_view()])
-def test_dictionary_is_read_at_another_place(index_type: pa.DataType, value_type: pa.DataType) -> None:
+def test_dictionary_encoded_columns_are_decoded(index_type: pa.DataType, value_type: pa.DataType) -> None:
     rig = Rig(leaders=(1,))
     rig.accumulator.topic_queues("other", [1])
     topics = pa.array(["no topic", None, TOPIC, "other", "x" * 30], value_type).slice(1)
@@ -157,7 +157,7 @@ def test_dictionary_is_read_at_another_place(index_type: pa.DataType, value_type
 
 
 @pytest.mark.parametrize("indices", [[1, None], [1, 0]])
-def test_null_in_a_dictionary_passes_for_a_topic(indices: list[int | None]) -> None:
+def test_null_topic_in_a_dictionary_is_refused(indices: list[int | None]) -> None:
     rig = Rig()
     topic = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array([None, TOPIC]))
     with pytest.raises(InvalidTopicError, match="row 1 has no topic") as raised:
@@ -166,7 +166,7 @@ def test_null_in_a_dictionary_passes_for_a_topic(indices: list[int | None]) -> N
 
 
 @pytest.mark.parametrize("view_type", [pa.binary_view(), pa.string_view()])
-def test_rows_of_views_lose_order_where_memory_is_waited_for(view_type: pa.DataType) -> None:
+def test_rows_of_views_keep_order_through_waits_for_memory(view_type: pa.DataType) -> None:
     rig = turning(slabs=2, max_in_flight_requests_per_connection=1)
     values = [f"{row}-" + "x" * (row % 300) for row in range(300)]
     report = rig.producer.send_arrow(pa.table({"value": pa.array(values, view_type)}), TOPIC)
@@ -183,7 +183,7 @@ def test_rows_of_views_lose_order_where_memory_is_waited_for(view_type: pa.DataT
 
 @pytest.mark.parametrize(("unit", "per_ms"), [("s", None), ("ms", 1), ("us", 1_000), ("ns", 1_000_000)])
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
-def test_timestamp_is_read_in_another_unit(unit: str, per_ms: int | None, zone: str | None) -> None:
+def test_timestamp_of_any_unit_becomes_milliseconds(unit: str, per_ms: int | None, zone: str | None) -> None:
     rig = Rig()
     raw = [0, 1, 999, 1_600_000_000, None, 1_700_000_000_123]
     batch = pa.record_batch({"value": ["v"] * 6, "timestamp": pa.array(raw, pa.int64()).cast(pa.timestamp(unit, zone))})
@@ -195,7 +195,7 @@ def test_timestamp_is_read_in_another_unit(unit: str, per_ms: int | None, zone: 
 
 
 @pytest.mark.parametrize(("unit", "value"), [("s", -1), ("ms", -1), ("us", -1), ("ns", -1), ("us", -1_001)])
-def test_time_before_1970_is_sent(unit: str, value: int) -> None:
+def test_time_before_1970_is_refused(unit: str, value: int) -> None:
     rig = Rig()
     stamps = pa.array([5, value], pa.timestamp(unit))
     with pytest.raises(InvalidTimestampError, match="row 1") as raised:
@@ -206,7 +206,7 @@ def test_time_before_1970_is_sent(unit: str, value: int) -> None:
     assert_whole(rig.pool)
 
 
-def test_seconds_overflow_into_a_time_that_looks_right() -> None:
+def test_seconds_that_overflow_milliseconds_are_refused() -> None:
     rig = Rig()
     stamps = pa.array([2**62], pa.timestamp("s"))
     with pytest.raises(InvalidTimestampError, match="row 0"):
@@ -214,7 +214,7 @@ def test_seconds_overflow_into_a_time_that_looks_right() -> None:
     assert_whole(rig.pool)
 
 
-def test_brokers_time_is_missing_from_the_report() -> None:
+def test_report_has_the_brokers_log_append_time() -> None:
     rig = Rig(linger_ms=0)
     report = rig.producer.send_arrow(pa.record_batch({"value": ["a", "b"]}), TOPIC)
     (sent,) = rig.sent_after_turn()
@@ -227,7 +227,7 @@ def test_brokers_time_is_missing_from_the_report() -> None:
 # ---- shapes of data --------------------------------------------------------------------------------------------------
 
 
-def test_chunks_of_a_table_or_stream_are_lost_or_doubled() -> None:
+def test_chunks_of_a_table_or_stream_are_sent_once_and_in_order() -> None:
     values = [b"%d" % row for row in range(500)]
     batches = [pa.record_batch({"value": values[start : start + 50]}) for start in range(0, 500, 50)]
     batches.insert(3, batches[0].slice(0, 0))
@@ -245,7 +245,7 @@ def test_chunks_of_a_table_or_stream_are_lost_or_doubled() -> None:
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 3])
-def test_no_rows_at_all_are_an_error(chunks: int) -> None:
+def test_data_without_rows_gives_an_empty_report(chunks: int) -> None:
     rig = Rig()
     empty = pa.record_batch({"value": pa.array([], pa.string())})
     report = rig.producer.send_arrow(pa.Table.from_batches([empty] * chunks, empty.schema), TOPIC)
@@ -257,7 +257,7 @@ def test_no_rows_at_all_are_an_error(chunks: int) -> None:
     assert_whole(rig.pool)
 
 
-def test_arrow_data_is_never_released() -> None:
+def test_arrow_data_is_released() -> None:
     gc.collect()  # what earlier tests left
     before = pa.total_allocated_bytes()
     rig = turning(slabs=64)
@@ -272,7 +272,7 @@ def test_arrow_data_is_never_released() -> None:
     assert pa.total_allocated_bytes() <= before
 
 
-def test_error_of_the_stream_passes_for_its_end() -> None:
+def test_error_of_the_stream_is_raised() -> None:
     schema = pa.schema([("value", pa.string())])
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -337,7 +337,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_column_of_a_wrong_type_is_read(name: str) -> None:
+def test_column_of_a_wrong_type_is_refused(name: str) -> None:
     columns, message = REFUSED[name]
     rig = Rig()
     with pytest.raises(SerializationError, match=message) as raised:
@@ -346,7 +346,7 @@ def test_column_of_a_wrong_type_is_read(name: str) -> None:
     assert_whole(rig.pool)
 
 
-def test_one_of_two_columns_of_a_name_is_chosen() -> None:
+def test_two_columns_of_one_name_are_refused() -> None:
     rig = Rig()
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], ["value", "value", "value"])
     with pytest.raises(SerializationError, match="two columns 'value'"):
@@ -356,19 +356,19 @@ def test_one_of_two_columns_of_a_name_is_chosen() -> None:
 
 
 @pytest.mark.parametrize("data", [None, 5, "value", b"value", [b"value"], {"value": ["a"]}])
-def test_data_that_is_not_arrow_crashes(data: Any) -> None:
+def test_data_that_is_not_arrow_is_refused(data: Any) -> None:
     rig = Rig()
     with pytest.raises(SerializationError, match=f"PyCapsule interface .*found {type(data).__name__}"):
         rig.producer.send_arrow(data, TOPIC)
 
 
-def test_array_that_is_no_table_is_read() -> None:
+def test_array_that_is_no_table_is_refused() -> None:
     rig = Rig()
     with pytest.raises(SerializationError, match="give a table or a record batch, found Arrow data of type string"):
         rig.producer.send_arrow(pa.array(["a"]), TOPIC)
 
 
-def test_headers_are_sent_in_the_old_format() -> None:
+def test_headers_are_refused_in_the_old_format() -> None:
     rig = Rig(record_magic=1)
     batch = pa.record_batch({"value": ["a", "b"], "headers": pa.array([[], [("k", b"v")]], HEADERS)})
     with pytest.raises(SerializationError, match=r"row 1: record\.magic is 1") as raised:

@@ -44,7 +44,7 @@ class Raising(Noting):
         raise ZeroDivisionError("in on_acknowledgement")
 
 
-def test_chain_is_out_of_order_or_ends_before_the_users_callback() -> None:
+def test_chain_runs_in_order_before_the_users_callback() -> None:
     journal: list[Any] = []
     rig = Rig(interceptor_classes=[Noting("1", journal), Noting("2", journal)], value_serializer="string")
     future = sends(rig)("v", callback=lambda metadata, error: journal.append(("user", metadata, error)))
@@ -55,7 +55,7 @@ def test_chain_is_out_of_order_or_ends_before_the_users_callback() -> None:
     assert_whole(rig.pool)
 
 
-def test_raising_interceptor_breaks_a_send(caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_interceptor_is_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     journal: list[Any] = []
     chain = (Noting("1", journal), Raising("2", journal), Noting("3", journal))
     rig = Rig(interceptor_classes=chain, value_serializer="string")
@@ -70,7 +70,7 @@ def test_raising_interceptor_breaks_a_send(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("answer", [None, "text", ("t", b"v")])
-def test_answer_that_is_no_record_is_sent(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_result_that_is_no_record_is_ignored(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     class Odd:
         def on_send(self, record: ProducerRecord) -> Any:
             return answer
@@ -82,7 +82,7 @@ def test_answer_that_is_no_record_is_sent(answer: Any, caplog: pytest.LogCapture
     assert "on_send must return a ProducerRecord" in caplog.text
 
 
-def test_record_that_send_refuses_is_never_acknowledged() -> None:
+def test_record_that_send_refuses_is_acknowledged_with_its_error() -> None:
     noting = Noting()
     rig = Rig(interceptor_classes=[noting], value_serializer="string")
     called: list[Any] = []
@@ -96,7 +96,7 @@ def test_record_that_send_refuses_is_never_acknowledged() -> None:
     assert_whole(rig.pool)
 
 
-def test_record_that_fails_later_is_never_acknowledged() -> None:
+def test_record_that_fails_later_is_acknowledged_with_its_error() -> None:
     noting = Noting()
     rig = Rig(interceptor_classes=[noting], value_serializer="string")
     future = sends(rig)("v")
@@ -106,7 +106,7 @@ def test_record_that_fails_later_is_never_acknowledged() -> None:
     assert error is future.exception(0) is not None
 
 
-def test_interceptor_that_reads_headers_uses_them_up() -> None:
+def test_interceptor_may_read_headers_of_an_iterator() -> None:
     class Reader:
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             assert list(record.headers) == [("h", b"1")]
@@ -120,7 +120,7 @@ def test_interceptor_that_reads_headers_uses_them_up() -> None:
         rig.send(b"v", headers=5)
 
 
-def test_columns_pass_by_the_interceptors_in_silence() -> None:
+def test_send_arrow_refuses_a_producer_with_interceptors() -> None:
     rig = Rig(interceptor_classes=[Noting()])
     with pytest.raises(ConfigError, match=r"cannot apply interceptor\.classes"):
         rig.producer.send_arrow(object(), TOPIC)
@@ -129,7 +129,7 @@ def test_columns_pass_by_the_interceptors_in_silence() -> None:
 # ---- send_many -------------------------------------------------------------------------------------------------------
 
 
-def test_records_of_send_many_pass_by_the_interceptors(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_of_send_many_go_through_the_interceptors(caplog: pytest.LogCaptureFixture) -> None:
     journal: list[Any] = []
     rig = Rig(interceptor_classes=[Noting("1", journal), Raising("2", journal)], value_serializer="string")
     with caplog.at_level(logging.WARNING):
@@ -146,7 +146,7 @@ def test_records_of_send_many_pass_by_the_interceptors(caplog: pytest.LogCapture
     assert_whole(rig.pool)
 
 
-def test_record_that_send_many_refuses_is_never_acknowledged() -> None:
+def test_record_that_send_many_refuses_is_acknowledged_with_its_error() -> None:
     noting = Noting()
     rig = Rig(interceptor_classes=[noting], value_serializer="string", max_request_size=1_000)
     with pytest.raises(InvalidPartitionsError, match="record 2: partition 7") as raised:
@@ -162,7 +162,7 @@ def test_record_that_send_many_refuses_is_never_acknowledged() -> None:
     assert_whole(rig.pool)
 
 
-def test_record_of_send_many_that_fails_later_is_never_acknowledged() -> None:
+def test_record_of_send_many_that_fails_later_is_acknowledged_with_its_error() -> None:
     noting = Noting()
     rig = Rig(interceptor_classes=[noting], value_serializer="string")
     report = rig.producer.send_many(TOPIC, ["v"])
@@ -172,7 +172,7 @@ def test_record_of_send_many_that_fails_later_is_never_acknowledged() -> None:
     assert error is report.exception(0) is not None
 
 
-def test_topic_and_fields_that_an_interceptor_gives_are_forgotten() -> None:
+def test_topic_and_fields_that_an_interceptor_sets_are_used() -> None:
     class Sorting:
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             if record.value != b"other":
@@ -191,7 +191,7 @@ def test_topic_and_fields_that_an_interceptor_gives_are_forgotten() -> None:
     assert_whole(rig.pool)
 
 
-def test_interceptors_are_asked_by_a_closed_producer() -> None:
+def test_closed_producer_calls_no_interceptor() -> None:
     noting = Noting()
     rig = Rig(interceptor_classes=[noting], value_serializer="string")
     rig.producer._begin_close()
@@ -201,12 +201,12 @@ def test_interceptors_are_asked_by_a_closed_producer() -> None:
 
 
 @pytest.mark.parametrize("setting", ["my.Interceptor", [5], [Noting(), "x"], [Noting]])
-def test_setting_that_intercepts_nothing_is_taken(setting: Any) -> None:
+def test_setting_that_intercepts_nothing_is_refused(setting: Any) -> None:
     with pytest.raises(ConfigError, match="interceptor"):
         Rig(interceptor_classes=setting)
 
 
-def test_interceptor_is_not_configured() -> None:
+def test_interceptor_is_configured_with_the_producers_settings() -> None:
     configured: list[Any] = []
 
     class Configured(Noting):
@@ -224,7 +224,7 @@ def test_interceptor_is_not_configured() -> None:
         Rig(interceptor_classes=[Refusing()])
 
 
-def test_close_is_called_twice_or_stops_at_an_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_is_called_once_for_each_object_despite_errors(caplog: pytest.LogCaptureFixture) -> None:
     closed: list[str] = []
 
     class Closing:

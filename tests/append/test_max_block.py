@@ -53,7 +53,7 @@ def seconds(rig: Rig, what: Callable[[], object], kind: type[KafkaError] = Buffe
 
 
 @pytest.mark.parametrize("kind", SENDS)
-def test_memory_is_waited_for_as_if_metadata_had_taken_no_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_metadata_shortens_the_wait_for_memory(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = slow_rig(monkeypatch, kind)
     rig.fill()
     assert seconds(rig, lambda: SENDS[kind](rig, SLOW)) == pytest.approx(1)
@@ -61,7 +61,7 @@ def test_memory_is_waited_for_as_if_metadata_had_taken_no_time(kind: str, monkey
     assert seconds(rig, lambda: SENDS[kind](rig, SLOW)) == pytest.approx(1)
 
 
-def test_partition_and_memory_are_waited_for_as_if_the_topic_had_taken_no_time(
+def test_wait_for_the_topic_shortens_the_waits_for_partition_and_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = slow_rig(monkeypatch)
@@ -79,7 +79,7 @@ def test_partition_and_memory_are_waited_for_as_if_the_topic_had_taken_no_time(
     assert given == [pytest.approx(0.7), 1]
 
 
-def test_more_time_has_gone_than_there_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_after_max_block_ms_is_over_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = slow_rig(monkeypatch)
     given = []
 
@@ -98,7 +98,7 @@ def test_more_time_has_gone_than_there_was(monkeypatch: pytest.MonkeyPatch) -> N
     assert seconds(rig, lambda: rig.producer.send(SLOW, VALUE)) == 5
 
 
-def test_later_records_of_a_bulk_append_pay_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_record_of_a_bulk_append_has_its_own_max_block_ms(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = slow_rig(monkeypatch, slabs=2)
     for topic in (SLOW, "slower"):
         began = rig.clock.monotonic()
@@ -109,13 +109,13 @@ def test_later_records_of_a_bulk_append_pay_for_the_first(monkeypatch: pytest.Mo
         rig.ack_all()
 
 
-def test_record_after_one_that_is_too_large_pays_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_after_one_too_large_has_its_own_max_block_ms(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = slow_rig(monkeypatch)
     rig.fill()
     assert seconds(rig, lambda: rig.producer.send_many(SLOW, [b"x" * 5 * SLAB, VALUE])) == pytest.approx(1.3)
 
 
-def test_partition_is_waited_for_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_a_partition_ends_at_its_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         EmbeddedCluster() as cluster,
         KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=30_000) as producer,

@@ -21,7 +21,7 @@ def send(rig: Rig) -> Any:
     return rig.send
 
 
-def test_partitioner_is_asked_for_too_much_or_not_at_all() -> None:
+def test_partitioner_is_called_for_records_without_partition_only() -> None:
     asked: list[Any] = []
 
     def mine(topic: str, key: Any, value: Any, partitions: int) -> int | None:
@@ -42,7 +42,7 @@ def test_partitioner_is_asked_for_too_much_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize("answer", [3, -1, 2**70, True, 1.0, "1", b"\0"])
-def test_wrong_answer_sends_the_record_somewhere(answer: Any) -> None:
+def test_wrong_result_of_a_partitioner_is_refused(answer: Any) -> None:
     rig = Rig(leaders=[1] * 3, partitioner_class=lambda *args: answer)
     with pytest.raises(InvalidPartitionsError, match="the partitioner returned"):
         rig.send(b"v", None)
@@ -51,7 +51,7 @@ def test_wrong_answer_sends_the_record_somewhere(answer: Any) -> None:
     assert not rig.incomplete()
 
 
-def test_partitioner_that_raises_is_not_named() -> None:
+def test_error_of_a_partitioner_names_it() -> None:
     def mine(*args: Any) -> int:
         raise ZeroDivisionError("in mine")
 
@@ -62,29 +62,29 @@ def test_partitioner_that_raises_is_not_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["round_robin", "org.apache.kafka.clients.producer.RoundRobinPartitioner"])
-def test_round_robin_leaves_a_partition_out(name: str) -> None:
+def test_round_robin_uses_each_partition_in_turn(name: str) -> None:
     rig = Rig(leaders=[1] * 3, partitioner_class=name)
     assert [rig.send(b"v", None, key=b"same").batch.partition for _ in range(6)] == [0, 1, 2, 0, 1, 2]
 
 
-def test_turn_of_one_topic_is_taken_by_another() -> None:
+def test_round_robin_counts_each_topic_by_itself() -> None:
     partitioner = RoundRobinPartitioner()
     assert [partitioner(topic, None, None, 3) for topic in "aabba"] == [0, 1, 0, 1, 2]
 
 
-def test_random_prefers_a_partition() -> None:
+def test_random_prefers_no_partition() -> None:
     rig = Rig(leaders=[1] * 4, slabs=512, partitioner_class="random", linger_ms=10_000)
     counts = Counter(rig.send(b"v", None, key=b"same").batch.partition for _ in range(2_000))
     assert min(counts[p] for p in range(4)) > 350
 
 
 @pytest.mark.parametrize("setting", ["murmur", "os.getpid", 7, dict])
-def test_setting_that_partitions_nothing_is_taken(setting: Any) -> None:
+def test_setting_that_partitions_nothing_is_refused(setting: Any) -> None:
     with pytest.raises(ConfigError, match=r"partitioner\.class"):
         Rig(partitioner_class=setting)
 
 
-def test_partitioner_with_a_method_is_not_asked() -> None:
+def test_object_with_a_method_partition_is_called() -> None:
     class Last:
         def partition(self, topic: str, key: Any, value: Any, partitions: int) -> int:
             return partitions - 1
@@ -92,13 +92,13 @@ def test_partitioner_with_a_method_is_not_asked() -> None:
     assert Rig(leaders=[1] * 5, partitioner_class=Last()).send(b"v", None).batch.partition == 4
 
 
-def test_columns_pass_by_the_partitioner_in_silence() -> None:
+def test_send_arrow_refuses_a_producer_with_a_partitioner() -> None:
     rig = Rig(partitioner_class="random")
     with pytest.raises(ConfigError, match=r"cannot apply partitioner\.class"):
         rig.producer.send_arrow(object(), TOPIC)
 
 
-def test_empty_key_is_taken_for_none() -> None:
+def test_empty_key_is_hashed_like_any_other() -> None:
     rig = Rig(leaders=[1] * 7, slabs=64)
     values, keys = [b"x" * (SLAB - 200)] * 8, [b""] * 8
     java = 2  # of Java's producer; see test_wire.py
@@ -111,7 +111,7 @@ def test_empty_key_is_taken_for_none() -> None:
     assert [report.result(0).partition.tolist() for report in reports] == [[java] * 8] * 2
 
 
-def test_keys_that_are_to_be_ignored_are_not() -> None:
+def test_ignored_keys_choose_no_partition() -> None:
     rig = Rig(leaders=[1] * 7, slabs=64, partitioner_ignore_keys=True)
     values, keys = [b"x" * (SLAB - 200)] * 24, [b"same"] * 24
     assert len({rig.send(value, None, key=b"same").batch.partition for value in values}) > 1
@@ -124,7 +124,7 @@ def test_keys_that_are_to_be_ignored_are_not() -> None:
 
 
 @pytest.mark.parametrize("bulk", [False, True])
-def test_lingering_batches_stay_in_one_partition_for_ever(bulk: bool) -> None:
+def test_sticky_partition_moves_on_after_a_batchs_worth_of_bytes(bulk: bool) -> None:
     rig = Rig(leaders=[1] * 4, linger_ms=10)
     used = []
     for _ in range(60):  # a fifth of a batch goes at a time
@@ -142,7 +142,7 @@ def test_lingering_batches_stay_in_one_partition_for_ever(bulk: bool) -> None:
 
 
 @pytest.mark.parametrize("bulk", [False, True])
-def test_large_record_leaves_a_partition_that_was_given_nothing(bulk: bool) -> None:
+def test_large_record_stays_in_a_sticky_partition_without_bytes(bulk: bool) -> None:
     for _ in range(5):
         rig = Rig(leaders=[1] * 8)
         before = rig.topic.sticky_partition
@@ -154,7 +154,7 @@ def test_large_record_leaves_a_partition_that_was_given_nothing(bulk: bool) -> N
 
 
 @pytest.mark.parametrize("_", range(8))  # partitions are drawn at random
-def test_bulk_append_moves_on_from_where_others_have_just_gone(_: int) -> None:
+def test_bulk_append_follows_a_sticky_partition_that_others_moved(_: int) -> None:
     chosen: list[int] = []
 
     def others(data: bytes) -> bytes:
@@ -174,7 +174,7 @@ def test_bulk_append_moves_on_from_where_others_have_just_gone(_: int) -> None:
 
 # Kafka: testAdaptiveBuiltInPartitioner, BuiltInPartitionerTest.adaptivePartitionsTest
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-def test_long_queues_get_as_many_records_as_short_ones(adaptive: str) -> None:
+def test_shorter_queues_get_more_records_if_adaptive(adaptive: str) -> None:
     rig = Rig(
         leaders=[1] * 4, slabs=64, linger_ms=10_000, batch_size=0, partitioner_adaptive_partitioning_enable=adaptive
     )
@@ -195,7 +195,7 @@ def test_long_queues_get_as_many_records_as_short_ones(adaptive: str) -> None:
 
 
 # Kafka: BuiltInPartitionerTest.unavailablePartitionsTest
-def test_partition_without_leader_or_with_a_slow_one_is_drawn() -> None:
+def test_partition_with_an_available_leader_is_preferred() -> None:
     rig = Rig(leaders=(1, -1, 2, 1), slabs=64, batch_size=0)
     rig.accumulator.slow_nodes.add(2)
 
@@ -217,7 +217,7 @@ def test_partition_without_leader_or_with_a_slow_one_is_drawn() -> None:
     assert drawn() == {0, 1, 2, 3}
 
 
-def test_slow_node_is_shunned_without_adapting() -> None:
+def test_slow_node_is_not_avoided_without_adaptive_partitioning() -> None:
     rig = Rig(leaders=(1, 2), slabs=64, partitioner_adaptive_partitioning_enable=False)
     rig.accumulator.slow_nodes.add(2)
     values = [b"x" * (SLAB - 200)] * 40
@@ -225,7 +225,7 @@ def test_slow_node_is_shunned_without_adapting() -> None:
 
 
 # Kafka: SenderTest.testNodeLatencyStats, testDrainWithANodeThatDoesntHostAnyPartitions
-def test_node_that_takes_nothing_is_sent_more_or_shunned_for_ever() -> None:
+def test_node_that_takes_nothing_is_avoided_until_it_takes_batches_again() -> None:
     rig = Rig(leaders=(1, 2), slabs=64, linger_ms=0, partitioner_availability_timeout_ms=500)
     rig.client.unready.add(2)
     rig.send(b"v", 1)
@@ -246,7 +246,7 @@ def test_node_that_takes_nothing_is_sent_more_or_shunned_for_ever() -> None:
     assert set(used) == {0, 1}
 
 
-def test_node_without_anything_to_take_counts_as_slow() -> None:
+def test_node_without_batches_to_take_does_not_count_as_slow() -> None:
     rig = Rig(leaders=(1, 2), linger_ms=0, partitioner_availability_timeout_ms=500, retry_backoff_ms=0)
     rig.client.unready.add(2)
     future = rig.send(b"v", 1)
@@ -263,7 +263,7 @@ def test_node_without_anything_to_take_counts_as_slow() -> None:
     assert not rig.accumulator.slow_nodes
 
 
-def test_node_is_shunned_without_being_asked_to_be() -> None:
+def test_node_is_not_avoided_without_an_availability_timeout() -> None:
     rig = Rig(leaders=(1, 2), linger_ms=0)
     rig.client.unready.add(2)
     rig.send(b"v", 1)

@@ -69,7 +69,7 @@ def all_values(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
 # ---- sending ---------------------------------------------------------------------------------------------------------
 
 
-def test_record_arrives_elsewhere_or_otherwise_than_its_metadata_says(cluster: EmbeddedCluster) -> None:
+def test_record_is_stored_where_its_metadata_says(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster) as producer:
         futures = [
             producer.send("t", b"value-%d" % n, key=b"key-%d" % n, headers=[("n", b"%d" % n)], timestamp_ms=1_000 + n)
@@ -97,7 +97,7 @@ def test_record_arrives_elsewhere_or_otherwise_than_its_metadata_says(cluster: E
 @pytest.mark.parametrize(
     "settings", [{"acks": 0}, {"acks": 1}, {"record_magic": 1}, {"batch_size": 0}, {"linger_ms": 0}]
 )
-def test_setting_loses_records(cluster: EmbeddedCluster, settings: dict[str, Any]) -> None:
+def test_no_setting_loses_records(cluster: EmbeddedCluster, settings: dict[str, Any]) -> None:
     with open_producer(cluster, **settings) as producer:
         for n in range(300):
             producer.send("t", b"%d" % n)
@@ -108,14 +108,14 @@ def test_setting_loses_records(cluster: EmbeddedCluster, settings: dict[str, Any
     assert_whole(producer.pool)
 
 
-def test_serializers_are_not_applied(cluster: EmbeddedCluster) -> None:
+def test_serializers_are_applied(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster, key_serializer=str.encode, value_serializer=lambda n: b"%d" % n) as producer:
         metadata = producer.send("t", 5, key="k").result(PATIENCE)
     record = stored(cluster, "t", metadata.partition)[0]
     assert (record.key, record.value) == (b"k", b"5")
 
 
-def test_flush_returns_before_the_records_have_an_outcome(cluster: EmbeddedCluster) -> None:
+def test_flush_returns_once_all_records_have_an_outcome(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster, linger_ms=60_000) as producer:
         for _ in range(3):
             futures = [producer.send("t", b"v", partition=partition) for partition in range(3)]
@@ -124,7 +124,7 @@ def test_flush_returns_before_the_records_have_an_outcome(cluster: EmbeddedClust
             assert all(future.done() for future in futures)
 
 
-def test_partitions_for_knows_too_little(cluster: EmbeddedCluster) -> None:
+def test_partitions_for_returns_all_partitions_with_leaders(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("five", partitions=5)
     with open_producer(cluster) as producer:
         info = producer.partitions_for("five")
@@ -134,7 +134,7 @@ def test_partitions_for_knows_too_little(cluster: EmbeddedCluster) -> None:
 # ---- callbacks and futures -------------------------------------------------------------------------------------------
 
 
-def test_callbacks_come_late_out_of_order_or_in_the_senders_way(
+def test_callbacks_run_in_order_in_the_senders_thread_despite_errors(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raised: list[Any] = []
@@ -159,7 +159,7 @@ def test_callbacks_come_late_out_of_order_or_in_the_senders_way(
     assert_whole(producer.pool)
 
 
-def test_callback_that_sends_loses_its_record(cluster: EmbeddedCluster) -> None:
+def test_callback_may_send(cluster: EmbeddedCluster) -> None:
     second: list[RecordFuture] = []
     with open_producer(cluster) as producer:
         producer.send("t", b"1", callback=lambda m, e: second.append(producer.send("t", b"2"))).result(PATIENCE)
@@ -167,7 +167,7 @@ def test_callback_that_sends_loses_its_record(cluster: EmbeddedCluster) -> None:
     assert sorted(all_values(cluster, "t")) == [b"1", b"2"]
 
 
-def test_flush_in_a_callback_waits_for_itself(cluster: EmbeddedCluster) -> None:
+def test_flush_in_a_callback_is_refused(cluster: EmbeddedCluster) -> None:
     errors: list[Any] = []
 
     def flush(metadata: RecordMetadata, error: KafkaError | None) -> None:
@@ -181,7 +181,7 @@ def test_flush_in_a_callback_waits_for_itself(cluster: EmbeddedCluster) -> None:
     assert errors == ["flush() in a callback would wait for the callback itself to return: call it in another thread"]
 
 
-def test_callback_waits_for_metadata_that_its_own_thread_fetches(cluster: EmbeddedCluster) -> None:
+def test_callback_never_waits_for_metadata(cluster: EmbeddedCluster) -> None:
     errors: list[Any] = []
 
     def send(metadata: RecordMetadata, error: KafkaError | None) -> None:
@@ -197,7 +197,7 @@ def test_callback_waits_for_metadata_that_its_own_thread_fetches(cluster: Embedd
         assert producer.send("unheard-of", b"v").result(PATIENCE).offset == 0
 
 
-def test_close_leaves_interceptors_and_serializers_open(cluster: EmbeddedCluster) -> None:
+def test_close_closes_interceptors_and_serializers(cluster: EmbeddedCluster) -> None:
     closed: list[object] = []
 
     class Closing:
@@ -220,7 +220,7 @@ def test_close_leaves_interceptors_and_serializers_open(cluster: EmbeddedCluster
 
 
 @pytest.mark.parametrize("timeout", [None, 0])
-def test_close_in_a_callback_hangs_or_lingers(cluster: EmbeddedCluster, timeout: float | None) -> None:
+def test_close_in_a_callback_ends_the_sender(cluster: EmbeddedCluster, timeout: float | None) -> None:
     producer = open_producer(cluster, linger_ms=60_000)
     producer.partitions_for("t")
 
@@ -238,7 +238,7 @@ def test_close_in_a_callback_hangs_or_lingers(cluster: EmbeddedCluster, timeout:
     assert_whole(producer.pool)
 
 
-def test_future_waits_past_its_timeout_or_hides_the_error(cluster: EmbeddedCluster) -> None:
+def test_future_honours_its_timeout_and_shows_the_error(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster, linger_ms=60_000) as producer:
         future = producer.send("t", b"v", partition=0)
         seen: list[RecordFuture] = []
@@ -262,7 +262,7 @@ def test_future_waits_past_its_timeout_or_hides_the_error(cluster: EmbeddedClust
 
 
 @pytest.mark.parametrize("code", [3, 6, 7, 19])
-def test_passing_error_reaches_the_user(cluster: EmbeddedCluster, code: int) -> None:
+def test_retriable_error_is_retried_unnoticed(cluster: EmbeddedCluster, code: int) -> None:
     with open_producer(cluster) as producer:
         producer.partitions_for("t")
         cluster.fail_next(PRODUCE, code, times=2)
@@ -271,7 +271,7 @@ def test_passing_error_reaches_the_user(cluster: EmbeddedCluster, code: int) -> 
         assert producer.metrics()["producer-metrics"]["record-error-total"] == 0
 
 
-def test_lost_answer_loses_the_record(cluster: EmbeddedCluster) -> None:
+def test_lost_response_without_idempotence_writes_the_record_twice(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster, enable_idempotence=False) as producer:
         producer.partitions_for("t")
         cluster.drop_next(PRODUCE, times=1)
@@ -279,7 +279,7 @@ def test_lost_answer_loses_the_record(cluster: EmbeddedCluster) -> None:
     assert [record.value for record in stored(cluster, "t", 0)] == [b"v", b"v"]
 
 
-def test_lost_answer_doubles_the_record(cluster: EmbeddedCluster) -> None:
+def test_lost_response_with_idempotence_writes_the_record_once(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster) as producer:
         producer.send("t", b"u", partition=0).result(PATIENCE)
         cluster.drop_next(PRODUCE, times=1)
@@ -287,7 +287,7 @@ def test_lost_answer_doubles_the_record(cluster: EmbeddedCluster) -> None:
     assert [record.value for record in stored(cluster, "t", 0)] == [b"u", b"v"]
 
 
-def test_moved_leader_loses_records_or_order(cluster: EmbeddedCluster) -> None:
+def test_moved_leader_loses_neither_records_nor_order(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("moving", partitions=2, replication_factor=3)
     with open_producer(cluster, max_in_flight_requests_per_connection=1) as producer:
         futures = []
@@ -304,7 +304,7 @@ def test_moved_leader_loses_records_or_order(cluster: EmbeddedCluster) -> None:
     assert_whole(producer.pool)
 
 
-def test_killed_broker_takes_records_with_it(cluster: EmbeddedCluster) -> None:
+def test_killed_broker_loses_no_record(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", partitions=3, replication_factor=3)
     with open_producer(cluster) as producer:
         futures: list[RecordFuture] = []
@@ -327,7 +327,7 @@ def test_killed_broker_takes_records_with_it(cluster: EmbeddedCluster) -> None:
     assert_whole(producer.pool)
 
 
-def test_cluster_that_is_gone_keeps_memory_or_the_close_waiting(cluster: EmbeddedCluster) -> None:
+def test_close_ends_in_time_though_the_cluster_is_gone(cluster: EmbeddedCluster) -> None:
     producer = open_producer(cluster, max_block_ms=200)
     producer.send("t", b"v").result(PATIENCE)
     for node in (1, 2, 3):
@@ -346,7 +346,7 @@ def test_cluster_that_is_gone_keeps_memory_or_the_close_waiting(cluster: Embedde
     assert_whole(producer.pool)
 
 
-def test_slow_answer_keeps_a_forced_close_waiting(cluster: EmbeddedCluster) -> None:
+def test_forced_close_does_not_wait_for_a_slow_response(cluster: EmbeddedCluster) -> None:
     producer = open_producer(cluster, linger_ms=0)
     producer.partitions_for("t")
     cluster.delay_next(PRODUCE, 60.0, times=5)
@@ -356,7 +356,7 @@ def test_slow_answer_keeps_a_forced_close_waiting(cluster: EmbeddedCluster) -> N
     assert_whole(producer.pool)
 
 
-def test_record_expires_late_or_its_slab_early(cluster: EmbeddedCluster) -> None:
+def test_record_expires_at_delivery_timeout(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster, linger_ms=0, request_timeout_ms=100, delivery_timeout_ms=300) as producer:
         producer.partitions_for("t")
         cluster.delay_next(PRODUCE, 60.0, times=50)
@@ -368,7 +368,7 @@ def test_record_expires_late_or_its_slab_early(cluster: EmbeddedCluster) -> None
         assert_whole(producer.pool)
 
 
-def test_threads_that_wait_are_left_behind_by_close(cluster: EmbeddedCluster) -> None:
+def test_close_ends_the_waits_of_other_threads(cluster: EmbeddedCluster) -> None:
     producer = open_producer(cluster, max_block_ms=60_000, linger_ms=0)
     producer.send("t", b"v").result(PATIENCE)
     for node in (1, 2, 3):
@@ -386,7 +386,7 @@ def test_threads_that_wait_are_left_behind_by_close(cluster: EmbeddedCluster) ->
 # ---- threads ---------------------------------------------------------------------------------------------------------
 
 
-def test_threads_lose_double_or_reorder_records(cluster: EmbeddedCluster) -> None:
+def test_threads_neither_lose_nor_repeat_nor_reorder_records(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster, max_in_flight_requests_per_connection=1) as producer:
         total = 1_500
 
@@ -417,7 +417,7 @@ def test_threads_lose_double_or_reorder_records(cluster: EmbeddedCluster) -> Non
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_close_leaves_records_behind(cluster: EmbeddedCluster) -> None:
+def test_close_sends_all_records(cluster: EmbeddedCluster) -> None:
     producer = open_producer(cluster, linger_ms=60_000)
     futures = [producer.send("t", b"%d" % n) for n in range(100)]
     producer.close()
@@ -429,7 +429,7 @@ def test_close_leaves_records_behind(cluster: EmbeddedCluster) -> None:
     assert_whole(producer.pool)
 
 
-def test_with_block_leaves_records_behind(cluster: EmbeddedCluster) -> None:
+def test_with_block_sends_all_records(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster, linger_ms=60_000) as producer:
         future = producer.send("t", b"v")
     assert future.result(0)
@@ -439,7 +439,7 @@ def test_with_block_leaves_records_behind(cluster: EmbeddedCluster) -> None:
     assert future.result(0)
 
 
-def test_forgotten_producer_forgets_its_records_and_its_thread(
+def test_collected_producer_sends_its_records_and_ends_its_thread(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = open_producer(cluster, linger_ms=60_000)
@@ -454,7 +454,7 @@ def test_forgotten_producer_forgets_its_records_and_its_thread(
     assert "a KafkaProducer was not closed" in caplog.text
 
 
-def test_interpreter_that_ends_forgets_records(cluster: EmbeddedCluster) -> None:
+def test_interpreter_that_exits_sends_all_records(cluster: EmbeddedCluster) -> None:
     script = (
         "from kafkabuf import KafkaProducer\n"
         f"producer = KafkaProducer(bootstrap_servers={cluster.bootstrap_servers!r}, linger_ms=60_000)\n"
@@ -465,7 +465,7 @@ def test_interpreter_that_ends_forgets_records(cluster: EmbeddedCluster) -> None
     assert all_values(cluster, "t") == [b"last words"]
 
 
-def test_pickled_producer_is_configured_otherwise(cluster: EmbeddedCluster) -> None:
+def test_unpickled_producer_has_the_same_configuration(cluster: EmbeddedCluster) -> None:
     with open_producer(cluster, linger_ms=3, key_serializer=str.encode, acks="all") as producer:
         data = pickle.dumps(producer)
         with pickle.loads(data) as copy:
@@ -476,18 +476,18 @@ def test_pickled_producer_is_configured_otherwise(cluster: EmbeddedCluster) -> N
             assert copy.send("t", b"v", key="k").result(PATIENCE)
 
 
-def test_producer_made_of_a_config_and_keywords_ignores_one(cluster: EmbeddedCluster) -> None:
+def test_config_and_keywords_are_combined(cluster: EmbeddedCluster) -> None:
     config = ProducerConfig.from_mapping({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 3})
     with KafkaProducer(config, acks=1) as producer:
         assert (producer.config.linger_ms, producer.config.acks) == (3, 1)
 
 
-def test_producer_starts_with_threads_or_sockets_at_import() -> None:
+def test_import_starts_no_thread() -> None:
     script = "import threading, kafkabuf.producer; assert threading.active_count() == 1, threading.enumerate()"
     subprocess.run([sys.executable, "-c", script], timeout=PATIENCE, check=True)
 
 
-def test_signature_of_send_is_hidden() -> None:
+def test_send_has_a_signature_and_a_docstring() -> None:
     """send() is a plain method descriptor for speed, and those have none of their own."""
     names = ["self", "topic", "value", "key", "headers", "partition", "timestamp_ms", "callback"]
     assert list(inspect.signature(KafkaProducer.send).parameters) == names

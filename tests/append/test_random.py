@@ -10,7 +10,7 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 
 
-def test_producer_moves_the_generator_its_user_seeded() -> None:
+def test_producer_does_not_advance_the_users_seeded_generator() -> None:
     with EmbeddedCluster() as cluster:
         before = random.getstate()
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:

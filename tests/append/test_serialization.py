@@ -71,7 +71,7 @@ def only_record(rig: Rig) -> Record:
         (JsonSerializer(sort_keys=True), {"b": 1, "a": 2}, b'{"a":2,"b":1}'.hex()),
     ],
 )
-def test_bytes_differ_from_javas(serializer: Any, data: Any, expected: str) -> None:
+def test_serializers_write_javas_bytes(serializer: Any, data: Any, expected: str) -> None:
     assert serializer(data).hex() == expected
     assert serializer(None) is None
 
@@ -97,7 +97,7 @@ def test_bytes_differ_from_javas(serializer: Any, data: Any, expected: str) -> N
         (JsonSerializer(), "\udfff"),
     ],
 )
-def test_unfit_data_is_sent_or_costs_memory(serializer: Any, data: Any) -> None:
+def test_unfit_data_is_refused_and_costs_no_memory(serializer: Any, data: Any) -> None:
     rig = Rig(value_serializer=serializer)
     with pytest.raises(SerializationError, match="the value serializer raised"):
         rig.send(data)
@@ -117,7 +117,7 @@ def test_unfit_data_is_sent_or_costs_memory(serializer: Any, data: Any) -> None:
         ("org.apache.kafka.common.serialization.ByteArraySerializer", b"b", b"b"),
     ],
 )
-def test_name_means_another_serializer(name: str, data: Any, expected: bytes) -> None:
+def test_name_stands_for_its_serializer(name: str, data: Any, expected: bytes) -> None:
     rig = Rig(key_serializer=name, value_serializer=name)
     rig.send(data, key=data)
     record = only_record(rig)
@@ -125,7 +125,7 @@ def test_name_means_another_serializer(name: str, data: Any, expected: bytes) ->
 
 
 @pytest.mark.parametrize("setting", ["strng", "os.system", 5, StringSerializer, object()])
-def test_setting_that_serializes_nothing_is_taken(setting: Any) -> None:
+def test_setting_that_serializes_nothing_is_refused(setting: Any) -> None:
     with pytest.raises(ConfigError, match=r"value\.serializer"):
         Rig(value_serializer=setting)
     with pytest.raises(ConfigError):
@@ -141,7 +141,7 @@ class Tagging:
 
 
 @pytest.mark.parametrize("headers", [None, {"h": b"1"}, [("h", b"1")], iter([("h", b"1")])])
-def test_serializers_headers_are_lost_or_the_users_own_changed(headers: Any) -> None:
+def test_serializer_may_add_headers_without_changing_the_users(headers: Any) -> None:
     rig = Rig(key_serializer=Tagging(), value_serializer=lambda data: data)
     before = list(headers) if isinstance(headers, list) else None
     rig.send(b"v", key=None, headers=headers)
@@ -152,7 +152,7 @@ def test_serializers_headers_are_lost_or_the_users_own_changed(headers: Any) -> 
     assert before is None or headers == before
 
 
-def test_serializers_do_not_reach_send_many() -> None:
+def test_send_many_applies_serializers() -> None:
     rig = Rig(key_serializer="integer", value_serializer=Tagging())
     rig.producer.send_many(TOPIC, ["a", "b"], keys=[1, 2], partitions=[0, None])
     rig.ack_all()
@@ -161,7 +161,7 @@ def test_serializers_do_not_reach_send_many() -> None:
         rig.producer.send_many(TOPIC, ["a", "b"], keys=[1, "x"])
 
 
-def test_columns_pass_by_the_serializers_in_silence() -> None:
+def test_send_arrow_refuses_a_producer_with_serializers() -> None:
     rig = Rig(value_serializer="json")
     with pytest.raises(ConfigError, match=r"cannot apply value\.serializer"):
         rig.producer.send_arrow(object(), TOPIC)
@@ -175,7 +175,7 @@ class ConfluentEcho(confluent.Serializer):
         return f"{obj} {ctx.topic} {ctx.field}".encode()
 
 
-def test_confluents_serializer_gets_no_context() -> None:
+def test_confluents_serializer_gets_its_context() -> None:
     rig = Rig(key_serializer=ConfluentEcho(), value_serializer=confluent.StringSerializer("utf_8"))
     rig.producer.send(TOPIC, "v", partition=0, key=1, headers=[("a", None)])
     record = only_record(rig)
@@ -187,7 +187,7 @@ SCHEMA = '{"title": "Order", "type": "object", "properties": {"id": {"type": "in
 
 
 @pytest.mark.parametrize("in_header", [False, True])
-def test_schema_registrys_serializer_is_not_understood_by_its_deserializer(in_header: bool) -> None:
+def test_schema_registrys_deserializer_reads_its_serializers_bytes(in_header: bool) -> None:
     registry = SchemaRegistryClient.new_client({"url": "mock://"})
     settings = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}
     rig = Rig(value_serializer=JSONSerializer(SCHEMA, registry, conf=settings))
@@ -203,12 +203,12 @@ def test_schema_registrys_serializer_is_not_understood_by_its_deserializer(in_he
     assert JSONDeserializer(SCHEMA, schema_registry_client=registry)(record.value, context) == {"id": 7}
 
 
-def test_confluent_is_imported_unused() -> None:
+def test_confluent_is_not_imported_unless_used() -> None:
     code = "import sys, kafkabuf.serialization; assert not [m for m in sys.modules if m.startswith('confluent')]"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_plain_callable_is_wrapped() -> None:
+def test_plain_callable_is_called_directly() -> None:
     def plain(data: Any) -> bytes:
         return b""
 

@@ -36,7 +36,7 @@ async def outcome(future: AIORecordFuture) -> RecordMetadata:
 # ---- records and their outcome ---------------------------------------------------------------------------------------
 
 
-def test_record_arrives_otherwise_than_its_metadata_says(aio_cluster: EmbeddedCluster) -> None:
+def test_record_is_stored_where_its_metadata_says(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster) as producer:
             futures = [
@@ -55,7 +55,7 @@ def test_record_arrives_otherwise_than_its_metadata_says(aio_cluster: EmbeddedCl
     run(test())
 
 
-def test_future_of_a_record_does_not_behave_as_asyncio_s(aio_cluster: EmbeddedCluster) -> None:
+def test_future_of_a_record_behaves_as_asyncios(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         called: list[Any] = []
         async with small(aio_cluster, linger_ms=60_000) as producer:
@@ -77,7 +77,7 @@ def test_future_of_a_record_does_not_behave_as_asyncio_s(aio_cluster: EmbeddedCl
     run(test())
 
 
-def test_cancelled_future_is_waited_for_or_takes_the_record_along(aio_cluster: EmbeddedCluster) -> None:
+def test_cancelled_future_does_not_stop_its_record(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         called: list[Any] = []
         async with small(aio_cluster, linger_ms=60_000) as producer:
@@ -106,7 +106,9 @@ def test_cancelled_future_is_waited_for_or_takes_the_record_along(aio_cluster: E
     run(test())
 
 
-def test_loop_is_woken_for_every_record_or_batch(aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_is_woken_once_for_all_batches_that_ended(
+    aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing per record: the loop has its turn once for what ends together, and only awaited batches cost anything."""
     sleepers: list[Batch] = []
 
@@ -143,7 +145,7 @@ def test_loop_is_woken_for_every_record_or_batch(aio_cluster: EmbeddedCluster, m
     assert 0 < len(sleepers) < 200
 
 
-def test_error_of_a_record_does_not_reach_who_awaits_it(aio_cluster: EmbeddedCluster) -> None:
+def test_error_of_a_record_reaches_the_task_that_awaits_it(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster, linger_ms=60_000) as producer:
             future = await producer.send("purged", b"v")
@@ -160,7 +162,7 @@ def test_error_of_a_record_does_not_reach_who_awaits_it(aio_cluster: EmbeddedClu
     run(test())
 
 
-def test_split_batch_leaves_some_waiting_or_makes_the_loop_spin(aio_cluster: EmbeddedCluster) -> None:
+def test_each_record_of_a_split_batch_wakes_its_waiter(aio_cluster: EmbeddedCluster) -> None:
     aio_cluster.create_topic("split", partitions=1, configs={"max.message.bytes": "400"})
 
     async def test() -> None:
@@ -181,7 +183,7 @@ def test_split_batch_leaves_some_waiting_or_makes_the_loop_spin(aio_cluster: Emb
     run(test())
 
 
-def test_cancelled_waiter_takes_the_outcome_from_others(aio_cluster: EmbeddedCluster) -> None:
+def test_cancelled_waiter_leaves_the_outcome_to_others(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster, linger_ms=60_000) as producer:
             future = await producer.send("shared", b"v")
@@ -221,7 +223,7 @@ class Counting:
         self.ended.append(error)
 
 
-def test_user_s_own_is_asked_again_after_a_wait(aio_cluster: EmbeddedCluster) -> None:
+def test_users_objects_are_called_once_for_each_record(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         users = Counting()
         settings = {"interceptor_classes": [users], "partitioner_class": users.partition}
@@ -248,7 +250,7 @@ def test_user_s_own_is_asked_again_after_a_wait(aio_cluster: EmbeddedCluster) ->
 # ---- bulk ------------------------------------------------------------------------------------------------------------
 
 
-def test_bulk_appends_or_their_reports_block_the_loop(aio_cluster: EmbeddedCluster) -> None:
+def test_bulk_appends_and_their_reports_never_block_the_loop(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster) as producer, Heartbeat() as heart:
             await producer.partitions_for("bulk")
@@ -276,7 +278,7 @@ def test_bulk_appends_or_their_reports_block_the_loop(aio_cluster: EmbeddedClust
 # ---- transactions ----------------------------------------------------------------------------------------------------
 
 
-def test_transaction_is_half_seen_or_left_open(aio_cluster: EmbeddedCluster) -> None:
+def test_transaction_commits_or_aborts_as_a_whole(aio_cluster: EmbeddedCluster) -> None:
     async def transact(value: bytes, then: Callable[[], object]) -> None:
         async with producer.transaction():
             await producer.send("txn", value, partition=0)
@@ -301,7 +303,7 @@ def test_transaction_is_half_seen_or_left_open(aio_cluster: EmbeddedCluster) -> 
     run(test())
 
 
-def test_abort_that_fails_hides_what_went_wrong(aio_cluster: EmbeddedCluster) -> None:
+def test_abort_that_fails_keeps_the_first_error(aio_cluster: EmbeddedCluster) -> None:
     async def aborted_twice() -> None:
         async with producer.transaction():
             await producer.abort_transaction()
@@ -318,7 +320,7 @@ def test_abort_that_fails_hides_what_went_wrong(aio_cluster: EmbeddedCluster) ->
     run(test())
 
 
-def test_stop_iteration_in_a_thread_ends_the_call(aio_cluster: EmbeddedCluster) -> None:
+def test_stop_iteration_in_a_thread_becomes_a_runtime_error(aio_cluster: EmbeddedCluster) -> None:
     """A future of asyncio takes none: whoever awaited the call would wait for ever."""
 
     class Exhausted:

@@ -142,7 +142,7 @@ async def outcome(make: Callable[[], Any], use: Callable[[Futures], Awaitable[An
 )
 @pytest.mark.parametrize("fate", [all_succeed, first_fails, first_is_cancelled, all_are_cancelled_with_a_message])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "meanwhile"])
-def test_asyncio_treats_a_record_as_its_own_future(
+def test_asyncio_treats_a_record_future_as_its_own(
     use: Callable[[Futures], Awaitable[Any]], fate: Fate, before: bool
 ) -> None:
     async def both() -> tuple[Any, Any]:

@@ -35,7 +35,7 @@ pytest_plugins = ["tests.faces.aio_fixtures"]
 # ---- the loop is never blocked ---------------------------------------------------------------------------------------
 
 
-def test_loop_stands_still_while_memory_is_short(aio_cluster: EmbeddedCluster) -> None:
+def test_loop_runs_while_a_record_waits_for_memory(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster) as producer, Heartbeat() as heart:
             await producer.send_and_wait("still", b"v", partition=0)
@@ -55,7 +55,7 @@ def test_loop_stands_still_while_memory_is_short(aio_cluster: EmbeddedCluster) -
 
 
 @pytest.mark.parametrize("partition", [None, 7])
-def test_loop_stands_still_while_metadata_is_fetched(aio_cluster: EmbeddedCluster, partition: int | None) -> None:
+def test_loop_runs_while_a_record_waits_for_metadata(aio_cluster: EmbeddedCluster, partition: int | None) -> None:
     async def test() -> None:
         topic = f"unknown-{partition}"
         async with small(aio_cluster, metadata_max_age_ms=600_000) as producer, Heartbeat() as heart:
@@ -71,7 +71,7 @@ def test_loop_stands_still_while_metadata_is_fetched(aio_cluster: EmbeddedCluste
     run(test())
 
 
-def test_tasks_that_never_wait_keep_the_loop_to_themselves(aio_cluster: EmbeddedCluster) -> None:
+def test_sends_that_never_wait_give_other_tasks_their_turn(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster, buffer_memory=32 << 20) as producer, Heartbeat() as heart:
             await producer.send_and_wait("turns", b"v")
@@ -87,7 +87,7 @@ def test_tasks_that_never_wait_keep_the_loop_to_themselves(aio_cluster: Embedded
 
 
 @pytest.mark.parametrize("detour", [False, True])
-def test_records_change_places(aio_cluster: EmbeddedCluster, detour: bool) -> None:
+def test_records_of_a_topic_keep_their_order(aio_cluster: EmbeddedCluster, detour: bool) -> None:
     """Started in one order by one task, some wait for metadata, some for memory, the others for their turn."""
     serializer = (lambda value: value) if detour else None
     topic = f"order-{detour}"
@@ -106,7 +106,7 @@ def test_records_change_places(aio_cluster: EmbeddedCluster, detour: bool) -> No
 
 
 @pytest.mark.parametrize("detour", [False, True])
-def test_record_overtakes_one_whose_memory_has_come(aio_cluster: EmbeddedCluster, detour: bool) -> None:
+def test_no_record_overtakes_one_whose_memory_has_come(aio_cluster: EmbeddedCluster, detour: bool) -> None:
     """Memory is there, and the loop has not told the first of it when another task sends."""
     serializer = (lambda value: value) if detour else None
     topic = f"overtaking-{detour}"
@@ -127,7 +127,7 @@ def test_record_overtakes_one_whose_memory_has_come(aio_cluster: EmbeddedCluster
     run(test())
 
 
-def test_topic_that_is_not_there_holds_up_others(aio_cluster: EmbeddedCluster) -> None:
+def test_missing_topic_does_not_hold_up_others(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster, max_block_ms=60_000) as producer:
             await producer.send_and_wait("there", b"v")
@@ -141,7 +141,7 @@ def test_topic_that_is_not_there_holds_up_others(aio_cluster: EmbeddedCluster) -
     run(test())
 
 
-def test_cancelled_send_is_sent_or_keeps_memory(aio_cluster: EmbeddedCluster) -> None:
+def test_cancelled_send_queues_nothing_and_keeps_no_memory(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster) as producer:
             await producer.send_and_wait("cancelled", b"v", partition=0)
@@ -166,7 +166,7 @@ def test_cancelled_send_is_sent_or_keeps_memory(aio_cluster: EmbeddedCluster) ->
     run(test())
 
 
-def test_memory_that_is_not_needed_any_more_is_kept(aio_cluster: EmbeddedCluster) -> None:
+def test_memory_that_is_no_longer_needed_is_released(aio_cluster: EmbeddedCluster) -> None:
     """While a record waits for a batch of its own, send_many, which waits in front of it, opens one with room."""
 
     async def test() -> None:
@@ -187,7 +187,7 @@ def test_memory_that_is_not_needed_any_more_is_kept(aio_cluster: EmbeddedCluster
     run(test())
 
 
-def test_max_block_ms_does_not_bound_the_wait(aio_cluster: EmbeddedCluster) -> None:
+def test_max_block_ms_bounds_the_wait(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster, max_block_ms=50) as producer:
             await producer.send_and_wait("blocked", b"v", partition=0)
@@ -206,7 +206,7 @@ def test_max_block_ms_does_not_bound_the_wait(aio_cluster: EmbeddedCluster) -> N
     run(test())
 
 
-def test_wrong_record_is_queued_or_stays_in_line(aio_cluster: EmbeddedCluster) -> None:
+def test_wrong_record_is_refused_and_leaves_the_line(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster, max_block_ms=200) as producer:
             for _ in range(2):  # by both ways: the topic is known at the second
@@ -227,7 +227,7 @@ def test_wrong_record_is_queued_or_stays_in_line(aio_cluster: EmbeddedCluster) -
 # ---- beginning and end -----------------------------------------------------------------------------------------------
 
 
-def test_stop_leaves_sends_waiting(aio_cluster: EmbeddedCluster) -> None:
+def test_stop_ends_waiting_sends(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         producer = small(aio_cluster)
         await producer.start()
@@ -251,7 +251,7 @@ def test_stop_leaves_sends_waiting(aio_cluster: EmbeddedCluster) -> None:
     run(test())
 
 
-def test_stop_drops_what_is_buffered_or_lets_more_in(
+def test_stop_sends_all_buffered_records_and_takes_no_more(
     aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
@@ -270,7 +270,7 @@ def test_stop_drops_what_is_buffered_or_lets_more_in(
     run(test())
 
 
-def test_record_outlives_its_loop_and_stops_the_sender(aio_cluster: EmbeddedCluster) -> None:
+def test_record_that_outlives_its_loop_does_not_stop_the_sender(aio_cluster: EmbeddedCluster) -> None:
     """Who never calls stop() and closes the loop has records in flight; their end finds no loop to wake."""
     producer = small(aio_cluster)
 
@@ -290,7 +290,7 @@ def test_record_outlives_its_loop_and_stops_the_sender(aio_cluster: EmbeddedClus
     producer._started.close()
 
 
-def test_second_loop_is_let_in(aio_cluster: EmbeddedCluster) -> None:
+def test_second_loop_is_refused(aio_cluster: EmbeddedCluster) -> None:
     producer = small(aio_cluster)
     calls: list[Callable[[], Awaitable[Any]]] = [
         lambda: producer.send("t", b"v"),
@@ -319,7 +319,7 @@ def test_second_loop_is_let_in(aio_cluster: EmbeddedCluster) -> None:
     run(first())
 
 
-def test_start_that_failed_cannot_be_tried_again_or_settings_are_not_checked(aio_cluster: EmbeddedCluster) -> None:
+def test_start_that_failed_may_be_called_again(aio_cluster: EmbeddedCluster) -> None:
     with pytest.raises(ConfigError, match="linger_msec"):
         AIOKafkaProducer(bootstrap_servers="localhost:9092", linger_msec=1)
 

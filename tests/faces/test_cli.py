@@ -89,7 +89,7 @@ def test_tampered_records_are_found(tamper: Callable[[list[Record]], list[Record
     assert any(message in problem for problem in problems(tamper(sent())))
 
 
-def test_swapped_keys_of_one_partition_are_found_though_all_bytes_are_there() -> None:
+def test_swapped_keys_of_one_partition_are_found() -> None:
     records = [record._replace(partition=0) for record in sent()]
     swapped = list(records)
     swapped[0], swapped[1] = records[0]._replace(key=records[1].key), records[1]._replace(key=records[0].key)
@@ -143,7 +143,7 @@ def test_demo_verifies_what_it_wrote(spark: SparkSession) -> None:
     assert re.search(r"verified +yes: count, order, partitions, checksum", result.output)
 
 
-def test_demo_fails_where_a_byte_was_changed_on_the_way(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_fails_if_a_byte_was_changed_on_the_way(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Topic.records
 
     def tampered(self: Topic, end: dict[int, int], timestamps: bool) -> Iterator[Record]:
@@ -158,7 +158,7 @@ def test_demo_fails_where_a_byte_was_changed_on_the_way(spark: SparkSession, mon
     assert "the checksum of what was sent" in result.output
 
 
-def test_demo_takes_the_users_file_into_the_users_topic(
+def test_demo_writes_the_users_file_to_the_users_topic(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     source = tmp_path / "in.jsonl"
@@ -219,7 +219,7 @@ def test_file_of_an_unknown_kind_is_refused(spark: SparkSession, tmp_path: Path)
 # ---- what may be missing ---------------------------------------------------------------------------------------------
 
 
-def test_missing_java_is_said_before_spark_fails_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClickException, match=r"Java 17 or newer: there is no java on the PATH; install"):
@@ -230,7 +230,7 @@ def test_missing_java_is_said_before_spark_fails_on_it(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("version", ["11.0.2", "1.8.0_292"])
-def test_old_java_is_said_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_old_java_is_reported_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     (tmp_path / "bin").mkdir()
     java = tmp_path / "bin" / "java"
     java.write_text(f"#!{sys.executable}\nimport sys\nprint('openjdk version \"{version}\"', file=sys.stderr)\n")
@@ -240,7 +240,7 @@ def test_old_java_is_said_with_its_version(tmp_path: Path, monkeypatch: pytest.M
         demo_spark.check_java()
 
 
-def test_cluster_that_does_not_answer_is_said_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_that_does_not_answer_is_reported_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkabuf.cli.demo_verify.REQUEST_TIMEOUT_S", 1.0)
     monkeypatch.setattr(demo_spark, "session", None)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -263,7 +263,7 @@ def test_help_loads_neither_spark_nor_a_client() -> None:
 # ---- kafkabuf broker -------------------------------------------------------------------------------------------------
 
 
-def test_broker_serves_until_it_is_told_to_stop() -> None:
+def test_broker_serves_until_a_signal_stops_it() -> None:
     command = [sys.executable, "-m", "kafkabuf", "broker", "--brokers", "2", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

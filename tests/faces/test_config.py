@@ -27,7 +27,7 @@ def refused(*mappings: dict[Any, Any]) -> str:
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_two_spellings_mean_different_things() -> None:
+def test_both_spellings_mean_the_same() -> None:
     python = ProducerConfig.from_mapping(
         {"bootstrap_servers": "h:1", "linger_ms": 7, "max_in_flight_requests_per_connection": 1}
     )
@@ -43,30 +43,30 @@ def test_the_two_spellings_mean_different_things() -> None:
     [("linger.mss", "linger.ms"), ("linger_mss", "linger.ms"), ("bootstrap.server", "bootstrap.servers"),
      ("batchsize", "batch.size"), ("ack", "acks"), ("buffer_memori", "buffer.memory")],
 )  # fmt: skip
-def test_misspelt_setting_is_ignored(name: str, near: str) -> None:
+def test_misspelt_setting_is_refused_with_a_hint(name: str, near: str) -> None:
     assert refused(SERVERS, {name: 1}) == f"there is no producer setting {name!r}; did you mean {near}?"
 
 
 @pytest.mark.parametrize("name", ["zzz", "", 5, None])
-def test_setting_like_no_other_gets_a_silly_hint(name: Any) -> None:
+def test_setting_like_no_other_gets_no_hint(name: Any) -> None:
     assert refused(SERVERS, {name: 1}) == f"there is no producer setting {str(name)!r}"
 
 
 @pytest.mark.parametrize("name", ["transaction.two.phase.commit.enable"])
-def test_setting_of_kafkas_that_we_do_not_act_on_is_ignored(name: str) -> None:
+def test_setting_that_is_not_supported_yet_is_refused(name: str) -> None:
     assert refused(SERVERS, {name: "true"}) == (
         f"{name.replace('_', '.')} is a setting of Kafka's producer that kafkabuf does not support yet: leave it out"
     )
 
 
-def test_setting_given_in_both_spellings_has_one_win() -> None:
+def test_setting_given_in_both_spellings_is_refused() -> None:
     assert refused(SERVERS, {"linger.ms": 1, "linger_ms": 2}) == "linger.ms is given twice: leave one of the two out"
     assert (
         refused(SERVERS, {"bootstrap_servers": "a:1"}) == "bootstrap.servers is given twice: leave one of the two out"
     )
 
 
-def test_fields_spelt_in_dots_do_not_come_back() -> None:
+def test_dotted_names_lead_back_to_their_fields() -> None:
     assert [dotted(field).replace(".", "_") for field in ProducerConfig.model_fields] == list(
         ProducerConfig.model_fields
     )
@@ -87,37 +87,37 @@ def test_fields_spelt_in_dots_do_not_come_back() -> None:
         ("PLAINTEXT://a.b-c.d:9092", [("a.b-c.d", 9092)]),
     ],
 )
-def test_bootstrap_list_is_misread(given: Any, expected: list[tuple[str, int]]) -> None:
+def test_bootstrap_list_is_read_in_every_form(given: Any, expected: list[tuple[str, int]]) -> None:
     assert ProducerConfig.from_mapping({"bootstrap.servers": given}).bootstrap_servers == tuple(expected)
 
 
 @pytest.mark.parametrize("given", ["", " ", ",", [], ()])
-def test_empty_bootstrap_list_is_taken(given: Any) -> None:
+def test_empty_bootstrap_list_is_refused(given: Any) -> None:
     assert refused({"bootstrap.servers": given}) == (
         "bootstrap.servers is empty: give at least one host:port of the cluster"
     )
 
 
 @pytest.mark.parametrize("bad", ["a", "a:", ":9", "a:b", "a:0", "a:65536", "a:-1", "a:9 2", "a:1²", "http:", "a:1:"])
-def test_entry_that_is_no_address_is_taken(bad: str) -> None:
+def test_entry_that_is_no_address_is_refused(bad: str) -> None:
     assert refused({"bootstrap.servers": f"good:1,{bad}"}).startswith(f"bootstrap.servers: {bad!r} is not host:port")
     with pytest.raises(ConfigError):
         parse_address(bad)
 
 
 @pytest.mark.parametrize("bad", [None, 5, b"a:1", [None], [("a", "b")], [("a",)], {"a": 1}])
-def test_bootstrap_list_of_a_wrong_type_crashes(bad: Any) -> None:
+def test_bootstrap_list_of_a_wrong_type_is_refused(bad: Any) -> None:
     assert refused({"bootstrap.servers": bad}).startswith("bootstrap.servers")
 
 
-def test_missing_bootstrap_list_is_a_type_error() -> None:
+def test_missing_bootstrap_list_is_refused() -> None:
     assert refused({}) == "bootstrap.servers is missing: give at least one host:port of the cluster"
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
-def test_defaults_are_not_those_of_the_issue() -> None:
+def test_defaults_are_kafkas() -> None:
     found = config()
     assert (found.buffer_memory, found.batch_size, found.linger_ms) == (33_554_432, 16_384, 5)
     assert (found.acks, found.retries, found.max_in_flight_requests_per_connection) == (-1, 2**31 - 1, 5)
@@ -138,7 +138,7 @@ def test_defaults_are_not_those_of_the_issue() -> None:
         ("buffer.memory", "65536", 65536), ("batch.size", 0, 0), ("connections.max.idle.ms", "-1", -1),
     ],
 )  # fmt: skip
-def test_value_as_spark_options_have_it_is_refused(name: str, given: Any, expected: Any) -> None:
+def test_value_in_the_form_of_spark_options_is_accepted(name: str, given: Any, expected: Any) -> None:
     assert getattr(config(**{name: given}), name.replace(".", "_")) == expected
 
 
@@ -157,7 +157,7 @@ def test_value_as_spark_options_have_it_is_refused(name: str, given: Any, expect
         ("key.serializer", "org.apache.kafka.StringSerializer"), ("value.serializer", 5),
     ],
 )  # fmt: skip
-def test_value_out_of_range_is_taken_or_not_named(name: str, bad: Any) -> None:
+def test_value_out_of_range_is_refused_and_named(name: str, bad: Any) -> None:
     text = refused(SERVERS, {name: bad})
     assert text.startswith(f"{name}: ")
     assert f"found {bad!r}" in text
@@ -170,19 +170,19 @@ def test_value_out_of_range_is_taken_or_not_named(name: str, bad: Any) -> None:
         ("record.magic", "1", "record.magic 2"),
     ],
 )  # fmt: skip
-def test_default_of_idempotence_contradicts_what_was_set(name: str, value: Any, needs: str) -> None:
+def test_default_of_idempotence_gives_way_to_other_settings(name: str, value: Any, needs: str) -> None:
     assert config().enable_idempotence
     assert not config(**{name: value}).enable_idempotence
     assert f"enable.idempotence needs {needs}" in refused(SERVERS, {name: value, "enable.idempotence": "true"})
 
 
-def test_more_requests_are_in_flight_than_brokers_remember() -> None:
+def test_idempotence_allows_five_requests_in_flight() -> None:
     settings = {"max.in.flight.requests.per.connection": 6}
     assert "at most 5, found 6" in refused(SERVERS, settings)
     assert config(**settings | {"enable.idempotence": False}).max_in_flight_requests_per_connection == 6
 
 
-def test_only_the_first_of_several_mistakes_is_told() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     text = refused(SERVERS, {"linger.ms": -1, "acks": 9})
     assert "linger.ms: " in text
     assert "acks: " in text
@@ -191,27 +191,27 @@ def test_only_the_first_of_several_mistakes_is_told() -> None:
 # ---- settings that go together ---------------------------------------------------------------------------------------
 
 
-def test_delivery_timeout_shorter_than_one_request_is_taken() -> None:
+def test_delivery_timeout_shorter_than_one_request_is_refused() -> None:
     assert refused(SERVERS, {"delivery.timeout.ms": 30_004}) == (
         "delivery.timeout.ms (30004) must be at least linger.ms (5) + request.timeout.ms (30000)"
     )
     assert config(delivery_timeout_ms=30_005).delivery_timeout_ms == 30_005
 
 
-def test_raised_linger_needs_a_delivery_timeout() -> None:
+def test_delivery_timeout_follows_linger_and_request_timeout() -> None:
     assert config(linger_ms=100_000).delivery_timeout_ms == 130_000
     assert config(linger_ms="100000", request_timeout_ms="50000").delivery_timeout_ms == 150_000
     assert config(linger_ms=10).delivery_timeout_ms == 120_000
 
 
-def test_memory_for_less_than_a_batch_is_taken() -> None:
+def test_memory_for_less_than_a_batch_is_refused() -> None:
     assert refused(SERVERS, {"buffer.memory": 1024, "batch.size": 1025}) == (
         "buffer.memory (1024 bytes) is smaller than one batch (1025 bytes): raise buffer.memory, or lower batch.size"
     )
     assert config(buffer_memory=1024, batch_size=1024).slab_size == 1024
 
 
-def test_slab_is_too_small_for_a_batch_header() -> None:
+def test_slab_has_room_for_a_batch_header() -> None:
     assert config(batch_size=0).slab_size == config(batch_size=1).slab_size == 512
     assert config(batch_size=513).slab_size == 513
 
@@ -219,7 +219,7 @@ def test_slab_is_too_small_for_a_batch_header() -> None:
 # ---- as an object ----------------------------------------------------------------------------------------------------
 
 
-def test_config_changes_or_pickles_as_another() -> None:
+def test_config_is_frozen_and_pickles_as_itself() -> None:
     found = config(linger_ms=3, key_serializer=str.encode)
     assert pickle.loads(pickle.dumps(found)) == found
     assert ProducerConfig.from_mapping(found.model_dump()) == found

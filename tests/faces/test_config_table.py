@@ -54,14 +54,14 @@ def wrong_value(row: dict[str, str]) -> str:
     return "true" if row["type"] == "boolean" else "com.example.Other"
 
 
-def test_a_setting_is_missing_or_made_up() -> None:
+def test_table_has_kafkas_settings_and_our_own() -> None:
     assert len(KAFKAS) == 112
     assert OURS.keys() - KAFKAS.keys() == OUR_OWN
     assert KAFKAS.keys() <= OURS.keys()
 
 
 @pytest.mark.parametrize("name", KAFKAS)
-def test_setting_is_not_as_in_kafka(name: str) -> None:
+def test_type_and_default_are_kafkas(name: str) -> None:
     theirs, ours = KAFKAS[name], OURS[name]
     assert theirs["type"] in ALIKE.get(ours.type, {ours.type})
     if name not in OTHER_DEFAULTS:
@@ -70,7 +70,7 @@ def test_setting_is_not_as_in_kafka(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, row in KAFKAS.items() if row["valid"].startswith("[")])
-def test_range_is_not_kafkas(name: str) -> None:
+def test_range_is_kafkas(name: str) -> None:
     text = KAFKAS[name]["valid"]
     theirs = text.removeprefix("[").split("]")[0].split(",")
     if name == "compression.gzip.level":
@@ -84,7 +84,7 @@ def test_range_is_not_kafkas(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KAFKAS)
-def test_setting_is_not_known_by_both_names(name: str) -> None:
+def test_setting_is_known_by_both_names(name: str) -> None:
     """Something of a type that no setting has is refused: by the setting's name, and not because there is none."""
     for spelt in (name, name.replace(".", "_")):
         with pytest.raises(ConfigError) as raised:
@@ -93,7 +93,7 @@ def test_setting_is_not_known_by_both_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", refused.JAVA_ONLY)
-def test_setting_without_use_here_is_ignored_or_its_default_refused(name: str) -> None:
+def test_setting_without_use_here_is_refused_unless_at_its_default(name: str) -> None:
     default = refused.JAVA_ONLY[name].default
     for harmless in (default, str(default) if default is not None else ""):
         ProducerConfig.from_mapping(SERVERS, {name: harmless, "linger_ms": 1})
@@ -104,7 +104,7 @@ def test_setting_without_use_here_is_ignored_or_its_default_refused(name: str) -
 
 
 @pytest.mark.parametrize("name", ProducerConfig.model_fields)
-def test_default_does_not_pass_as_a_string(name: str) -> None:
+def test_default_is_accepted_as_a_string(name: str) -> None:
     """As Spark has it: whatever the page says is the default must be taken when it is written down."""
     row = OURS[dotted(name)]
     if row.default in ("required", "null"):
@@ -122,20 +122,20 @@ def run(*arguments: str) -> str:
     return outcome.output
 
 
-def test_page_is_not_current(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     page = (HERE.parents[1] / "docs" / "configuration.md").read_text()
     assert page == run("--format", "markdown"), "write it anew: kafkabuf config --format markdown"
 
 
-def test_a_setting_is_not_printed() -> None:
+def test_every_setting_is_printed() -> None:
     entries: list[dict[str, Any]] = json.loads(run("--format", "json"))
     assert [entry["name"] for entry in entries] == list(OURS)
     printed = "".join(run().split())
     assert [name for name in OURS if name not in printed and len(name) < 30] == []
 
 
-def test_words_do_not_narrow_the_table() -> None:
+def test_words_narrow_the_table() -> None:
     entries = json.loads(run("--format", "json", "retry", "max_ms"))
     assert {entry["name"] for entry in entries} >= {"retry.backoff.max.ms", "sasl.login.retry.backoff.max.ms"}
     assert all("max.ms" in entry["name"] for entry in entries)

@@ -23,12 +23,12 @@ def run(pytester: pytest.Pytester) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-p", PLUGIN, "-p", "no:cacheprovider", "--strict-markers")
 
 
-def test_entry_point_leads_nowhere() -> None:
+def test_entry_point_names_the_plugin() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"kafkabuf": PLUGIN}
 
 
-def test_runs_without_fixtures_pay_for_them() -> None:
+def test_plugin_imports_nothing_else_of_kafkabuf() -> None:
     code = (
         "import sys, pytest; before = set(sys.modules); import kafkabuf.pytest_plugin\n"
         "print(sorted(set(sys.modules) - before))"
@@ -37,7 +37,7 @@ def test_runs_without_fixtures_pay_for_them() -> None:
     assert done.stdout.strip() == "['kafkabuf', 'kafkabuf.pytest_plugin']"
 
 
-def test_fixtures_are_not_what_they_say(pytester: pytest.Pytester) -> None:
+def test_fixtures_are_what_they_say(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -78,7 +78,7 @@ def test_fixtures_are_not_what_they_say(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*ConfigError: brokers=0: a cluster has at least one node*"])
 
 
-def test_options_of_the_cluster_cannot_be_changed(pytester: pytest.Pytester) -> None:
+def test_fixture_overrides_the_options_of_the_cluster(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
         import pytest

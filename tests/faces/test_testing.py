@@ -38,12 +38,12 @@ def transactional(**settings: Any) -> MockProducer:
     return producer
 
 
-def test_send_takes_other_arguments_than_the_real_one() -> None:
+def test_send_has_the_real_ones_signature() -> None:
     real, mock = (inspect.signature(kind.send).parameters.values() for kind in (KafkaProducer, MockProducer))
     assert [(p.name, p.default) for p in mock][1:] == [(p.name, p.default) for p in real][1:]
 
 
-def test_mock_lacks_a_method_of_the_real_producer() -> None:
+def test_mock_has_all_methods_of_the_real_producer_but_bulk_sends() -> None:
     bulk = {"send_many", "send_arrow"}
     for name, method in inspect.getmembers(KafkaProducer, callable):
         if not name.startswith("_") and name not in bulk:
@@ -54,7 +54,7 @@ def test_mock_lacks_a_method_of_the_real_producer() -> None:
                 )
 
 
-def test_auto_complete_leaves_records_pending() -> None:
+def test_auto_complete_acknowledges_before_send_returns() -> None:
     seen: list[Any] = []
     producer = MockProducer()
     futures = [producer.send("any", b"v", callback=lambda *outcome: seen.append(outcome)) for _ in range(3)]
@@ -65,7 +65,7 @@ def test_auto_complete_leaves_records_pending() -> None:
     assert_whole(producer.pool)
 
 
-def test_manual_completion_is_out_of_order_or_by_itself() -> None:
+def test_manual_completion_ends_one_record_at_a_time_in_order() -> None:
     producer = manual()
     first, second, third = (producer.send("t", value, partition=1) for value in (b"1", b"2", b"3"))
     assert not first.done()
@@ -83,7 +83,7 @@ def test_manual_completion_is_out_of_order_or_by_itself() -> None:
     assert_whole(producer.pool)
 
 
-def test_serializers_partitioner_and_checks_are_left_out() -> None:
+def test_serializers_partitioner_and_checks_are_the_real_ones() -> None:
     producer = manual(value_serializer=lambda value: json.dumps(value).encode(), key_serializer=str.encode)
     future = producer.send("t", {"a": 1}, key="k", headers=[("h", b"x")], timestamp_ms=5)
     assert producer.history() == [("t", {"a": 1}, "k", [("h", b"x")], partition_for_key(b"k", 3), 5)]
@@ -98,7 +98,7 @@ def test_serializers_partitioner_and_checks_are_left_out() -> None:
     assert len(producer.history()) == 1
 
 
-def test_committed_transaction_is_not_in_the_history() -> None:
+def test_committed_transaction_is_in_the_history() -> None:
     producer = transactional(auto_complete=False)
     future = producer.send("t", b"v")
     producer.send_offsets_to_transaction({("in", 0): 7}, "group")
@@ -111,7 +111,7 @@ def test_committed_transaction_is_not_in_the_history() -> None:
     assert (producer.transaction_committed, producer.transaction_in_flight, producer.commit_count) == (True, False, 1)
 
 
-def test_aborted_transaction_is_in_the_history() -> None:
+def test_aborted_transaction_is_not_in_the_history() -> None:
     producer = transactional()
     producer.send("t", b"v")
     producer.send_offsets_to_transaction({("in", 0): 7}, "group")
@@ -121,7 +121,7 @@ def test_aborted_transaction_is_in_the_history() -> None:
     assert not producer.sent_offsets
 
 
-def test_transactional_calls_are_taken_in_any_state() -> None:
+def test_transactional_calls_are_refused_in_a_wrong_state() -> None:
     fresh = MockProducer()
     for call in (fresh.begin_transaction, fresh.commit_transaction, fresh.abort_transaction, fresh.fence_producer):
         with pytest.raises(IllegalStateError):
@@ -137,7 +137,7 @@ def test_transactional_calls_are_taken_in_any_state() -> None:
             late()
 
 
-def test_fenced_producer_goes_on() -> None:
+def test_fenced_producer_refuses_every_call() -> None:
     producer = transactional()
     producer.fence_producer()
     for call in (lambda: producer.send("t", b"v"), producer.commit_transaction, producer.abort_transaction):
@@ -150,7 +150,7 @@ def test_fenced_producer_goes_on() -> None:
     [("send", ("t",)), ("flush", ()), ("partitions_for", ("t",)), ("init_transactions", ()), ("begin_transaction", ()),
      ("send_offsets_to_transaction", ({}, "g")), ("commit_transaction", ()), ("abort_transaction", ()), ("close", ())],
 )  # fmt: skip
-def test_injected_exception_is_not_raised(method: str, arguments: tuple[Any, ...]) -> None:
+def test_injected_exception_is_raised(method: str, arguments: tuple[Any, ...]) -> None:
     producer = transactional()
     setattr(producer, f"{method}_exception", ZeroDivisionError("injected"))
     with pytest.raises(ZeroDivisionError):
@@ -158,7 +158,7 @@ def test_injected_exception_is_not_raised(method: str, arguments: tuple[Any, ...
     assert producer.history() == []
 
 
-def test_closed_mock_takes_records() -> None:
+def test_closed_mock_refuses_every_call() -> None:
     with MockProducer() as producer:
         pass
     assert producer.closed
@@ -167,7 +167,7 @@ def test_closed_mock_takes_records() -> None:
             call()
 
 
-def test_clear_leaves_records_or_memory_behind() -> None:
+def test_clear_fails_pending_records_and_frees_their_memory() -> None:
     producer = manual()
     future = producer.send("t", b"v")
     producer.clear()
@@ -176,7 +176,7 @@ def test_clear_leaves_records_or_memory_behind() -> None:
     assert_whole(producer.pool)
 
 
-def test_too_many_pending_records_wait_for_ever() -> None:
+def test_too_many_pending_records_are_refused_at_once() -> None:
     producer = manual(buffer_memory=4096)
     for _ in range(8):
         producer.send("t", b"v")
@@ -186,7 +186,7 @@ def test_too_many_pending_records_wait_for_ever() -> None:
     assert_whole(producer.pool)
 
 
-def test_purged_records_wait_for_an_outcome() -> None:
+def test_purge_fails_pending_records() -> None:
     producer = MockProducer({"t": 3}, auto_complete=False)
     future = producer.send("t", b"v")
     producer.purge(in_flight=False)

@@ -82,7 +82,9 @@ def expire(rig: Rig, sent: Sent) -> None:
 
 
 @pytest.mark.parametrize("ending", [acknowledge, refuse, retry, lose, expire])
-def test_ended_batch_leaves_nothing_behind(ending: Callable[[Rig, Sent], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_ended_batch_leaves_nothing_behind(
+    ending: Callable[[Rig, Sent], None], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL, "kafkabuf")  # pytest keeps every record of a log
     rig = Rig(slabs=4, linger_ms=0)
     called: list[Any] = []

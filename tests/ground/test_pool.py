@@ -223,7 +223,9 @@ def test_stale_handle_can_neither_read_nor_release() -> None:
     other = pool.allocate(SLAB, 0)
     assert (other.first, other.generation) == (stale.first, stale.generation + 1)
     for use in (memoryview, lambda handle: handle.address, lambda handle: handle.state):
-        with pytest.raises(ValueError, match="behind this handle's back: the slab's generation is 1, and the handle's is 0"):
+        with pytest.raises(
+            ValueError, match="behind this handle's back: the slab's generation is 1, and the handle's is 0"
+        ):
             use(stale)
     with pytest.raises(ValueError, match="behind"):
         stale.state = "closed"

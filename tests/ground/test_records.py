@@ -61,9 +61,7 @@ def test_bytes_equal_those_of_another_encoder(magic: int, data: st.DataObject) -
 
 @MAGICS
 @given(data=st.data(), write_limit=st.integers(0, 2000))
-def test_record_is_taken_exactly_while_it_fits(
-    magic: int, data: st.DataObject, write_limit: int
-) -> None:
+def test_record_is_taken_exactly_while_it_fits(magic: int, data: st.DataObject, write_limit: int) -> None:
     """hasRoomFor: kafka-python's rule is Java's, the first record always and the others within the limit."""
     ours, theirs = MemoryRecordsBuilder(magic, write_limit), kafka_python_builder(magic, write_limit)
     for record in data.draw(st.lists(records(magic, 64), max_size=30)):
