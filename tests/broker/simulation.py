@@ -248,7 +248,7 @@ class Simulation:
         if node.answers:
             produce.handle(node, _HEADER, ProduceRequest(None, 1, 1_000, [(TOPIC, [(index, records)])]))
 
-    # ---- what must hold
+    # ---- the promises
 
     def _check(self) -> None:
         for partition in self._partitions:

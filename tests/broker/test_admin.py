@@ -48,7 +48,7 @@ def test_deleted_topic_is_gone(cluster: EmbeddedCluster, admin: AdminClient) -> 
         assert refused(done["none"]) == 3
         assert cluster.topics() == {}
         assert client.produce("t", batch([b"x"])).error_code == 3
-        # One of the same name is another topic.
+        # A topic of the same name is another topic.
         cluster.create_topic("t")
         assert cluster.end_offset("t", 0) == 0
 
@@ -70,7 +70,7 @@ def test_deleting_a_topic_answers_its_parked_fetches(cluster: EmbeddedCluster, a
         topics = [{"topic": "t", "partitions": [wanted]}]
         client.send(messages.FETCH, 12, max_wait=60_000, min_bytes=1, max_bytes=1000, topics=topics)
         leader, _ = cluster.leader("t", 0)
-        while cluster._call(lambda c: c.nodes[leader].fetches.delayed) < 2:  # one is the follower's
+        while cluster._call(lambda c: c.nodes[leader].fetches.delayed) < 2:  # the other is the follower's
             time.sleep(0.001)
         admin.delete_topics(["t"])["t"].result(10)
         assert client.receive(messages.FETCH, 12).responses[0].partitions[0].error_code == 3
@@ -101,10 +101,10 @@ def test_deleted_records_are_never_read(cluster: EmbeddedCluster, admin: AdminCl
         assert admin.delete_records([TopicPartition("t", 0, 4)])[TopicPartition("t", 0)].result(10).low_watermark == 4
         assert refused(admin.delete_records([TopicPartition("t", 0, 10)])[TopicPartition("t", 0)]) == 1
         assert client.fetch("t", 3).error_code == 1
-        # The batch that holds the first offset left comes whole: its reader passes over what came before.
+        # The batch with the first offset left comes whole: the reader skips the records before that offset.
         assert client.fetch("t", 4).records[:8] == (3).to_bytes(8, "big")
         assert offset_by_time(client, NOW) == 4
-        # What is gone stays gone, and does not come back by a lower offset.
+        # A lower offset does not bring deleted records back.
         assert admin.delete_records([TopicPartition("t", 0, 1)])[TopicPartition("t", 0)].result(10).low_watermark == 4
         assert admin.delete_records([TopicPartition("t", 0, -1)])[TopicPartition("t", 0)].result(10).low_watermark == 9
         assert (client.fetch("t", 9).error_code, client.fetch("t", 9).records) == (0, b"")
@@ -126,7 +126,7 @@ def test_dead_node_is_not_described(cluster: EmbeddedCluster, admin: AdminClient
     nodes = {node: (host, port) for node, (host, port, alive) in cluster.nodes().items() if alive}
     assert {one.id: (one.host, one.port) for one in found.nodes} == nodes
     with leader_of(cluster, "t") as client:
-        # confluent-kafka asked for Metadata.
+        # confluent-kafka sent Metadata instead.
         answer = client.ask(messages.DESCRIBE_CLUSTER, 0)
         assert {one.broker_id: (one.host, one.port) for one in answer.brokers} == nodes
         answer = client.ask(messages.DESCRIBE_CLUSTER, 1, endpoint_type=2)
@@ -220,9 +220,9 @@ def test_injected_error_reaches_the_api(
 
 
 def administer(bootstrap: str) -> dict[str, Any]:
-    """What a broker of one node says to right and to wrong requests."""
+    """The responses of a broker with one node to valid and to wrong requests."""
     topic = f"admin-{uuid.uuid4().hex[:8]}"
-    said: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
     with RawClient(bootstrap) as client:
@@ -234,9 +234,9 @@ def administer(bootstrap: str) -> dict[str, Any]:
             answer = client.ask(messages.CREATE_PARTITIONS, 3, topics=[asked], timeout=5000, validate_only=True)
             return int(answer.results[0].error_code)
 
-        said["grow"] = [grow(topic, 3), grow(topic, 2), grow(topic, 1), grow(topic, 0), grow(f"{topic}-no", 3)]
+        answers["grow"] = [grow(topic, 3), grow(topic, 2), grow(topic, 1), grow(topic, 0), grow(f"{topic}-no", 3)]
         placed = [[[node]], [[node], [node]], [[node, node]], [[999]], [[]], []]
-        said["grow to nodes"] = [grow(topic, 3, one) for one in placed]
+        answers["grow to nodes"] = [grow(topic, 3, one) for one in placed]
 
         def create(replicas: dict[int, list[int]]) -> int:
             assignments = [{"partition_index": index, "broker_ids": nodes} for index, nodes in replicas.items()]
@@ -244,7 +244,7 @@ def administer(bootstrap: str) -> dict[str, Any]:
             values = {"topics": [{**asked, "configs": []}], "timeout": 5000, "validate_only": True}
             return int(client.ask(messages.CREATE_TOPICS, 7, **values).topics[0].error_code)
 
-        said["create on nodes"] = [create(one) for one in ({0: [node]}, {0: [999]}, {0: [node, node]}, {1: [node]})]
+        answers["create on nodes"] = [create(one) for one in ({0: [node]}, {0: [999]}, {0: [node, node]}, {1: [node]})]
         client.produce(topic, batch([b"a", b"b", b"c"]))
 
         def cut(offset: int, partition: int = 0) -> tuple[int, int]:
@@ -252,23 +252,23 @@ def administer(bootstrap: str) -> dict[str, Any]:
             one = client.ask(messages.DELETE_RECORDS, 2, topics=[asked], timeout=5000).topics[0].partitions[0]
             return int(one.error_code), one.low_watermark
 
-        said["cut"] = [cut(2), cut(1), cut(4), cut(-2), cut(0, 1), cut(0, 9), cut(-1), cut(3)]
+        answers["cut"] = [cut(2), cut(1), cut(4), cut(-2), cut(0, 1), cut(0, 9), cut(-1), cut(3)]
         one = client.fetch(topic, 2)
-        said["cut away"] = (int(one.error_code), one.log_start_offset, one.high_watermark)
+        answers["cut away"] = (int(one.error_code), one.log_start_offset, one.high_watermark)
 
         def configs(kind: int, name: str) -> int:
             asked = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
             return int(client.ask(messages.DESCRIBE_CONFIGS, 4, resources=[asked]).results[0].error_code)
 
-        said["configs"] = [configs(2, topic), configs(2, f"{topic}-no"), configs(4, str(node)), configs(4, "999")]
-        said["controllers"] = int(client.ask(messages.DESCRIBE_CLUSTER, 1, endpoint_type=2).error_code)
+        answers["configs"] = [configs(2, topic), configs(2, f"{topic}-no"), configs(4, str(node)), configs(4, "999")]
+        answers["controllers"] = int(client.ask(messages.DESCRIBE_CLUSTER, 1, endpoint_type=2).error_code)
 
         def delete(name: str | None, topic_id: uuid.UUID | None = None) -> int:
             asked = {"name": name, "topic_id": topic_id}
             return int(client.ask(messages.DELETE_TOPICS, 6, topics=[asked], timeout=5000).responses[0].error_code)
 
-        said["delete"] = [delete(f"{topic}-no"), delete(None, uuid.UUID(int=77)), delete(topic), delete(topic)]
-    return said
+        answers["delete"] = [delete(f"{topic}-no"), delete(None, uuid.UUID(int=77)), delete(topic), delete(topic)]
+    return answers
 
 
 def test_administration_answers_as_kafka_4_does(kafka_4: RealKafka) -> None:

@@ -1,4 +1,4 @@
-"""What administration shows of several nodes: elections, epochs, dead nodes, who keeps and coordinates what."""
+"""Administration of several nodes: elections, epochs, dead nodes, the nodes' copies and coordinators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ask(cluster: EmbeddedCluster, api_key: int, version: int, node: int | None =
 
 
 def elect(cluster: EmbeddedCluster, kind: int, *partitions: int) -> dict[int, int]:
-    """Error codes by partition; of all partitions if none is named."""
+    """Elects leaders, of all partitions if no partition is named. Returns error codes by partition."""
     asked = [{"topic": "t", "partitions": list(partitions)}] if partitions else None
     answer = ask(cluster, messages.ELECT_LEADERS, 2, election_type=kind, topic_partitions=asked, timeout=1000)
     assert answer.error_code == 0
@@ -63,7 +63,7 @@ def test_preferred_leader_is_elected_on_request(cluster: EmbeddedCluster) -> Non
     wait_until(lambda: set(cluster.in_sync("t", 0)) == {1, 2})
     assert cluster.leader("t", 0)[0] == 2
     epoch = cluster.leader("t", 0)[1]
-    # Of all partitions those are told that changed.
+    # A response about all partitions names only the partitions that changed.
     assert elect(cluster, PREFERRED) == {0: 0}
     assert cluster.leader("t", 0) == (1, epoch + 1)
     assert elect(cluster, PREFERRED) == {}

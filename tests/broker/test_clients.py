@@ -1,4 +1,4 @@
-"""The embedded broker under clients we did not write: confluent-kafka (librdkafka) and kafka-python."""
+"""The embedded broker with clients of others: confluent-kafka (librdkafka) and kafka-python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka.admin import KafkaAdminClient
 
 from kafkabuf.broker import EmbeddedCluster
 
-# kafka-python forgets sockets of connections it gives up; test_broker_cluster.py watches ours.
+# kafka-python leaves sockets open when it gives a connection up; test_cluster.py checks ours.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 BASE_TIME = 1_600_000_000_000
@@ -130,13 +130,13 @@ def test_idempotent_producers_are_served(cluster: EmbeddedCluster) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_old_messages_of_kafka_python_are_served(cluster: EmbeddedCluster, magic: int, codec: str | None) -> None:
-    """kafka-python's own encoder of message sets, sent through Produce version 2."""
+    """Message sets that kafka-python encodes, sent by Produce version 2."""
     from kafka.record.memory_records import MemoryRecordsBuilder
 
     from tests.broker.raw_client import RawClient
 
     if magic == 0 and codec:
-        return  # refused by design, see message_set.py; test_broker_log.py checks that it is
+        return  # refused by design, see message_set.py; test_log.py checks the refusal
     topic = f"old-{magic}-{codec}"
     cluster.create_topic(topic)
     builder = MemoryRecordsBuilder(magic, 1 if codec else 0, 100_000)
@@ -195,8 +195,8 @@ def confluent_member(cluster: EmbeddedCluster, group: str, topic: str, **listene
 
 def test_two_confluent_members_read_each_record_once(cluster: EmbeddedCluster) -> None:
     expected = fill(cluster, "shared-c", 4, 50)
-    # Nothing is committed: what was read before an assignment comes again, and does not count. Seeking back would be
-    # refused (_STATE) until librdkafka knows what was committed, which on a busy machine takes a while.
+    # Nothing is committed: records read before an assignment come again and do not count. librdkafka refuses to seek
+    # back (_STATE) until it knows the committed offsets, which takes a while on a busy machine.
     seen: list[list[tuple[int, int]]] = [[], []]
     one, two = (
         confluent_member(cluster, "gc", "shared-c", on_assign=lambda *_, mine=mine: mine.clear()) for mine in seen
@@ -227,7 +227,7 @@ def test_another_client_continues_at_the_committed_offsets(cluster: EmbeddedClus
     consumer.commit(asynchronous=False)
     consumer.close()
     rest = fill(cluster, "kept", 2, 3)
-    # The group goes on in another client.
+    # Another client continues the group.
     other = kafka.KafkaConsumer(
         "kept",
         bootstrap_servers=cluster.bootstrap_servers,
@@ -345,7 +345,8 @@ def test_producer_finds_the_new_leader(cluster: EmbeddedCluster) -> None:
                 own.move_leader("moving", 1, own.leader("moving", 2)[0])
         assert producer.flush(20) == 0
         assert delivered == [None] * 300
-        # A request cut off between append and answer is sent again: at least once, without idempotence.
+        # The producer repeats a request that was cut off between append and response: at least once, without
+        # idempotence.
         assert sum(own.end_offsets("moving").values()) >= 300
 
 

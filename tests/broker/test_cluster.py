@@ -1,4 +1,4 @@
-"""EmbeddedCluster: lifecycle, leaders, faults on demand, and what it costs to have one."""
+"""EmbeddedCluster: lifecycle, leaders, faults on demand, and its costs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_cluster_comes_up_in_half_a_second() -> None:
             assert client.ask(18, 0).error_code == 0
             return time.monotonic() - began
 
-    # The best of some: the machine may be busy with other things.
+    # The best of five runs counts: the machine may be busy with other things.
     assert min(seconds() for _ in range(5)) < 0.5
 
 

@@ -1,4 +1,4 @@
-"""`kafkabuf broker`: what it prints, whom it lets in, how it ends."""
+"""`kafkabuf broker`: its output, its users and certificates, its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.network.certificates import Authority
 
 @contextmanager
 def running(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command and its bootstrap servers. It must end well, and say nothing of an error."""
+    """The running command and its bootstrap servers. It must end with status 0 and print no error."""
     command = [sys.executable, "-m", "kafkabuf", "broker", "--port", "0", *arguments]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **streams, text=True, env=os.environ | environment) as process:  # type: ignore[call-overload]
@@ -51,8 +51,8 @@ def test_command_uses_its_users_and_certificates(tmp_path: Path) -> None:
     more = ("--sasl", "SCRAM-SHA-256", "--unsecured-tokens")
     with running(*tls, *more, KAFKABUF_USERS="alice:pass:word bob:other") as (process, servers):
         assert process.stdout is not None
-        told = process.stdout.readline().strip()
-        assert told == "security.protocol=SASL_SSL  sasl.mechanism=SCRAM-SHA-256|OAUTHBEARER"
+        line = process.stdout.readline().strip()
+        assert line == "security.protocol=SASL_SSL  sasl.mechanism=SCRAM-SHA-256|OAUTHBEARER"
         settings: dict[str, object] = {
             "bootstrap.servers": servers,
             "security.protocol": "SASL_SSL",
@@ -81,7 +81,7 @@ def test_status_is_a_line_of_the_terminal() -> None:
         try:
             while "3/3 nodes up, 0 connections, 0 requests/s, 0 B/s in, 0 B/s out, 0 parked" not in shown:
                 shown += os.read(ours, 1000).decode()
-            os.write(ours, b"\x03")  # Ctrl-C: the terminal makes a signal of it for its own session only
+            os.write(ours, b"\x03")  # Ctrl-C: the terminal sends the signal only to its own session
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 0
         finally:

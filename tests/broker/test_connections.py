@@ -1,4 +1,4 @@
-"""The broker's connections: frames that no client should send, large ones, slow readers, the order of answers."""
+"""The broker's connections: hostile frames, large frames, slow readers, the order of responses."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_damaged_request_raises_nothing_but_kafka_errors(seed: int) -> None:
 
 
 def sample_frames() -> list[bytes]:
-    """A request of every API and version served, with something in each of its fields."""
+    """A request of every API and version that the broker serves, with a value in each field."""
     frames = []
     for one in APIS.values():
         for version in range(max(one.min_version, 3 if one.key == 0 else 0), one.max_version + 1):
@@ -139,7 +139,7 @@ def test_unsupported_api_versions_version_gets_the_supported_versions(client: Ra
 
 
 def test_every_advertised_version_is_answered(cluster: EmbeddedCluster, client: RawClient) -> None:
-    """Every API and version of ApiVersions answers an empty request."""
+    """The broker answers an empty request of every API and version in ApiVersions."""
     for one in client.ask(18, 3).api_keys:
         for version in range(max(one.min_version, 3 if one.api_key == 0 else 0), one.max_version + 1):
             values = {"acks": -1} if one.api_key == 0 else {}
@@ -206,9 +206,9 @@ def test_peer_that_does_not_read_blocks_no_other_client(cluster: EmbeddedCluster
         for _ in range(50):
             assert client.produce("t", batch([b"y"]), partition=1).error_code == 0
         assert time.monotonic() - began < 5
-        # One answer of 8 MB is on its way, and no more is made until it is read.
+        # One response of 8 MB is under way; the node makes no other until the client has read it.
         assert used_bytes()[1] - before < 40 * 1024 * 1024
-        # And what it finally reads is whole.
+        # The responses that the client reads in the end are whole.
         for _ in range(3):
             answer = lazy.receive_frame()
             assert answer is not None
@@ -226,7 +226,7 @@ def ask_again_and_again(client: RawClient, topics: list[dict[str, Any]]) -> None
 
 
 def test_request_is_unparked_when_its_connection_is_lost_at_once() -> None:
-    """Fetch parks; the connection is lost in the same turn of the loop, before anybody has come to await the answer."""
+    """A Fetch parks, and its connection is lost in the same turn of the loop, before any task awaits the response."""
 
     async def body() -> None:
         cluster = Cluster(
@@ -255,8 +255,8 @@ def test_request_is_unparked_when_its_connection_is_lost_at_once() -> None:
         await cluster.stop()
 
     apis.load()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         asyncio.run(body())
         gc.collect()
-    assert [str(one.message) for one in said] == []
+    assert [str(one.message) for one in warned] == []

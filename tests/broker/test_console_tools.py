@@ -1,4 +1,4 @@
-"""Java Kafka's own console tools against the embedded cluster: what an administrator of a real one would type."""
+"""Kafka's console tools with the embedded cluster: the commands that an administrator types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
-# One of them takes about two seconds on an idle machine.
+# A tool takes about two seconds on an idle machine.
 TIMEOUT = 60.0
 
 
@@ -28,7 +28,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def tool(cluster: EmbeddedCluster, main_class: str, arguments: str, text: str = "") -> str:
-    """What the tool prints. It must not complain."""
+    """The tool's output. The tool must print no warning or error."""
     classpath = f"{resolve_kafka_tools(KAFKA_4)}/*:{resolve_kafka(KAFKA_4)}/*"
     command = [java(), *TOOL_JVM, *logging("warn"), "-cp", classpath, main_class]
     command += ["--bootstrap-server", cluster.bootstrap_servers, *arguments.split()]
@@ -39,7 +39,7 @@ def tool(cluster: EmbeddedCluster, main_class: str, arguments: str, text: str = 
 
 
 def test_console_tools_work_with_the_cluster(cluster: EmbeddedCluster) -> None:
-    """Each is a JVM of its own, so those that can run beside each other do."""
+    """Each tool is a separate JVM, so the test runs independent tools at the same time."""
     create = "--create --topic t --partitions 2 --replication-factor 2 --config retention.bytes=99999"
     assert tool(cluster, TOPICS, create) == "Created topic t.\n"
     lines = [f"key-{number}:value-{number}" for number in range(20)]

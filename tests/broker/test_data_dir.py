@@ -1,4 +1,4 @@
-"""A cluster with a data folder: what it remembers when it starts again, and what a kill leaves."""
+"""A cluster with a data folder: its state after a restart and after a kill."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_restart_recognizes_a_repeated_batch(tmp_path: Path) -> None:
         batches = [batch([b"x"], producer=(found.producer_id, 0, sequence)) for sequence in range(7)]
         assert [client.produce("t", one).base_offset for one in batches[:6]] == list(range(6))
     with running(tmp_path) as (cluster, client):
-        # All five that a producer may have in flight.
+        # All five batches that a producer may have in flight.
         again = [client.produce("t", one) for one in batches[1:]]
         assert [(one.error_code, one.base_offset) for one in again] == [(0, offset) for offset in range(1, 7)]
         assert cluster.end_offset("t", 0) == 7
@@ -134,7 +134,7 @@ def test_restart_keeps_transactions(tmp_path: Path, clean: bool) -> None:
     with running(tmp_path, clock=world.clock) as (cluster, client):
         world.cluster, world.client = cluster, client
         assert (world.stable(), world.stable(1)) == (2, 0)
-        # What was aborted before is still to be passed over.
+        # Readers still skip the transaction that was aborted before.
         assert cluster._call(lambda c: len(c.catalogue.topic("t").partition(0).log.aborted(0, 9))) == 1
         assert world.send(producer, 1).base_offset == 3
         assert world.end(producer, True) == (0, producer[0], producer[1] + 1)
@@ -147,7 +147,7 @@ def test_restart_keeps_transactions(tmp_path: Path, clean: bool) -> None:
         world.cluster, world.client = cluster, client
         world.advance(10.1)
         assert world.stable() == 7
-        # Fenced by its time-out.
+        # The time-out of the transaction has fenced the producer.
         assert world.send(producer, 1).error_code == 47
 
 
@@ -169,7 +169,7 @@ def test_offsets_of_a_transaction_survive_a_restart_and_wait_for_its_end(tmp_pat
         assert committed(world.client)[0] == (7 if done else 1)
         # UNSTABLE_OFFSET_COMMIT.
         assert fetch_offset(world.client, True).error_code == (0 if done else 88)
-        # One that is older must not come back.
+        # The transaction's older offset must not replace this one.
         commit(world.client, 3)
         assert world.end(producer, not done)[0] == 0
         assert committed(world.client)[0] == 3
@@ -192,7 +192,7 @@ def test_held_markers_are_written_after_a_restart(tmp_path: Path) -> None:
 
 
 def _forget(cluster: EmbeddedCluster) -> None:
-    """Ends it as kill -9 does: nothing is written any more. Its lock has to go too."""
+    """Ends the cluster as kill -9 does: it writes nothing more, and its lock is released."""
 
     def die(found: Any) -> None:
         found.logs.close = found.memory.close = lambda: None
@@ -258,7 +258,7 @@ def test_full_disk_is_a_storage_error_and_the_cluster_goes_on(tmp_path: Path) ->
         assert world.stable() == 0
     with mock.patch("os.write", no_room):
         assert commit(client, 1) == 56
-    # There is room again.
+    # The disk has room again.
     world.advance(1.1)
     assert world.stable() == 2
     assert client.produce("t", batch([b"x"]), partition=1).base_offset == 0
@@ -383,7 +383,7 @@ def test_kill_loses_no_acknowledged_record(tmp_path: Path, brokers: int) -> None
         while not enough.is_set():
             producer.send("t", b"%d" % number, callback=partial(note, number))
             number += 1
-        for _ in range(1_000):  # so that it is killed amid appends
+        for _ in range(1_000):  # so that the kill comes amid appends
             producer.send("t", b"%d" % number, callback=partial(note, number))
             number += 1
         os.kill(broker.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The examples of docs/embedded-broker.md, run as a user's test file."""
+"""The examples of docs/embedded-broker.md, which run as a user's test file."""
 
 from __future__ import annotations
 

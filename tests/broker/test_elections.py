@@ -1,4 +1,4 @@
-"""Who leads, who may, and what is cut off when leaders change: without sockets, on a manual clock."""
+"""Elections, and truncation after a change of leaders: without sockets, on a manual clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytest_plugins = ["tests.broker.replication_fixtures"]
 
 @pytest.fixture
 def careless() -> Iterator[Rig]:
-    """Anybody may lead."""
+    """With unclean elections: any copy may lead."""
     one = Rig(configs={"unclean.leader.election.enable": "true"})
     yield one
     one.close()
@@ -169,7 +169,7 @@ def test_isolated_leader_never_acknowledges_for_all(rig: Rig) -> None:
     assert rig.leader == 2
     after = result(rig.produce(2, b"after"))
     assert (after.error_code, after.base_offset) == (0, 1)
-    # The old leader still believes what it was told last, and serves whoever believes it too.
+    # The old leader still believes that it leads, and serves clients that believe so too.
     assert rig.replica(1).leads
     assert result(rig.produce(1, b"lost", acks=1)).error_code == 0
     heal(rig, 1)
@@ -194,11 +194,11 @@ def test_isolated_last_copy_in_sync_is_never_replaced(rig: Rig) -> None:
     assert rig.ends()[:2] == [1, 1]
 
 
-# ---- what is cut off
+# ---- truncation
 
 
 def test_logs_that_diverged_over_many_epochs_become_equal() -> None:
-    """KIP-279: node 1 has an epoch that node 2 has not, between two that node 1 has not."""
+    """KIP-279: node 1 has an epoch that node 2 lacks, between two epochs that node 1 lacks."""
     rig = Rig(2, configs={"unclean.leader.election.enable": "true"})
     rig.produce(1, b"common")
     kill(rig, 2)

@@ -1,4 +1,4 @@
-"""Nodes are killed, stopped, paused and cut off while clients of three makes produce with acks=all and one consumes."""
+"""Three clients produce with acks=all and one consumes, while nodes are killed, stopped, paused and isolated."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 TOPIC = "t"
 PARTITIONS = 3
 PATIENCE = 15.0
-# Partition and offset, and what was acknowledged there.
+# Partition and offset; the value that was acknowledged at each place.
 Place = tuple[int, int]
 Stored = dict[Place, bytes]
-# Sends one record; `acknowledged` is given where each came to lie. The second waits for all.
+# `Send` sends one record and notes its place in `acknowledged`. `Flush` waits for all records.
 Send = Callable[[int, bytes], None]
 Flush = Callable[[], None]
 
@@ -43,7 +43,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets_are_not_found_later() -> Iterator[None]:
-    """kafka-python keeps some that never were connected in coroutines that nothing will go on with."""
+    """kafka-python keeps unconnected sockets in coroutines that never continue."""
     yield
     for one in gc.get_objects():
         if isinstance(one, socket.socket) and one.fileno() >= 0 and one.getsockname()[0] == "0.0.0.0":
@@ -114,7 +114,7 @@ CLIENTS = {"kafkabuf": kafkabuf_client, "confluent": confluent_client, "kafka-py
 
 
 class Reader(threading.Thread):
-    """Reads all partitions from the start, as far as it may, while there is trouble. A context manager."""
+    """A context manager. Reads all partitions from the start while there is trouble."""
 
     def __init__(self, servers: str) -> None:
         super().__init__(daemon=True)
@@ -152,7 +152,7 @@ class Reader(threading.Thread):
 
 
 def trouble(cluster: EmbeddedCluster) -> None:
-    """Every node is hit, by everything, and the leaders move each time."""
+    """Applies each kind of trouble to the leader of a partition, and waits until every copy is in sync again."""
     steps: list[tuple[Callable[[int], None], Callable[[int], None]]] = [
         (cluster.kill_node, cluster.start_node),
         (cluster.pause_node, cluster.resume_node),
@@ -163,7 +163,7 @@ def trouble(cluster: EmbeddedCluster) -> None:
     for number, (harm, mend) in enumerate(steps):
         node = cluster.leader(TOPIC, number % PARTITIONS)[0]
         harm(node)
-        time.sleep(0.35)  # longer than its session
+        time.sleep(0.35)  # longer than the node's session
         mend(node)
         wait_until(lambda: all(len(cluster.in_sync(TOPIC, index)) == 3 for index in range(PARTITIONS)))
 
@@ -176,7 +176,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def stored(cluster: EmbeddedCluster) -> list[Stored]:
-    """What each node has."""
+    """The records of each node."""
 
     def read(state: Cluster) -> list[Stored]:
         return [
@@ -210,5 +210,5 @@ def test_acknowledged_records_survive_every_trouble(cluster: EmbeddedCluster, cl
     assert sorted(map(int, acknowledged.values())) == list(range(sent))
     assert logs[0] == logs[1] == logs[2] == reader.seen
     assert acknowledged.items() <= logs[0].items()
-    if client != "kafka-python":  # which does not number what it sends
+    if client != "kafka-python":  # kafka-python's producer is not idempotent
         assert len(logs[0]) == sent

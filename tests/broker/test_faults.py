@@ -1,4 +1,4 @@
-"""Faults on demand in the APIs of producers and transactions, hints to leaders, features told of."""
+"""Faults on demand in the APIs of producers and transactions, leader hints, finalized features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_end_is_repeated_after_a_lost_response(world: World) -> None:
 
 
 def transactional_values(api_key: int, producer: tuple[int, int]) -> dict[str, Any]:
-    """What makes topic t, or offsets of group g, part of the transaction."""
+    """The fields of a request that adds topic t, or offsets of group g, to the transaction."""
     if api_key == messages.ADD_PARTITIONS_TO_TXN:
         return {
             "v3_and_below_transactional_id": "tx",
@@ -93,7 +93,7 @@ def test_error_after_the_request_leaves_it_carried_out(world: World, api_key: in
     world.cluster.fail_next(api_key, 7, after=True)
     assert "request_timed_out: 7" in str(world.client.ask(api_key, version, **transactional_values(api_key, producer)))
     assert world.cluster._call(lambda c: [len(one.partitions) for one in c.transactions]) == [1]
-    # One request, one error.
+    # The fault counts one request: the next request succeeds.
     assert "none: 0" in str(world.client.ask(api_key, version, **transactional_values(api_key, producer)))
 
 

@@ -1,4 +1,4 @@
-"""Logs on disk, alone: Kafka's own tool reads them, and reopened they have what was appended, once."""
+"""Logs on disk without a cluster: Kafka's tool reads them, and a reopened log has each appended batch once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def opened(
 
 
 def killed(log: PartitionLog, folder: Path, config: LogConfig = PLAIN) -> PartitionLog:
-    """What a new process finds in the files as they are now; the old log must not be used any more."""
+    """The log that a new process opens from the present files. The caller must not use the old log any more."""
     return opened(folder, config, log.segments.recovery_point)
 
 
@@ -65,7 +65,7 @@ def fill(log: PartitionLog) -> None:
 
 
 def dump(folder: Path) -> str:
-    """What DumpLogSegments of Kafka 4.1.2 says of all files, which must be no complaint."""
+    """The output of Kafka 4.1.2's DumpLogSegments for all files. The tool must print no error."""
     files = sorted(str(path) for path in folder.iterdir() if path.suffix)
     command = [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{resolve_kafka('4.1.2')}/*"]
     command += ["kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", ",".join(files)]
@@ -79,7 +79,7 @@ def test_kafkas_tool_reads_the_files(tmp_path: Path) -> None:
     log = opened(tmp_path, SMALL)
     fill(log)
     log.truncate_to(log.end_offset - 2)
-    # Some indexes are made anew, from a log that was not closed.
+    # Opening makes these indexes anew, for a log that was not closed.
     for path in sorted(tmp_path.glob("*index"))[:3]:
         path.unlink()
     log = killed(log, tmp_path, SMALL)
@@ -121,7 +121,7 @@ def test_clean_restart_reads_no_sealed_segment_again(tmp_path: Path, caplog: pyt
     fill(log)
     before = contents(log)
     log.close()
-    # Were sealed segments read again, this would be noticed.
+    # Opening would notice this damage if it read sealed segments again.
     first = min(tmp_path.glob("*.log"))
     whole = first.read_bytes()
     first.write_bytes(whole[:100] + b"?" + whole[101:])
@@ -174,8 +174,8 @@ def test_recovery_cuts_off_exactly_the_torn_batch(tmp_path: Path) -> None:
 def test_damage_leaves_the_batches_before_it(
     sizes: list[int], at: float, tail: bytes | None, segment_bytes: int
 ) -> None:
-    """Of the last segment, everything from some byte on is cut off, or replaced; or that byte alone, which a CRC or a
-    header must tell. No offset of the indexes may matter."""
+    """The damage cuts off or replaces the last segment from some byte on, or changes that byte alone. A CRC or a header
+    shows the damage. No entry of the indexes may matter."""
     with tempfile.TemporaryDirectory() as name:
         log = opened(folder := Path(name), LogConfig(segment_bytes=segment_bytes))
         for size in sizes:
@@ -189,12 +189,12 @@ def test_damage_leaves_the_batches_before_it(
         last.write_bytes(broken)
         found = [bytes(one.data) for one in opened(folder).batches()]
         intact = int(last.stem)
-        # What is put there may be what was there.
+        # The new bytes may equal the old bytes.
         position = next((at for at in range(len(data)) if data[at : at + 1] != broken[at : at + 1]), len(data))
         while batches[intact:] and position >= len(batches[intact]):
             position -= len(batches[intact])
             intact += 1
-        # A leader epoch may be anything: it is not under the CRC.
+        # A leader epoch may have any value: the CRC does not cover it.
         if tail is None and 12 <= position < 16:
             assert len(found) == len(batches)
         else:
@@ -250,36 +250,35 @@ def test_log_on_disk_equals_a_log_in_memory(operations: list[tuple[str, int]]) -
     config = LogConfig(segment_bytes=1500)
     with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
         disk, memory, epoch = opened(folder := Path(name), config), PartitionLog(clock=ManualClock(wall_ms=NOW)), 0
-        for what, number in operations:
-            if what == "epoch":
+        for operation, number in operations:
+            if operation == "epoch":
                 epoch += 1
-            elif what == "flush":
+            elif operation == "flush":
                 disk.flush()
-            elif what == "reopen":
+            elif operation == "reopen":
                 if number:
                     disk.close()
                 disk = killed(disk, folder, config)
             else:
-                sequences = {one: dict(memory.producers).get(one) for one in (7, 8)}
+                entries = {producer_id: dict(memory.producers).get(producer_id) for producer_id in (7, 8)}
+                sequences = {key: entry.last_sequence + 1 if entry else 0 for key, entry in entries.items()}
                 for log in (disk, memory):
                     with suppress(KafkaError):
-                        _do(
-                            log, what, number, epoch, {k: v.last_sequence + 1 if v else 0 for k, v in sequences.items()}
-                        )
-            if what in ("reopen", "truncate"):
+                        _do(log, operation, number, epoch, sequences)
+            if operation in ("reopen", "truncate"):
                 assert contents(disk) == contents(memory)
         assert contents(disk) == contents(memory)
         disk.close()
 
 
-def _do(log: PartitionLog, what: str, number: int, epoch: int, sequences: dict[int, int]) -> None:
-    if what == "plain":
+def _do(log: PartitionLog, operation: str, number: int, epoch: int, sequences: dict[int, int]) -> None:
+    if operation == "plain":
         put(log, b"x" * number, epoch=epoch, time=NOW + number)
-    elif what == "idempotent":
+    elif operation == "idempotent":
         put(log, *[b"i"] * number, producer=(7, 0, sequences[7]), epoch=epoch)
-    elif what == "transactional":
+    elif operation == "transactional":
         put_in_transaction(log, (8, 0, sequences[8]), *[b"t"] * number)
-    elif what == "end":
+    elif operation == "end":
         end(log, (8, 0, 0), bool(number))
     else:
         log.truncate_to(max(log.end_offset - number, 0))
@@ -388,7 +387,7 @@ def test_truncation_deletes_the_snapshots_behind_it(tmp_path: Path) -> None:
     for sequence in range(4):
         put(log, b"other", producer=(9, 0, sequence))
     before = contents(log)
-    # As large as they were, so that no segment ends where one did.
+    # No new segment ends where an old one ended, so no new snapshot replaces an old one.
     assert contents(killed(log, tmp_path, PLAIN)) == before
 
 
@@ -461,7 +460,7 @@ def test_sealed_segment_is_trusted_once_it_is_flushed(tmp_path: Path) -> None:
     tasks: list[Callable[[], None]] = []
 
     class Flusher(Executor):
-        """Does what it is given when it is told to."""
+        """Collects the submitted tasks. The test runs them."""
 
         def submit(self, work: Any, /, *args: Any, **more: Any) -> Future[Any]:
             future: Future[Any] = Future()

@@ -1,4 +1,4 @@
-"""Groups as other clients use them: incremental rebalances, static members, administration; what outlives a restart."""
+"""Groups with clients of others: incremental rebalances, static members, administration, restarts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kafkabuf.protocol import messages
 from tests.broker.raw_client import RawClient
 from tests.conformance.groups import joining
 
-# kafka-python forgets sockets of connections it gives up; test_broker_cluster.py watches ours.
+# kafka-python leaves sockets open when it gives a connection up; test_cluster.py checks ours.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 SECONDS = 20
 
@@ -57,7 +57,7 @@ def owned(one: confluent_kafka.Consumer) -> set[int]:
 
 
 def test_cooperative_member_gives_up_only_what_the_other_gets(cluster: EmbeddedCluster) -> None:
-    """A second member costs the first only what the second gets (KIP-429)."""
+    """When a second member joins, the first loses only the partitions that the second gets (KIP-429)."""
     settings = {"partition.assignment.strategy": "cooperative-sticky"}
     one, two = (member(cluster, "cooperative", **settings) for _ in range(2))
     revoked: set[int] = set()
@@ -117,7 +117,7 @@ def test_other_admins_manage_groups(cluster: EmbeddedCluster) -> None:
     assert admin.delete_groups(["seen"]) == {"seen": "OK"}
     admin.close()
 
-    async def look() -> set[str]:
+    async def listed() -> set[str]:
         other = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
         await other.start()
         try:
@@ -125,7 +125,7 @@ def test_other_admins_manage_groups(cluster: EmbeddedCluster) -> None:
         finally:
             await other.close()
 
-    assert "seen" not in asyncio.run(look())
+    assert "seen" not in asyncio.run(listed())
 
 
 def test_restart_keeps_deletions_and_settings(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_changed_topic_settings_take_effect(cluster: EmbeddedCluster) -> None:
 
 
 def test_joining_member_stays_when_its_connection_ends(cluster: EmbeddedCluster) -> None:
-    """As Kafka has it: the group does not wait for it to join again."""
+    """As in Kafka, the group does not wait for the member to join again."""
     with RawClient(cluster.bootstrap_servers.split(",")[0]) as client:
         found = client.ask(messages.FIND_COORDINATOR, 0, key="parked")
         address = f"{found.host}:{found.port}"

@@ -13,7 +13,7 @@ from kafkabuf.clock import ManualClock
 from tests.broker.group_support import World, pending, scenario, settled, synced
 from tests.conformance.groups import subscription
 
-# Of protocols, as the members of a group prefer them.
+# The protocols of each member, in the order of its preference.
 ORDERS = ("range sticky", "sticky range", "sticky range")
 
 
@@ -183,7 +183,8 @@ async def test_returning_static_member_replaces_its_former_self(world: World) ->
 
 @scenario
 async def test_vanished_new_member_is_dropped_after_five_minutes(world: World) -> None:
-    """It has no id yet and cannot send heartbeats: five minutes, whatever its session time-out."""
+    """A new member has no id yet and cannot send heartbeats: the group waits five minutes, whatever the session
+    time-out."""
     leader = (await settled(world.join(rebalance_timeout=1000.0, session_timeout=100.0)))["member_id"]
     await synced(world, leader)
     new = world.join(rebalance_timeout=1000.0, session_timeout=10.0)
@@ -287,7 +288,7 @@ async def test_only_members_commit_for_a_group_with_members(world: World) -> Non
     await settled(world.group.sync(first["member_id"], 1, {}))
     assert world.group.check_commit(first["member_id"], None, 1) is None
     refused = [
-        world.group.check_commit(who, None, number) for who, number in (("", -1), ("x", 1), (first["member_id"], 0))
+        world.group.check_commit(name, None, number) for name, number in (("", -1), ("x", 1), (first["member_id"], 0))
     ]
     assert [error and error.code for error in refused] == [25, 25, 22]
 
@@ -320,7 +321,7 @@ def test_timer_runs_tasks_in_order_and_never_early(order: tuple[int, ...]) -> No
 
 
 def test_timer_wakes_up_for_an_earlier_deadline() -> None:
-    """The loop is armed for the first deadline, also when it was added last."""
+    """The timer arms the loop for the first deadline, even if that task was added last."""
 
     async def body() -> None:
         from kafkabuf.clock import SystemClock

@@ -1,6 +1,6 @@
-"""Clients that mean harm, or nothing at all: slow and silent ones, too many, bombs. Others must not notice.
+"""Hostile and broken clients: slow, silent and too many clients, compression bombs. Other clients must not notice.
 
-Time is the injected network clock's.
+Time comes from the injected network clock.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from kafkabuf.protocol.schema import MOST_ITEMS
 from tests.broker.raw_client import RawClient, batch, message, varint
 
 MIB = 1024 * 1024
-# As issue 6 has it: an error answer or a closed connection by then. CPU time of the thread that works on it is what
-# counts here, since the machine may do other things.
+# An error response or a closed connection must come within this time. The CPU time of the working thread counts here,
+# since the machine may be busy with other things.
 SOON = 1.0
 
 
 class World:
-    """A node whose connections go by a clock of the test's, and one client that must go on being served."""
+    """A node whose connections follow the test's clock, and one client that the node must keep serving."""
 
     def __init__(self, **limits: int) -> None:
         self.clock = ManualClock()
@@ -50,15 +50,15 @@ class World:
         return self.clients[-1]
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock and has the node look who is over their time."""
+        """Moves the clock and makes the node check every connection's time."""
         self.clock.advance(seconds)
-        self.cluster._call(look_who_is_overdue)
+        self.cluster._call(check_overdue_connections)
 
     def served(self) -> bool:
         return bool(self.bystander.ask(API_VERSIONS, 0).error_code == 0)
 
     def connections(self, expected: int) -> bool:
-        """Whether that many are open, once what was closed has been noticed."""
+        """Whether `expected` connections are open. Waits until the node has noticed the closed ones."""
         deadline = time.monotonic() + 5
         while self.cluster.stats().connections != expected and time.monotonic() < deadline:
             threading.Event().wait(0.005)
@@ -70,7 +70,7 @@ class World:
         self.cluster.stop()
 
 
-def look_who_is_overdue(cluster: Cluster) -> None:
+def check_overdue_connections(cluster: Cluster) -> None:
     for one in tuple(cluster.nodes[1].connections):
         one.check_overdue()
 
@@ -121,7 +121,7 @@ def test_gap_between_requests_is_not_slow(world: World) -> None:
 
 @pytest.mark.parametrize("held_by", ["long poll", "throttling"])
 def test_client_that_the_node_keeps_waiting_stays_open(world: World, held_by: str) -> None:
-    """Bytes of its next request lie there meanwhile: it is not to blame."""
+    """Bytes of the client's next request wait meanwhile: the client is not slow."""
     client = world.connect()
     if held_by == "long poll":
         client.send(FETCH, 12, max_wait=60_000, min_bytes=1, topics=[{"topic": "t", "partitions": [{"partition": 0}]}])
@@ -151,7 +151,7 @@ def test_idle_connection_is_closed(world: World) -> None:
 
 @pytest.mark.parametrize("last", [False, True])
 def test_peer_that_does_not_read_its_response_is_closed(world: World, last: bool) -> None:
-    """8 MB of which it reads nothing; where it is the last, only the flush of it holds the connection."""
+    """The client reads nothing of 8 MB. With `last`, only the flush of this response keeps the connection open."""
     for _ in range(8):
         world.bystander.produce("t", batch([b"x" * 1_000_000]))
     lazy = world.connect()
@@ -193,7 +193,7 @@ def test_limit_of_zero_is_refused(name: str) -> None:
 
 
 def test_thousand_idle_connections_are_cheap() -> None:
-    """1,000 held; at most 1 % of one CPU and 8 KiB each for the node's side, asyncio's part included."""
+    """1,000 connections take at most 1 % of one CPU, and 8 KiB each on the node's side, asyncio's part included."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # both ends are in this process
     with EmbeddedCluster() as cluster, contextlib.ExitStack() as stack:
@@ -221,7 +221,7 @@ def resident(peak: bool = False) -> int:
 
 
 def forget_peak() -> int:
-    """From now on the peak is that of what follows; returns what is resident."""
+    """Resets the peak of resident memory. Returns the resident memory."""
     with open("/proc/self/clear_refs", "w") as refs:
         refs.write("5")
     return resident()
@@ -329,7 +329,7 @@ def test_broken_records_are_refused(world: World, records: bytes, code: int) -> 
 
 
 def xerial(data: bytes) -> bytes:
-    """As Java's SnappyOutputStream: blocks of 32 KiB."""
+    """The frame of Java's SnappyOutputStream: blocks of 32 KiB."""
     blocks = [bytes(cramjam.snappy.compress_raw(data[at : at + 32768])) for at in range(0, len(data), 32768)]
     return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(one)) + one for one in blocks)
 
@@ -345,7 +345,7 @@ CODECS: dict[str, tuple[int, Callable[[bytes], Any]]] = {
 
 @pytest.fixture(scope="module")
 def bombs() -> dict[str, bytes]:
-    """48 MiB each, in about 50 KiB to 2.3 MiB."""
+    """Bombs of 48 MiB each, compressed to about 50 KiB to 2.3 MiB."""
     return {name: bytes(compress(bytes(48 * MIB))) for name, (_, compress) in CODECS.items()}
 
 
@@ -405,7 +405,7 @@ def test_bomb_in_a_request_is_refused_at_once(world: World, bombs: dict[str, byt
 
 
 def test_many_small_bombs_share_one_limit(world: World) -> None:
-    """Each within its limit: a set of compressed messages has one limit for all of them."""
+    """Each message is within its limit, but the compressed messages of a set share one limit."""
     small = gzip.compress(message(bytes(3 * MIB)))
     assert world.connect().produce_v2("t", message(small, attributes=GZIP))[0] == 0
     with soon(world):

@@ -1,4 +1,4 @@
-"""The partition log, and the checks of what goes into it."""
+"""The partition log, and the checks of batches and message sets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def append(log: PartitionLog, data: bytes, epoch: int = 0) -> int:
 
 
 def with_crc(data: bytes) -> bytes:
-    """`data` with the CRC that its bytes have."""
+    """`data` with the right CRC."""
     return data[:17] + struct.pack(">I", crc32c(data[21:])) + data[21:]
 
 

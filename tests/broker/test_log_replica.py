@@ -1,4 +1,4 @@
-"""One replica's log beside others: following, truncation, leader epochs, the high watermark; and retention by time."""
+"""The log of one of several copies: following, truncation, leader epochs, the high watermark; and retention by time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_truncation_drops_every_batch_that_reaches_the_offset() -> None:
     assert log.end_offset == 4
     log.truncate_to(3)
     assert (log.end_offset, log.size) == (3, size[0] + size[1])
-    # Within a batch: nothing is left of it, and no gap.
+    # The offset lies within a batch: the whole batch goes, and leaves no gap.
     log.truncate_to(2)
     assert (log.end_offset, log.size) == (1, size[0])
     assert put(log, b"e") == 1
@@ -167,7 +167,7 @@ def test_epoch_ends_where_the_next_begins() -> None:
     log.delete_before(1)
     assert log.leader_epochs.entries == [(1, 1), (4, 2)]
     assert [log.leader_epochs.at(offset) for offset in (0, 1, 2)] == [-1, 1, 4]
-    # An epoch without records is no epoch any more once the next begins.
+    # An epoch without records is dropped once the next epoch begins.
     log.leader_epochs.assign(7, 3)
     log.leader_epochs.assign(8, 3)
     log.leader_epochs.assign(8, 4)
@@ -185,7 +185,7 @@ def test_retention_by_time_keeps_young_and_unreplicated_batches() -> None:
     clock.advance(0.001)
     log.retain()
     assert (log.log_start_offset, len(log.batches())) == (1, 3)
-    # An old batch behind a younger one stays with it.
+    # An old batch behind a younger batch stays.
     clock.advance(0.3)
     log.retain()
     assert log.log_start_offset == 1

@@ -1,5 +1,4 @@
-"""EmbeddedCluster's nodes from outside: what clients are told of copies and leaders, and what becomes of nodes that are
-paused, cut off, killed."""
+"""Nodes of EmbeddedCluster as clients see them: metadata of copies and leaders; paused, isolated and killed nodes."""
 
 from __future__ import annotations
 
@@ -38,10 +37,10 @@ def metadata(cluster: EmbeddedCluster, node_id: int, topic: str = "t") -> Any:
         return client.ask(messages.METADATA, 12, topics=[{"name": topic}])
 
 
-def told(cluster: EmbeddedCluster, node_id: int) -> tuple[int, list[int], list[int]]:
+def partition_metadata(cluster: EmbeddedCluster, node_id: int) -> tuple[int, list[int], list[int]]:
     """Leader, ISR and offline replicas."""
-    one = metadata(cluster, node_id).topics[0].partitions[0]
-    return one.leader_id, sorted(one.isr_nodes), sorted(one.offline_replicas)
+    partition = metadata(cluster, node_id).topics[0].partitions[0]
+    return partition.leader_id, sorted(partition.isr_nodes), sorted(partition.offline_replicas)
 
 
 def pass_time(cluster: EmbeddedCluster, clock: ManualClock, seconds: float) -> None:
@@ -58,13 +57,13 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_metadata_shows_dead_copies_as_offline(cluster: EmbeddedCluster) -> None:
     leader, _ = cluster.leader("t", 0)
-    assert told(cluster, 1) == (leader, [1, 2, 3], [])
+    assert partition_metadata(cluster, 1) == (leader, [1, 2, 3], [])
     cluster.kill_node(1)
     answer = metadata(cluster, 3)
     assert (answer.controller_id, sorted(one.node_id for one in answer.brokers)) == (2, [2, 3])
-    assert told(cluster, 2)[1:] == ([2, 3], [1])
+    assert partition_metadata(cluster, 2)[1:] == ([2, 3], [1])
     cluster.start_node(1)
-    wait_until(lambda: told(cluster, 1)[1:] == ([1, 2, 3], []))
+    wait_until(lambda: partition_metadata(cluster, 1)[1:] == ([1, 2, 3], []))
     assert metadata(cluster, 1).controller_id == 2
 
 
@@ -119,14 +118,14 @@ def test_isolated_node_keeps_the_metadata_it_had(cluster: EmbeddedCluster, clock
     successor, risen = cluster.leader("t", 0)
     assert successor != leader
     assert risen == epoch + 1
-    assert told(cluster, leader) == (leader, [1, 2, 3], [])
-    assert told(cluster, other) == (successor, sorted({1, 2, 3} - {leader}), [leader])
+    assert partition_metadata(cluster, leader) == (leader, [1, 2, 3], [])
+    assert partition_metadata(cluster, other) == (successor, sorted({1, 2, 3} - {leader}), [leader])
     with connect(cluster, leader) as client:
         lost = client.produce("t", batch([b"x"]), acks=1)
         assert (lost.error_code, lost.base_offset) == (0, 0)
     assert (cluster.end_offset("t", 0), cluster.replica_end_offsets("t", 0)[leader]) == (0, 1)
     cluster.heal_node(leader)
-    assert told(cluster, leader)[0] == successor
+    assert partition_metadata(cluster, leader)[0] == successor
     wait_until(lambda: cluster.replica_end_offsets("t", 0)[leader] == 0)
 
 

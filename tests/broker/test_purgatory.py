@@ -1,4 +1,4 @@
-"""The purgatory in one thread, on a clock that moves when told to."""
+"""The purgatory in one thread, on a manual clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.hostile.forked import in_a_child
 
 
 class Operation(DelayedOperation):
-    """Completes once it may, and counts what becomes of it."""
+    """Completes once `may_complete` is set, and counts its calls."""
 
     def __init__(self, timeout: float = 100.0) -> None:
         super().__init__(timeout)
@@ -81,7 +81,7 @@ def test_operation_completes_once_when_its_key_is_checked(world: World) -> None:
 
 # Kafka: testSafeTryCompleteOrElse
 def test_operation_is_evaluated_again_once_it_is_watched(world: World) -> None:
-    """A change between the first question and the watch would be missed."""
+    """Without the second evaluation a change between the first evaluation and the watch would be missed."""
 
     class Changing(Operation):
         def try_complete(self) -> bool:
@@ -134,7 +134,7 @@ def test_cancelled_operation_leaves_everything_uncompleted(world: World) -> None
     assert world.purgatory.check_and_complete("key2") == 0
     assert world.advance(1000.0) == 1
     assert (first.completions, second.completions, other.completions) == (0, 0, 1)
-    assert first.force_complete()  # its canceller's to complete
+    assert first.force_complete()  # the caller of cancel_for_key completes it
     assert world.purgatory.cancel_all() == []
     waiting = [world.park("a", "b"), world.park("b")]
     assert world.purgatory.cancel_all() == waiting
@@ -142,7 +142,7 @@ def test_cancelled_operation_leaves_everything_uncompleted(world: World) -> None
 
 
 def test_completed_operation_is_released_at_once(world: World) -> None:
-    """With an hour of its timeout to go, and nobody collecting garbage (KAFKA-19763)."""
+    """Its timeout has an hour to go, and no garbage collection runs (KAFKA-19763)."""
 
     def witness(end: Callable[[Operation], object]) -> weakref.ref[Operation]:
         operation = world.park("a", "b", timeout=3600.0)
@@ -171,7 +171,7 @@ class Key:
         self.number = number
 
     def __hash__(self) -> int:
-        return self.number % 7  # they meet in the dict, and are compared
+        return self.number % 7  # keys collide in the dict, and are compared
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Key) and other.number == self.number
@@ -184,7 +184,7 @@ def test_idle_keys_are_purged() -> None:
         keys.add(key)
         world.park(key).force_complete()
         del key
-        world.park(Key(0)).force_complete()  # again and again: it stays
+        world.park(Key(0)).force_complete()  # used again and again: this key stays
     assert sorted(key.number for key in keys) == [0, 18, 19]
     kept = world.park(Key(18))
     for number in range(20, 25):
@@ -197,7 +197,8 @@ def test_idle_keys_are_purged() -> None:
 
 
 def test_million_completed_operations_leave_nothing_behind() -> None:
-    """Kafka's bound is its purge interval; here nothing is stale, and as many keys may be remembered."""
+    """Kafka may keep `purge_interval` stale operations. Here no operation is stale, and at most as many keys are
+    kept."""
     world, operations, shuffle = World(), list[DelayedOperation](), random.Random(6).shuffle
     named = [Name() for _ in range(3000)]
     keys, park = weakref.WeakSet(named), world.purgatory.try_complete_else_watch
@@ -230,7 +231,7 @@ class Quick(DelayedOperation):
 
 # Kafka: testDelayedFuture
 def test_operation_for_several_futures_waits_for_all_of_them(world: World) -> None:
-    """A key is whatever changes: here the futures, which check themselves when they are done."""
+    """Any hashable is a key: here each future is a key, and checks itself when it is done."""
 
     class WaitForAll(Operation):
         def __init__(self, futures: list[Future[int]]) -> None:
@@ -350,7 +351,7 @@ def test_operation_that_checks_its_own_key_is_evaluated_without_recursion(world:
 def test_check_passes_operations_that_come_meanwhile(world: World) -> None:
     class Breeding(Operation):
         def try_complete(self) -> bool:
-            if self.asked == 2 and len(children) < 100:  # the first two questions are those of its own parking
+            if self.asked == 2 and len(children) < 100:  # the first two evaluations are those of its own parking
                 children.append(Breeding())
                 world.purgatory.try_complete_else_watch(children[-1], ["key"])
             return super().try_complete()
@@ -364,7 +365,7 @@ def test_check_passes_operations_that_come_meanwhile(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(effort(20)))
 def test_walk_along_a_key_survives_whatever_operations_do(seed: int) -> None:
-    """They complete and cancel each other, park others and walk along the same key, while they are asked."""
+    """While they are evaluated, operations complete and cancel others, park others and check the same key."""
     world, rng, everything = World(purge_interval=2), random.Random(seed), list[Operation]()
     keys = "abc"
 
@@ -436,7 +437,8 @@ def test_purgatory_is_initialized_exactly_once(world: World) -> None:
 
 @in_a_child
 def test_operation_that_a_key_admits_again_waits_for_the_keys_of_the_last_admission(world: World) -> None:
-    """The first admission has room for three keys at hand: what comes after the second must not go there."""
+    """The first admission has a watch for each of seven keys, the second for three: later keys of the first get
+    none."""
     operation, key = Operation(), Lying()
 
     def again() -> None:
@@ -479,7 +481,7 @@ def test_keys_that_become_equal_are_purged_one_by_one() -> None:
 
 
 def test_key_is_purged_without_hashing_or_comparing_it() -> None:
-    """What its methods raise, or call, would come between an idle key and its end."""
+    """An error or a call of the key's methods would otherwise disturb the purge."""
     world = World(purge_interval=0)
     key, other = Lying(), Lying()
     idle, waits = world.park(key), world.park(other)

@@ -1,4 +1,4 @@
-"""The purgatory from many threads: nothing is completed twice, early or never."""
+"""The purgatory from many threads: each operation completes once, and not too early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 30.0
 
 @pytest.fixture(autouse=True)
 def restless() -> Iterator[None]:
-    """Threads that change places as often as they can."""
+    """Makes threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -28,7 +28,7 @@ def restless() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[int], None], threads: int = THREADS) -> None:
-    """`work(0)`, `work(1)` and so on at once; raises what any of them raised."""
+    """Runs `work(0)`, `work(1)` and so on in parallel threads. Raises the first error of a thread."""
     errors: list[BaseException] = []
     barrier = threading.Barrier(threads)
 
@@ -50,7 +50,7 @@ def in_threads(work: Callable[[int], None], threads: int = THREADS) -> None:
 
 
 class Produce(DelayedOperation):
-    """Waits until its partitions' high watermarks have come to its offsets; says by what it ended, and when."""
+    """Waits until the high watermarks of its partitions reach its offsets. Notes how it ended."""
 
     def __init__(self, watermarks: list[int], wanted: dict[int, int], timeout: float) -> None:
         super().__init__(timeout)
@@ -77,7 +77,7 @@ class Produce(DelayedOperation):
 
 
 def test_every_operation_is_completed_once_and_not_too_early() -> None:
-    """100,000 of them from 8 threads, whose partitions go forward, lose their leaders, and do too little in time."""
+    """8 threads park 100,000 operations; partitions advance and lose leaders, and some operations expire."""
     partitions, each = 40, 12_500
     watermarks = [0] * partitions
     wheel = TimingWheel(SystemClock())
@@ -115,7 +115,7 @@ def test_every_operation_is_completed_once_and_not_too_early() -> None:
 
 # Kafka: testTryCompleteWithMultipleThreads
 def test_change_during_an_evaluation_is_not_missed() -> None:
-    """Whoever makes the last of twenty attempts makes it possible; no later one would help."""
+    """The last of twenty attempts allows completion; no later attempt would complete the operation."""
     purgatory = RequestPurgatory(TimingWheel(ManualClock()))
 
     class Attempted(DelayedOperation):
@@ -126,7 +126,7 @@ def test_change_during_an_evaluation_is_not_missed() -> None:
 
         def try_complete(self) -> bool:
             may_complete = self.may_complete
-            for _ in range(50):  # long enough for others to come in between
+            for _ in range(50):  # long enough for other threads to run in between
                 pass
             return may_complete and self.force_complete()
 
@@ -150,7 +150,7 @@ def test_change_during_an_evaluation_is_not_missed() -> None:
 
 
 def test_evaluation_never_waits_for_another_thread() -> None:
-    """It returns at once; the thread that is in try_complete asks again."""
+    """The check returns at once; the thread in try_complete evaluates the operation again."""
     purgatory = RequestPurgatory(TimingWheel(ManualClock()))
     inside, go_on = threading.Event(), threading.Event()
 
@@ -192,7 +192,7 @@ def test_one_of_several_threads_completes_an_operation() -> None:
         for operation in operations:
             won[number] += operation.force_complete()
 
-    with ExpirationReaper(wheel):  # they are due, too
+    with ExpirationReaper(wheel):  # the operations expire at the same time
         in_threads(work)
     assert sum(won) + sum(operation.expirations for operation in operations) == len(operations)
     assert {operation.completions for operation in operations} == {1}
@@ -214,7 +214,7 @@ class Counted(DelayedOperation):
 
 
 class Key:
-    """Whose hash and comparison are Python: other threads run in the midst of a look-up."""
+    """A key with hash and comparison in Python: other threads run in the middle of a lookup."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -227,7 +227,7 @@ class Key:
 
 
 def test_operation_is_found_under_a_key_that_comes_and_goes() -> None:
-    """Nothing is remembered, so that keys come and go; an operation must be found under its key all the same."""
+    """The purgatory keeps no idle key, so keys come and go. A check must still find the operation of a key."""
     purgatory = RequestPurgatory(TimingWheel(ManualClock()), purge_interval=0)
 
     class Waiting(DelayedOperation):
@@ -248,7 +248,7 @@ def test_operation_is_found_under_a_key_that_comes_and_goes() -> None:
             purgatory.try_complete_else_watch(operation, [Key(key)])
             operation.may_complete = True
             purgatory.check_and_complete(Key(key))
-            asked.append(operation)  # perhaps by another thread, which is still at it
+            asked.append(operation)  # another thread may have completed it, and may still be busy with it
 
     in_threads(work)
     assert all(operation.is_completed for operation in asked)
@@ -256,7 +256,7 @@ def test_operation_is_found_under_a_key_that_comes_and_goes() -> None:
 
 
 def test_wheel_runs_each_task_of_several_threads_once() -> None:
-    """Added, cancelled and run by all of them: each runs once, or at most once if it was cancelled."""
+    """All threads add, cancel and run tasks. Each task runs once, or at most once if it was cancelled."""
     clock = ManualClock()
     wheel = TimingWheel(clock, wheel_size=3)
     ran, kept = list[tuple[int, int]](), [set[tuple[int, int]]() for _ in range(THREADS)]

@@ -1,5 +1,4 @@
-"""Replication without sockets on a manual clock: what is acknowledged, what is seen, who is in sync, who leads, and
-what is cut off."""
+"""Replication without sockets on a manual clock: acknowledgements, the high watermark, the ISR, consumers."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ pytest_plugins = ["tests.broker.replication_fixtures"]
 
 @pytest.fixture
 def strict() -> Iterator[Rig]:
-    """Two copies in sync at least."""
+    """With at least two copies in sync."""
     one = Rig(configs={"min.insync.replicas": "2"})
     yield one
     one.close()
@@ -67,19 +66,19 @@ def test_followers_learn_the_high_watermark_of_an_idle_leader(rig: Rig) -> None:
 def test_idle_cluster_fetches_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.produce(1)
     rig.advance(2)
-    asked: list[Any] = []
+    reads: list[Any] = []
     read = reading.read
 
     def count(*values: Any) -> Any:
-        asked.append(values)
+        reads.append(values)
         return read(*values)
 
     monkeypatch.setattr(reading, "read", count)
     rig.advance(600)
-    assert asked == []
+    assert reads == []
     assert rig.isr == [1, 2, 3]
     rig.produce(1)
-    assert len(asked) == 2
+    assert len(reads) == 2
 
 
 def test_partition_with_one_copy_parks_nothing(rig: Rig) -> None:
@@ -123,7 +122,7 @@ def test_write_with_too_few_in_sync_is_refused(strict: Rig) -> None:
     assert (refused.error_code, refused.base_offset) == (NotEnoughReplicasError.code, -1)
     assert strict.replica(1).log.end_offset == 1
     assert result(strict.produce(1, acks=1)).base_offset == 1
-    # As Kafka since 3.7: what too few have, consumers do not see.
+    # As in Kafka since 3.7, consumers do not see records that too few copies have.
     assert strict.replica(1).log.high_watermark == 1
     start(strict, 2)
     assert strict.isr == [1, 2]
@@ -264,7 +263,7 @@ def test_follower_catches_up_with_a_busy_leader(rig: Rig) -> None:
 
 
 def test_copy_is_in_sync_only_with_the_records_before_the_epoch(rig: Rig) -> None:
-    """What the new leader has may be acknowledged, even where its high watermark does not say so yet."""
+    """The new leader's records may be acknowledged, even above its high watermark."""
     rig.produce(1)
     lag(rig, NEVER, 3)
     for _ in range(3):
@@ -296,7 +295,7 @@ def test_high_watermark_of_a_follower_never_passes_its_log(rig: Rig, monkeypatch
     assert all(high_watermark <= end for high_watermark, end in seen)
 
 
-# ---- what consumers see
+# ---- consumers
 
 
 def test_consumer_sees_only_what_all_in_sync_have(rig: Rig) -> None:

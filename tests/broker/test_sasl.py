@@ -1,4 +1,4 @@
-"""SASL dialogues with the embedded broker, byte by byte, sessions that end, and who breaks the rules."""
+"""SASL dialogues with the embedded broker, byte by byte; sessions that end; clients that break the rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def jwt(sub: str = "alice", exp: Any = NOW + 60, alg: str = "none", signature: s
 
 
 class World:
-    """A node on a manual clock that wants SASL, and as many connections as are asked for."""
+    """A node with SASL on a manual clock, and connections to it."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock()
@@ -125,11 +125,11 @@ def test_wrong_credentials_are_refused(world: World, caplog: pytest.LogCaptureFi
 
 
 def test_response_never_tells_whether_a_user_exists(world: World) -> None:
-    told = set()
+    texts = set()
     for name in ("alice", "nobody"):
         client = world.connect()
         handshake(client)
-        told.add(token(client, f"\0{name}\0wrong".encode()).error_message)
+        texts.add(token(client, f"\0{name}\0wrong".encode()).error_message)
         exchange, answers = Scram("SCRAM-SHA-256", name, "wrong").begin(), list[Any]()
         client = world.connect()
         handshake(client, "SCRAM-SHA-256")
@@ -137,9 +137,9 @@ def test_response_never_tells_whether_a_user_exists(world: World) -> None:
             sent = exchange.respond(answers[-1].auth_bytes if challenge is None else challenge)
             assert sent is not None
             answers.append(token(client, sent))
-        assert [one.error_code for one in answers] == [0, 58]
-        told.add(answers[1].error_message)
-    assert len(told) == 2, "one for each mechanism"
+        assert [answer.error_code for answer in answers] == [0, 58]
+        texts.add(answers[1].error_message)
+    assert len(texts) == 2, "one text for each mechanism"
 
 
 def test_salt_of_an_unknown_user_never_changes(world: World) -> None:
@@ -171,7 +171,7 @@ def test_malformed_scram_message_is_refused(world: World, data: bytes) -> None:
 
 
 def scram_final(first: str, server_first: str, head: str) -> str:
-    """What alice proves her password with, for a message that begins with `head`."""
+    """The proof of alice's password, for a final message that begins with `head`."""
     salt, iterations = (one[2:] for one in server_first.split(",")[1:])
     salted = hashlib.pbkdf2_hmac("sha256", SECRET.encode(), base64.b64decode(salt), int(iterations))
     key = hmac.digest(salted, b"Client Key", "sha256")

@@ -1,4 +1,4 @@
-"""The embedded broker's TLS and SASL under clients of three makes; its certificates and settings."""
+"""TLS and SASL of the embedded broker with three clients; its certificates and settings."""
 
 from __future__ import annotations
 

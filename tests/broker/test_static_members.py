@@ -15,7 +15,7 @@ async def test_returning_static_member_causes_no_rebalance(world: World) -> None
     again = await settled(world.join(instance="i-2"))
     assert (again["generation_id"], again["leader"], again["members"]) == (2, leader, [])
     assert world.group.heartbeat(leader, 2, "i-1") == {"error_code": 0}
-    # It has what its former self had, which is let in no more.
+    # It gets the assignment of its former self, which is fenced.
     got = await settled(world.group.sync(again["member_id"], 2, {}, group_instance_id="i-2"))
     assert got["assignment"] == follower.encode()
     assert world.group.heartbeat(follower, 2, "i-2") == {"error_code": 82}
@@ -27,7 +27,7 @@ async def test_returning_static_member_causes_no_rebalance(world: World) -> None
 
 @scenario
 async def test_returning_static_leader_assigns_nothing(world: World) -> None:
-    """It is told to skip that, or, being too old to know how, that its former self leads (KIP-814)."""
+    """The group tells it to skip the assignment or, if it is too old for that, that its former self leads (KIP-814)."""
     first = (await settled(world.join(instance="i-1")))["member_id"]
     await synced(world, first)
     second = await settled(world.join(instance="i-1"))
@@ -85,7 +85,7 @@ async def test_absent_static_member_keeps_its_place_in_a_rebalance(world: World)
     again = world.join(leader)
     assert pending(other)
     await world.advance(60)
-    # The rebalance time-out is over: it goes on without the static member, but with it as a member.
+    # The rebalance time-out is over: the rebalance ends without a join of the static member, which stays a member.
     members = (await settled(again))["members"]
     assert {one["group_instance_id"] for one in members} == {None, "i-1"}
     assert len(members) == 3

@@ -1,4 +1,4 @@
-"""The timing wheel against a heap, on clocks that move when told to; its drivers, a thread and the event loop."""
+"""The timing wheel against a heap, on manual clocks; its drivers, a thread and the event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 10.0
 
 
 class Millis(Clock):
-    """Set by hand, in milliseconds; without ManualClock's lock, for a million steps."""
+    """A clock set by hand, in milliseconds. It lacks ManualClock's lock, because the test makes a million steps."""
 
     def __init__(self) -> None:
         self.now = 1_000_000
@@ -32,7 +32,7 @@ class Millis(Clock):
 
 
 class Model:
-    """What the wheel must do, done by a heap and a set."""
+    """A model of the wheel: a heap and a dict."""
 
     def __init__(self, tick_ms: int) -> None:
         self.tick_ms = tick_ms
@@ -63,7 +63,7 @@ class Model:
     [(1, 20, 500, 400_000), (1, 20, 100_000_000, 200_000), (1, 2, 5_000, 200_000), (7, 3, 10_000, 200_000)],
 )
 def test_wheel_runs_the_same_as_a_heap(tick_ms: int, wheel_size: int, farthest_ms: int, steps: int) -> None:
-    """A million steps: the same tasks, at the same time, in the same order, and it is told in time when to come."""
+    """In a million steps the wheel runs the same tasks in the same order, and next_expiry is never too late."""
     clock, model, rng, ran = Millis(), Model(tick_ms), random.Random(wheel_size * farthest_ms), list[int]()
     wheel = TimingWheel(clock, tick_ms, wheel_size)
     timeouts: dict[int, Timeout] = {}
@@ -86,9 +86,9 @@ def test_wheel_runs_the_same_as_a_heap(tick_ms: int, wheel_size: int, farthest_m
             assert wheel.advance() == len(due)
             assert ran == due
             ran.clear()
-            first, told = model.first_ms(), wheel.next_expiry()
-            assert (told is None) == (first is None)
-            assert told is None or clock.now < round(told * 1000) <= (first or 0)
+            first, expiry = model.first_ms(), wheel.next_expiry()
+            assert (expiry is None) == (first is None)
+            assert expiry is None or clock.now < round(expiry * 1000) <= (first or 0)
             assert len(wheel) == len(model.waiting)
     assert expected > steps / 10
 
@@ -131,7 +131,7 @@ def test_cancelled_task_does_not_count() -> None:
         timeout.cancel()
         timeout.cancel()
         assert len(wheel) == left
-    assert wheel.next_expiry() is None  # though the buckets are still in the queue
+    assert wheel.next_expiry() is None  # although the buckets are still in the queue
 
 
 # Kafka: TimerTaskListTest.testGetDelay
@@ -146,7 +146,7 @@ def test_next_expiry_is_never_after_the_deadline() -> None:
         ran = wheel.advance()
         woken += 1
     assert (ran, clock.monotonic()) == (1, 1_010.0)
-    assert woken <= 4  # once a wheel
+    assert woken <= 4  # at most once for each wheel
 
 
 def test_rounding_of_doubles_makes_no_task_late() -> None:
@@ -205,7 +205,7 @@ def test_task_added_after_a_long_idle_time_is_due_in_time() -> None:
 
 
 def test_task_of_a_thread_that_was_held_up_is_due_at_once() -> None:
-    """It has read the clock, and before it goes on others turn the wheel past that time."""
+    """The thread reads the clock. Before it goes on, other threads turn the wheel past that time."""
 
     class HeldUp(Millis):
         hold_up: Callable[[], None] | None = None
@@ -220,7 +220,7 @@ def test_task_of_a_thread_that_was_held_up_is_due_at_once() -> None:
     def others() -> None:
         clock.now += 12
         wheel.advance()
-        wheel.after(0.008, partial(ran.append, "other"))  # to the slot of the time that was read
+        wheel.after(0.008, partial(ran.append, "other"))  # in the slot of the time that the first thread read
 
     clock, ran = HeldUp(), list[str]()
     wheel = TimingWheel(clock, wheel_size=20)
@@ -231,11 +231,11 @@ def test_task_of_a_thread_that_was_held_up_is_due_at_once() -> None:
 
 
 def test_driver_is_woken_only_for_an_earlier_task() -> None:
-    wheel, told = TimingWheel(ManualClock()), list[float | None]()
-    wheel.on_earlier = lambda: told.append(wheel.next_expiry())
+    wheel, woken = TimingWheel(ManualClock()), list[float | None]()
+    wheel.on_earlier = lambda: woken.append(wheel.next_expiry())
     for delay in (0.015, 0.016, 0.012, 0.012, 0.5, 0.0):
         wheel.after(delay, lambda: None)
-    assert told == pytest.approx([1_000.015, 1_000.012, 1_000.0])
+    assert woken == pytest.approx([1_000.015, 1_000.012, 1_000.0])
 
 
 def test_call_is_released_once_it_was_made_or_cancelled() -> None:
@@ -287,7 +287,7 @@ def test_impossible_wheel_is_refused() -> None:
 
 @in_a_child
 def test_second_init_during_the_use_of_the_wheel_is_refused() -> None:
-    """Wheels of two buckets would be taken for larger ones."""
+    """Else the code would take wheels of two buckets for larger wheels."""
     wheel = TimingWheel(ManualClock(), 1, 2)
 
     class Meddling(ManualClock):
@@ -306,7 +306,7 @@ def test_second_init_during_the_use_of_the_wheel_is_refused() -> None:
 @pytest.mark.parametrize(("tick_ms", "wheel_size"), [(1, 2), (1, 20), (1, 65_536)])
 @pytest.mark.parametrize("far", [4e11, 9.22e11, 1e300, float("inf")])
 def test_clock_at_the_end_of_time_keeps_the_order(tick_ms: int, wheel_size: int, far: float) -> None:
-    """A task of the beginning is still there: the wheels must reach from it to the end."""
+    """An early task is still in the wheel: the wheels must reach from it to the end of time."""
     clock, ran = Far(), list[int]()
     wheel = TimingWheel(clock, tick_ms, wheel_size)
     wheel.after(0.0, partial(ran.append, 1))
@@ -331,7 +331,7 @@ class Far(Clock):
 
 
 class Loop:
-    """Only takes down what is to be called when; None: not after all."""
+    """Notes the delay of each call, and None for each cancellation."""
 
     def __init__(self) -> None:
         self.delays: list[float | None] = []
@@ -345,7 +345,7 @@ class Loop:
 
 
 def test_loop_is_armed_only_for_buckets_with_tasks() -> None:
-    """It is armed for buckets that have tasks, and for nothing else."""
+    """The timer arms the loop for buckets with tasks, and for nothing else."""
     loop, clock = Loop(), ManualClock()
     timer = Timer(cast(Any, loop), clock)
     assert loop.delays == []
@@ -358,7 +358,7 @@ def test_loop_is_armed_only_for_buckets_with_tasks() -> None:
     timeout.cancel()
     clock.advance(0.002)
     assert timer.advance() == 1
-    assert loop.delays == pytest.approx([None, 0.015])  # past the one that was cancelled
+    assert loop.delays == pytest.approx([None, 0.015])  # past the cancelled task
     clock.advance(0.015)
     loop.delays.clear()
     assert timer.advance() == 1
@@ -366,7 +366,7 @@ def test_loop_is_armed_only_for_buckets_with_tasks() -> None:
 
 
 class Noting(SystemClock):
-    """Says for how long somebody waits."""
+    """Notes the time-out of each wait."""
 
     def __init__(self) -> None:
         self.waits: queue.Queue[float | None] = queue.Queue()
@@ -390,7 +390,7 @@ def test_reaper_wakes_up_for_an_earlier_task_and_never_ticks() -> None:
         wheel.after(0.01, ran.set)
         assert waits() <= 0.011
         assert ran.wait(PATIENCE)
-        while (wait := waits()) < 10:  # it may come a bit before the time
+        while (wait := waits()) < 10:  # the thread may wake up a bit early
             assert wait <= 0.011
     assert len(wheel) == 1
 

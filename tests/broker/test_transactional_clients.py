@@ -1,5 +1,8 @@
-"""Transactions of clients we did not write on the embedded broker: confluent-kafka, kafka-python, aiokafka and Java's
-produce, confluent-kafka and kafka-python read what was committed. Java's alone knows of transactions version 2."""
+"""Transactions of other clients on the embedded broker.
+
+confluent-kafka, kafka-python, aiokafka and Java's client produce; confluent-kafka and kafka-python read the committed
+records. Only Java's client supports transactions of version 2.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ from rigs.jars import java, resolve_kafka_tools
 from rigs.real_kafka import KAFKA_4, logging
 from tests.broker.transaction_script import heads
 
-# kafka-python forgets sockets of connections it gives up.
+# kafka-python leaves sockets open when it gives a connection up.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 PARTITIONS = 2
-# Every third transaction is aborted, and one more stays open.
+# The client aborts every third transaction, and leaves one more open.
 TRANSACTIONS = 9
 EACH = 10
 COMMITTED = [b"%d-%d" % (number, one) for number in range(TRANSACTIONS) if number % 3 for one in range(EACH)]
@@ -36,7 +39,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 
 def with_confluent(cluster: EmbeddedCluster, topic: str) -> int:
-    """As those below: the number of records that it leaves in an open transaction."""
+    """Like the clients below: returns the number of records that it leaves in an open transaction."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic, "linger.ms": 1}
     )
@@ -48,7 +51,7 @@ def with_confluent(cluster: EmbeddedCluster, topic: str) -> int:
         if number % 3:
             producer.commit_transaction(20)
         else:
-            producer.flush(20)  # what was not sent yet would not be in the log at all
+            producer.flush(20)  # records not sent yet would never be in the log
             producer.abort_transaction(20)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
@@ -138,7 +141,7 @@ def test_exactly_the_committed_records_are_read(
     left_open = produce(cluster, topic)
     for read in (read_with_confluent, read_with_kafka_python):
         assert sorted(read(cluster, topic)) == sorted(COMMITTED), read.__name__
-    # And the aborted ones are in the log: a marker for each transaction and partition.
+    # The log has the aborted records too, and a marker for each transaction and partition.
     assert sum(cluster.end_offsets(topic).values()) == TRANSACTIONS * (EACH + PARTITIONS) + left_open
 
 
@@ -160,7 +163,8 @@ def test_second_producer_fences_the_first(cluster: EmbeddedCluster) -> None:
 
 
 def test_offsets_are_committed_with_their_transaction(cluster: EmbeddedCluster) -> None:
-    """Consume, produce, send_offsets_to_transaction: aborted first, then committed."""
+    """A copy of a topic in transactions, with send_offsets_to_transaction: the first is aborted, the second
+    committed."""
     cluster.create_topic("input")
     source = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
     for number in range(10):

@@ -1,5 +1,5 @@
-"""Idempotence and transactions of the embedded broker: one script of raw requests beside real Kafka, and what a script
-cannot show, on a manual clock."""
+"""Idempotence and transactions of the embedded broker: a script of raw requests that also runs against real Kafka, and
+the promises that a script cannot show, on a manual clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ V1_PARTS = transaction_steps.PARTS[:4]
 
 def answers(bootstrap: str, parts: tuple[Any, ...]) -> dict[str, Any]:
     topic = f"script-{uuid.uuid4().hex[:8]}"
-    # Kafka may lose a marker for a partition whose leader it has not heard of: wait for them.
+    # Kafka may lose a marker for a partition whose leader it does not know yet: wait for the leaders.
     create_topic(admin_client(bootstrap), topic, transaction_steps.PARTITIONS)
     with RawClient(bootstrap) as client:
         script = Script(client, topic, topic)
@@ -70,7 +70,7 @@ def test_marker_equals_that_of_kafka(kafka_4: RealKafka, committed: bool) -> Non
         theirs = bytes(client.fetch(topic, 1).records)
     written = int.from_bytes(theirs[27:35], "big")
     ours = bytes(control_batch(Marker(producer_id, epoch + 1, 0, committed), written))
-    # Base offset and leader epoch are the log's to write.
+    # The log writes base offset and leader epoch.
     assert (theirs[8:12], theirs[16:]) == (ours[8:12], ours[16:])
 
 
@@ -93,7 +93,7 @@ def test_transaction_is_aborted_at_its_timeout(version: int) -> None:
     assert world.stable() == 0
     world.advance(0.2)
     assert (world.stable(), world.batches()[1:]) == (2, [(1, 0x30, producer[1] + 1, -1, 0)])
-    # Its owner has to learn of it.
+    # Its owner learns of the abort.
     assert world.send(producer, 1).error_code == 47
     assert world.end(producer, True, version=4)[0] == 90
     assert world.end(producer, True)[0] == 48
@@ -171,20 +171,20 @@ def test_used_up_epochs_lead_to_a_new_producer_id(world: World) -> None:
     assert (code, fresh != producer[0], epoch) == (0, True, 0)
     world.cluster.release_markers()
     assert world.batches()[1][2] == 32767
-    # Its answer was lost: the same again, and the new id recovers from the old one.
+    # The response was lost: the producer repeats the request, and recovers from the old id.
     assert world.end(last, True) == (0, fresh, 0)
     assert world.end(last, False)[0] == 48
     assert world.init(known=(producer[0], 0))[0] == 90
     assert world.init(known=last)[:2] == (0, fresh)
-    # And once more, without a start in between.
+    # The epochs run out once more, without a start in between.
     world.cluster._call(use_up)
     _, second, _ = world.end((fresh, 32766), False)
     assert world.end((fresh, 32766), False) == (0, second, 0)
     fresh = second
-    # The present epoch is used up at the start of a producer.
+    # The epochs run out at the start of a producer.
     world.cluster._call(use_up)
     assert world.init()[1:] == (fresh + 1, 0)
-    # Fencing has an epoch left.
+    # One epoch is left for fencing.
     world.cluster._call(use_up)
     assert world.send((fresh + 1, 32766), 0).error_code == 0
     assert world.init()[0] == 51
@@ -200,7 +200,7 @@ def test_silent_producer_is_forgotten_after_its_expiration(world: World) -> None
     assert world.send(known, 1, transactional_id=None).error_code == 0
     world.advance(EXPIRATION_MS / 1000)
     assert world.send(known, 5, transactional_id=None).error_code == 0
-    # Those who never come back go when a new one comes.
+    # A new producer makes the log forget producers that never came back.
     world.advance(EXPIRATION_MS / 1000)
     world.send(unknown, 0, transactional_id=None)
     assert world.cluster._ask("t", 0, lambda partition: [one for one, _ in partition.log.producers]) == [4712]
@@ -268,7 +268,7 @@ def test_transaction_survives_the_end_of_its_coordinator() -> None:
 
 
 def test_newest_commit_wins_when_a_transaction_ends(world: World) -> None:
-    """An offset committed after the transaction's stays; one before it is replaced."""
+    """An offset committed after the transaction's offset stays; an earlier offset is replaced."""
     producer = world.start()
 
     def commit(offset: int, transactional: bool) -> None:

@@ -1,4 +1,4 @@
-"""Trouble made on purpose in the embedded broker: latency, throttling and quotas, cut connections; the request log."""
+"""Faults on demand in the embedded broker: latency, throttling and quotas, cut connections; the request log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def client_of(cluster: EmbeddedCluster, node_id: int) -> RawClient:
 
 
 def answered(world: World, client: RawClient, seconds: float) -> bool:
-    """Whether the answer that is owed comes once the cluster's clock is `seconds` further, and not before."""
+    """Whether the response comes once the cluster's clock is `seconds` further, and not before."""
     world.cluster.wait_for_request(METADATA)
     world.advance(seconds - 0.001)
     client.socket.settimeout(0.05)
@@ -113,7 +113,7 @@ def test_throttled_client_is_told_and_not_served(world: World, api_key: int, ver
 
 
 def produce_as(client: RawClient, name: str | None, size: int, acks: int = -1) -> int:
-    """Milliseconds that the client `name` is told to wait after so many bytes."""
+    """Produces `size` bytes as the client `name`. Returns its throttle time in milliseconds."""
     data = [{"name": "t", "partition_data": [{"index": 0, "records": batch([b"x" * size])}]}]
     entity = messages.build_request(PRODUCE, 9, acks=acks, timeout=1000, topic_data=data)
     client.send_frame(messages.encode_request(PRODUCE, 9, 1, name, entity))
@@ -246,7 +246,7 @@ def test_second_cut_counts_from_the_first(cluster: EmbeddedCluster) -> None:
 
 
 def test_producers_deliver_once_where_connections_are_cut(cluster: EmbeddedCluster) -> None:
-    """Ours and librdkafka, both idempotent, while requests and answers end in the middle."""
+    """KafkaProducer and librdkafka, both idempotent, while requests and responses are cut in the middle."""
     for number in range(6):
         cluster.cut_after(1500 + 700 * number, sent=number % 3 == 2)
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0}
@@ -325,7 +325,7 @@ def test_request_without_a_response_has_no_error_code(world: World) -> None:
     assert (one.error_code, one.topics) == (None, {"t": (0,)})
     world.advance(5.001)
     world.client.receive(FETCH, 12)
-    assert (one.error_code, two.error_code) == (None, None), "what is handed out are copies"
+    assert (one.error_code, two.error_code) == (None, None), "the log hands out copies"
     assert world.cluster.requests(FETCH)[0].error_code == 0
 
 

@@ -371,5 +371,5 @@ def test_list_offsets_finds_each_timestamp(client: RawClient, version: int) -> N
 
 
 def test_kio_has_its_own_writer(client: RawClient) -> None:
-    """The oracle of the codec tests is kio's writer: it must not be ours."""
+    """The codec tests use kio's writer as their oracle: it must not be our own."""
     assert entity_writer.__module__.startswith("kio.")

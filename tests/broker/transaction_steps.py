@@ -257,32 +257,32 @@ def second_version(script: Script) -> None:
 
 def administration(script: Script) -> None:
     """The responses of DescribeTransactions, ListTransactions and DescribeProducers. Partition 10."""
-    t = f"{script.name}-told"
-    one = script.init("told: init", t, version=5, timeout=30_000)
-    script.note("told: empty", _described(script, t))
-    script.produce("told: send", t, one, 0, partition=10, version=12, count=2)
-    script.note("told: ongoing", _described(script, t))
+    t = f"{script.name}-described"
+    one = script.init("described: init", t, version=5, timeout=30_000)
+    script.note("described: empty", _described(script, t))
+    script.produce("described: send", t, one, 0, partition=10, version=12, count=2)
+    script.note("described: ongoing", _described(script, t))
     answer = script.client.ask(messages.LIST_TRANSACTIONS, 0, producer_id_filters=[one[0]])
     listed = [
         (one.transactional_id == t, script.id(one.producer_id), one.transaction_state)
         for one in answer.transaction_states
     ]
-    script.note("told: listed", (int(answer.error_code), listed))
+    script.note("described: listed", (int(answer.error_code), listed))
     answer = script.client.ask(
         messages.LIST_TRANSACTIONS, 0, state_filters=["Empty", "Nonsense"], producer_id_filters=[one[0]]
     )
-    script.note("told: listed by state", (list(answer.unknown_state_filters), len(answer.transaction_states)))
-    script.note("told: producers", _producers(script, 10))
-    script.end("told: end", t, one, True, version=5)
+    script.note("described: listed by state", (list(answer.unknown_state_filters), len(answer.transaction_states)))
+    script.note("described: producers", _producers(script, 10))
+    script.end("described: end", t, one, True, version=5)
     script.stable_offset(3, 10)
     for _ in range(100):
         found = _described(script, t)
         if found[0] == "CompleteCommit":
             break
         time.sleep(0.02)
-    script.note("told: complete", found)
-    script.note("told: producers after", _producers(script, 10))
-    script.note("told: unknown transactional id", _described(script, f"{t}-unknown"))
+    script.note("described: complete", found)
+    script.note("described: producers after", _producers(script, 10))
+    script.note("described: unknown transactional id", _described(script, f"{t}-unknown"))
 
 
 def _described(script: Script, transactional_id: str) -> tuple[Any, ...]:

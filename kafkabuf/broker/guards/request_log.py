@@ -72,18 +72,18 @@ Match = Callable[[LoggedRequest], bool]
 class _Waiter:
     match: Match
     missing: int
-    found: asyncio.Future[LoggedRequest]
+    matched: asyncio.Future[LoggedRequest]
 
     def count(self, request: LoggedRequest) -> None:
-        if self.found.done():
+        if self.matched.done():
             return
         try:
             self.missing -= self.match(request)
         except Exception as error:  # `match` is the user's: its error goes to the waiter, not to the client
-            self.found.set_exception(error)
+            self.matched.set_exception(error)
             return
         if self.missing <= 0:
-            self.found.set_result(request)
+            self.matched.set_result(request)
 
 
 class RequestLog:
@@ -126,7 +126,7 @@ class RequestLog:
         self._waiters.add(waiter)
         try:
             async with asyncio.timeout(seconds):
-                return replace(await waiter.found)
+                return replace(await waiter.matched)
         except builtins.TimeoutError:
             raise TimeoutError(
                 f"{count - waiter.missing} matching requests came within {seconds:g} s, {count} were expected"

@@ -33,9 +33,9 @@ class Security:
         sasl_mechanisms: a choice of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. The default is every mechanism
             that `users` and `oauth_validator` allow.
         oauth_validator: for OAUTHBEARER, a callable that takes a token. It returns the principal, or (principal,
-        seconds since the epoch when the token expires), and raises to refuse the token. The cluster's thread calls it.
-        "unsecured" accepts unsigned JWTs, which anybody can make. connections_max_reauth_ms: how long an authentication
-        is valid (KIP-368). 0: as long as the token, or for ever.
+            seconds since the epoch when the token expires), and raises to refuse the token. The cluster's thread calls
+            it. "unsecured" accepts unsigned JWTs, which anybody can make.
+        connections_max_reauth_ms: how long an authentication is valid (KIP-368). 0: as long as the token, or for ever.
 
     Raises ConfigError for settings that do not go together, and for files that are not valid.
     """

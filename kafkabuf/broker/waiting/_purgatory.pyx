@@ -193,7 +193,8 @@ cdef class RequestPurgatory:
             purgatory.check_and_complete(("topic", 1))      # the code that changes the key calls this, after the change
 
     Keys are hashable. `timer` completes operations that expire. `watched` counts an operation once for each of its
-    keys, `delayed` counts it once. The purgatory keeps up to `purge_interval` keys without operations. """
+    keys, `delayed` counts it once. The purgatory keeps up to `purge_interval` keys without operations.
+    """
 
     def __init__(self, TimingWheel timer not None, Py_ssize_t purge_interval=1000):
         if purge_interval < 0:
@@ -212,7 +213,8 @@ cdef class RequestPurgatory:
 
         A parked operation waits for `keys` and for its timeout. The call evaluates the operation twice, before and
         after its keys are watched, so that it misses no change in between. Raises ValueError if `keys` is empty, and
-        for an operation that waits already. """
+        for an operation that waits already.
+        """
         cdef tuple wanted = tuple(keys)
         cdef int64_t admission
         if not wanted:
@@ -236,7 +238,8 @@ cdef class RequestPurgatory:
         """Evaluates every operation that waits for `key`. Returns how many operations this call completed.
 
         If another thread is evaluating an operation, that thread evaluates it once more; this call does not wait for
-        it. """
+        it.
+        """
         cdef Watchers watchers = self.by_key.get(key)
         return 0 if watchers is None else watchers.check()
 

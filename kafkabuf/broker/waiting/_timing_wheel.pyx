@@ -4,7 +4,8 @@
 The lowest wheel has `wheel_size` buckets of one tick. A bucket of each higher wheel is as long as the whole wheel
 below. Only buckets are queued, at most `wheel_size` a wheel. When a bucket of a higher wheel is due, its tasks move
 down. A task runs at its tick, never before, and the tasks of one tick run in the order in which they were added. No
-task moves until a bucket is due: the driver of the wheel sleeps until `next_expiry`. """
+task moves until a bucket is due: the driver of the wheel sleeps until `next_expiry`.
+"""
 
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -78,7 +79,8 @@ cdef class TimingWheel:
     The wheel has no thread. A driver sleeps until `next_expiry()` and calls `advance()`: Timer in an event loop, and
     ExpirationReaper in a thread. A thread that adds a task calls `on_earlier()` if the driver must wake up sooner.
     Close a wheel that you give up, for the garbage collector does not see what the wheel holds. Raises ValueError for a
-    tick below 1 ms or above a day, and for a wheel of less than 2 or more than 65,536 buckets. """
+    tick below 1 ms or above a day, and for a wheel of less than 2 or more than 65,536 buckets.
+    """
 
     def __init__(self, clock, int64_t tick_ms=1, int64_t wheel_size=20):
         if not 1 <= tick_ms <= DAY_MS or not 2 <= wheel_size <= 65_536:
