@@ -1,1 +1,1 @@
-"""Measurements: every number in our documents comes from a command here, with its peers in the same run."""
+"""Benchmarks: a command here measures every number in our documents, and measures the peers in the same run."""

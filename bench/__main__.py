@@ -1,4 +1,4 @@
-"""`python -m bench CLAIM`: one command for each claim, and `all`."""
+"""`python -m bench CLAIM`: a command for each claim, and `all`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WARM_UP_RECORDS = 1_000_000
 F = TypeVar("F", bound=Callable[..., Any])
 
 bootstrap_option = click.option(
-    "--bootstrap-servers", help="A broker to use instead of an Apache Kafka started for the run."
+    "--bootstrap-servers", help="Use this broker; otherwise the command starts an Apache Kafka."
 )
 output_option = click.option(
     "--output", default=OUTPUT, type=click.Path(file_okay=False, path_type=Path), help="Folder for JSON and plots."
@@ -37,22 +37,23 @@ def rounds_option(default: int) -> Callable[[F], F]:
 
 @click.group()
 def main() -> None:
-    """Measure what kafkabuf claims, its peers beside it in the same run. Ratios are medians of the rounds' ratios."""
+    """Measure kafkabuf and its peers in the same run. A ratio is the median of the rounds' ratios."""
 
 
 def _command(claim: Claim) -> click.Command:
     @click.command(claim.name, help=f"{claim.title}.")
     @click.option(
-        f"--{claim.unit}", "amount", default=claim.amount, show_default=True, type=click.IntRange(1), help="Of one run."
+        f"--{claim.unit}", "amount", default=claim.amount, show_default=True, type=click.IntRange(1), help="In one run."
     )
     @rounds_option(claim.rounds)
-    @click.option("--case", "names", multiple=True, metavar="NAME", help="Only these cases, and their baselines.")
+    @click.option("--case", "names", multiple=True, metavar="NAME", help="Run only these cases and their baselines.")
     @bootstrap_option
     @output_option
     def command(amount: int, rounds: int, names: tuple[str, ...], bootstrap_servers: str | None, output: Path) -> None:
         known = [case.name for case in claim.cases]
         if unknown := set(names) - set(known):
-            raise click.BadParameter(f"no case {', '.join(sorted(unknown))}; there are: {'; '.join(known)}")
+            missing = ", ".join(sorted(unknown))
+            raise click.BadParameter(f"there is no case {missing}; the cases are: {'; '.join(known)}")
         cases = claim.chosen(names)
         if claim.cluster is not None and bootstrap_servers:
             raise click.BadParameter(f"{claim.name} starts a cluster of its own: leave out --bootstrap-servers")
@@ -65,27 +66,30 @@ def _command(claim: Claim) -> click.Command:
 
 @main.command("all")
 @rounds_option(ROUNDS)
-@click.option("--scale", default=1.0, show_default=True, help="Times what each run does by default: 0.01 for a try.")
+@click.option(
+    "--scale", default=1.0, show_default=True, help="Factor on the default amount of each run: 0.01 for a try."
+)
 @bootstrap_option
 @output_option
 def everything(rounds: int, scale: float, bootstrap_servers: str | None, output: Path) -> None:
-    """Every claim in turn, against one Kafka."""
+    """Measure every claim in turn, with one Kafka."""
     loaded = [claims.load(name) for name in claims.MODULES]
     _prepare(case for claim in loaded for case in claim.cases)
-    found, failed = [], []
+    verdicts, failed = [], []
     with _kafka(True, bootstrap_servers) as (servers, version):
         for claim in loaded:
             amount = max(round(claim.amount * scale), 1)
-            fewer = min(rounds, claim.rounds)
+            times = min(rounds, claim.rounds)
             try:
-                found += claim.verdicts(_run(claim, claim.cases, amount, fewer, servers, version, output))
-            except harness.CaseFailed as error:  # the others still have something to say
+                verdicts += claim.verdicts(_run(claim, claim.cases, amount, times, servers, version, output))
+            except harness.CaseFailed as error:  # the other claims can still be measured
                 error.show()
                 failed.append(claim.name)
-    Console(width=WIDTH).rule(f"{sum(verdict.met for verdict in found)} of {len(found)} goals met")
-    report.show_verdicts(found, Console(width=WIDTH))
+    met = sum(verdict.met for verdict in verdicts)
+    Console(width=WIDTH).rule(f"{met} of {len(verdicts)} goals met")
+    report.show_verdicts(verdicts, Console(width=WIDTH))
     if failed:
-        raise click.ClickException(f"could not be measured, see above: {', '.join(failed)}")
+        raise click.ClickException(f"claims that could not be measured, see above: {', '.join(failed)}")
 
 
 def _prepare(cases: Iterable[Case]) -> None:
@@ -102,8 +106,8 @@ def _run(
     where = machine.describe(version if claim.cluster is None else KAFKA_4)
     if claim.cluster is not None:
         harness.console.print(f"Starting a cluster of Apache Kafka {KAFKA_4} ...")
-        with claim.cluster() as own:
-            results = harness.alternate(claim, cases, rounds, Job(amount, own))
+        with claim.cluster() as address:
+            results = harness.alternate(claim, cases, rounds, Job(amount, address))
     elif claim.needs_kafka:
         with harness.topic(servers) as topic:
             results = harness.alternate(claim, cases, rounds, Job(amount, servers, topic))
@@ -119,7 +123,7 @@ def _run(
 
 @contextmanager
 def _kafka(needed: bool, bootstrap: str | None) -> Iterator[tuple[str, str]]:
-    """Its address, and its version as far as it is known."""
+    """The address and the version of a Kafka for the time of the `with`."""
     if not needed:
         yield "", "not used"
     elif bootstrap:
@@ -132,7 +136,7 @@ def _kafka(needed: bool, bootstrap: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _warm_up(bootstrap: str) -> None:
-    """The broker's compiler has to settle too: the first cases of a first round would pay for it."""
+    """Let the broker's compiler settle, which would otherwise slow down the first cases of the first round."""
     for batch_size in (BATCH_SMALL, BATCH_LARGE):
         with harness.topic(bootstrap) as topic:
             measure(clients.replay(batch_size), Job(WARM_UP_RECORDS, bootstrap, topic))

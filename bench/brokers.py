@@ -1,4 +1,4 @@
-"""An embedded broker in a process of its own: one that answers fast, or never answers a Produce request.
+"""An embedded broker in a process of its own. It responds fast, or never responds to a Produce request.
 
 `python -m bench.brokers TOPIC PARTITIONS STALLED` prints its address and runs until its standard input ends.
 """
@@ -21,7 +21,7 @@ FOR_EVER_S = 86_400.0
 
 @contextmanager
 def broker(partitions: int = 1, *, stalled: bool = False) -> Iterator[str]:
-    """Its address, for the time of the `with`; it has TOPIC with so many partitions."""
+    """The address of a broker for the time of the `with`. It has TOPIC with so many partitions."""
     command = [sys.executable, "-m", "bench.brokers", TOPIC, str(partitions), str(int(stalled))]
     with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -1,5 +1,5 @@
-/* What bench/callgrind.py preloads into the process it counts: marks around a kernel, and time that stands still, so
- * that no count depends on when it was taken. */
+/* bench/callgrind.py preloads this library into the process that it counts. The library marks the begin and the end of
+ * a kernel. It stops the clock, so that no count depends on the time of the run. */
 #include <time.h>
 
 #include <valgrind/callgrind.h>
@@ -11,8 +11,8 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     return 0;
 }
 
-/* Instrumented from the first kernel on; collected within kernels only. (Zeroing the counts where a kernel begins will not
- * do: callgrind 3.19 keeps what went through a procedure linkage table before.) */
+/* Callgrind instruments from the first kernel on, and collects only within kernels. (Zeroing the counts at the begin of
+ * a kernel is not enough: callgrind 3.19 keeps the counts of earlier calls through a procedure linkage table.) */
 void kernel_begins(void) {
     CALLGRIND_START_INSTRUMENTATION;
     CALLGRIND_TOGGLE_COLLECT;

@@ -1,8 +1,7 @@
-"""Counting the instructions of bench/kernels.py under valgrind's callgrind: the same count on a busy machine as on a
-quiet one.
+"""Counts the instructions of bench/kernels.py under valgrind's callgrind. A busy machine does not change the counts.
 
-One process runs all kernels. Only they are instrumented, not the start of the interpreter: bench/callgrind.c, compiled
-here and preloaded, marks where each begins and ends.
+One process runs all kernels. Callgrind counts only them, and not the start of the interpreter: the library of
+bench/callgrind.c, which this module compiles and preloads, marks the begin and the end of each kernel.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from bench.kernels import ALL, ROUNDS
 ROOT = Path(__file__).parent.parent
 TIME_OUT = 300.0  # seconds for all kernels, which take ten on a quiet machine
 
-# Nothing that may differ from run to run or from machine to machine and that changes what is executed: no other
-# variables at all, hashes as they are without a seed, no worker threads.
+# The whole environment of the process. Nothing that differs between runs or machines may change the instructions:
+# hashes have no random seed, and libraries start no worker threads.
 ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "PYTHONHASHSEED": "0",
@@ -38,7 +37,7 @@ _DEFINED = re.compile(r"\((\d+)\)(?: (.+))?")
 
 
 class CallgrindError(Exception):
-    """Nothing could be counted; the message says what is missing."""
+    """Callgrind could not count. The message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ class Count:
 
 
 def count_kernels() -> dict[str, Count]:
-    """Every kernel's count."""
-    valgrind, setarch = _found("valgrind"), _found("setarch")
+    """The count of every kernel."""
+    valgrind, setarch = _path_of("valgrind"), _path_of("setarch")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         preload = _compile_marks(folder)
@@ -62,15 +61,15 @@ def count_kernels() -> dict[str, Count]:
         if done.returncode:
             raise CallgrindError(f"the kernels failed under callgrind:\n{done.stderr}")
         rounds: dict[str, list[tuple[float, float]]] = {}
-        for path in folder.glob("out.*"):  # one a kernel; the file without a number has what came after the last
+        for path in folder.glob("out.*"):  # a file for each kernel; the file without a number follows the last kernel
             kernel, own, total = parse(path.read_text(), str(ROOT / "kafkabuf") + os.sep)
             rounds.setdefault(kernel, []).append((own / ALL[kernel].units, total / ALL[kernel].units))
-    if {kernel: len(found) for kernel, found in rounds.items()} != dict.fromkeys(ALL, ROUNDS):
-        raise CallgrindError(f"callgrind counted {sorted(rounds)} where {sorted(ALL)} were run, {ROUNDS} times each")
+    if {kernel: len(counts) for kernel, counts in rounds.items()} != dict.fromkeys(ALL, ROUNDS):
+        raise CallgrindError(f"callgrind counted {sorted(rounds)}, but {sorted(ALL)} ran, {ROUNDS} times each")
     return {kernel: Count(*map(min, zip(*rounds[kernel], strict=True))) for kernel in ALL}
 
 
-def _found(tool: str) -> str:
+def _path_of(tool: str) -> str:
     path = shutil.which(tool)
     if path is None:
         raise CallgrindError(
@@ -94,8 +93,8 @@ def _compile_marks(folder: Path) -> Path:
 def parse(profile: str, own: str) -> tuple[str, int, int]:
     """(kernel, instructions in objects below `own`, all instructions) of one of callgrind's dumps.
 
-    The format is in valgrind's manual: cost lines follow the `ob=` and `fn=` they belong to, names are given in full
-    once and by number afterwards, and the line behind `calls=` is what the callee took, counted there already.
+    Valgrind's manual describes the format: cost lines follow the `ob=` and `fn=` that they belong to. A name appears in
+    full once, and afterwards as a number. The line behind `calls=` is the cost of the callee, whose own lines have it.
     """
     kernel = ""
     names: dict[str, str] = {}

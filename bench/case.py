@@ -1,4 +1,4 @@
-"""`python -m bench.case CLAIM CASE JOB`: one run of one case, in this process; its figures as JSON on the last line."""
+"""`python -m bench.case CLAIM CASE JOB` runs a case once, in this process. The last line has its figures as JSON."""
 
 from __future__ import annotations
 

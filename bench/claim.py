@@ -1,4 +1,4 @@
-"""What a claim is: cases that do the same work, what is measured of each, and the goals for the figures."""
+"""A claim: cases that do the same work, the metrics that are measured of each, and the goals for the figures."""
 
 from __future__ import annotations
 
@@ -8,48 +8,47 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-# What one run of one case found: figures by name. Rates and costs are for one record, so that a slow peer may be given
-# fewer of them.
+# The figures of one run of a case, by name. Rates and costs are per record, so that a slow peer may get fewer records.
 Measurement = dict[str, float]
 ROUNDS = 5
-# By case, one measurement for each round, in the order of the rounds.
+# The measurements of each case, in the order of the rounds.
 Results = Mapping[str, Sequence[Measurement]]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a case is told. `bootstrap` and `topic` are empty where the claim needs no broker."""
+    """The task of one run of a case. `bootstrap` and `topic` are empty if the claim needs no broker."""
 
     amount: int
-    """Records, seconds or operations: the claim's unit, the case's share already applied."""
+    """Records, seconds or operations, in the claim's unit; the case's share is applied already."""
     bootstrap: str = ""
     topic: str = ""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One of those compared. `run` is called in a process of its own, once a round."""
+    """A case of a claim. `run` is called in a process of its own, once a round."""
 
     name: str
     run: Callable[[Job], Measurement]
     share: float = 1.0
-    """The part of the claim's amount it is given: less for a peer so slow that the rest would only cost time."""
+    """The part of the claim's amount that this case gets: less than 1 for a slow peer, which saves time."""
     baseline: str = ""
-    """The case it is compared with, where that is not the claim's."""
+    """The case that it is compared with, or "" for the claim's baseline."""
     check: Callable[[], object] = lambda: None
-    """Called before anything is run: prepares what the case needs, or raises and says what to do."""
+    """Called before any case runs. It prepares the case, or raises an error that says what to do."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure every case reports: a column of the table, and one of its ratios to the baseline."""
+    """A figure that every case reports. It has a column in the table."""
 
     name: str
     heading: str
     format: str = ".2f"
     more_is_better: bool = True
     ratio: bool = True
-    """Whether table and plot compare it with the baseline."""
+    """Whether table and plot show its ratio to the baseline's figure."""
 
     @property
     def direction(self) -> str:
@@ -58,7 +57,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Goal:
-    """What must be reached: the median figure of a case, or of its ratio to `other`, against a bound."""
+    """A bound for the median figure of a case, or for the median of its ratios to the case `other`."""
 
     text: str
     case: str
@@ -67,14 +66,14 @@ class Goal:
     other: str | None = None
     at_most: bool = False
     above: str | None = None
-    """A case whose figure is taken off both first: what both must do, whoever does it."""
+    """A case whose figure is subtracted from both figures first: the work that both cases share."""
 
     def judge(self, results: Results) -> Verdict | None:
-        """None where one of its cases has not been run."""
+        """The verdict, or None if one of the goal's cases has not run."""
         if any(name not in results for name in (self.case, self.other, self.above) if name):
             return None
         if self.other is None:
-            figure = statistics.median(found[self.metric] for found in results[self.case])
+            figure = median(results, self.case, self.metric)
         else:
             figure = ratio(results, self.case, self.other, self.metric, self.above)
         return Verdict(self, figure, figure <= self.bound if self.at_most else figure >= self.bound)
@@ -103,22 +102,22 @@ class Claim:
 
     name: str
     title: str
-    """Says what is claimed; heads the table and the plot."""
+    """The claim in a sentence; the heading of the table and the plot."""
     cases: Sequence[Case]
     metrics: Sequence[Metric]
     baseline: str
-    """The case that all are compared with that name no other."""
+    """The baseline of all cases that name none of their own."""
     amount: int
-    """Of one run, in `unit`, which is also the name of the option."""
+    """The amount of one run, in `unit`, which is also the name of the option."""
     unit: str = "records"
     goals: Sequence[Goal] = ()
     rounds: int = ROUNDS
-    """Runs of each case, unless more or fewer are asked for: one where noise cannot change the figure."""
+    """Runs of each case by default: one if noise cannot change the figure."""
     needs_kafka: bool = True
     cluster: Callable[[], AbstractContextManager[str]] | None = None
-    """What it is measured with instead of the one Kafka of all claims: a cluster of its own, by its address."""
+    """Starts a cluster for this claim alone, and yields its address. None: the claim uses the Kafka of all claims."""
     notes: Sequence[str] = ()
-    """What a reader must know to read the figures right; printed and kept with them."""
+    """Facts that a reader needs to understand the figures; printed and stored with them."""
 
     def __post_init__(self) -> None:
         cases, metrics = {case.name for case in self.cases}, {metric.name for metric in self.metrics}
@@ -141,21 +140,26 @@ class Claim:
         return self.case(name).baseline or self.baseline
 
     def verdicts(self, results: Results) -> list[Verdict]:
-        """Of the goals whose cases were run."""
+        """The verdicts on the goals whose cases have run."""
         return [verdict for goal in self.goals if (verdict := goal.judge(results)) is not None]
 
     def chosen(self, names: Collection[str]) -> list[Case]:
-        """The cases of these names with all they are compared with; every case where there are no names."""
+        """The cases of these names and their baselines; every case if there are no names."""
         wanted = {*names, *map(self.baseline_of, names)}
         return [case for case in self.cases if not names or case.name in wanted]
 
 
 def ratios(results: Results, case: str, other: str, metric: str, above: str | None = None) -> list[float]:
-    """`case` / `other`, round by round: what disturbs the machine for longer than a round disturbs both. The figure of
-    `above` is taken off both."""
-    ours, theirs = ([found[metric] for found in results[name]] for name in (case, other))
-    base = [found[metric] for found in results[above]] if above else [0.0] * len(ours)
-    return [_divide(one - less, two - less) for one, two, less in zip(ours, theirs, base, strict=True)]
+    """`case` / `other` of each round, after the figure of `above` is subtracted from both.
+
+    A disturbance of the machine that lasts longer than a round disturbs both.
+    """
+    dividends, divisors = ([figures[metric] for figures in results[name]] for name in (case, other))
+    shared = [figures[metric] for figures in results[above]] if above else [0.0] * len(dividends)
+    return [
+        _divide(dividend - common, divisor - common)
+        for dividend, divisor, common in zip(dividends, divisors, shared, strict=True)
+    ]
 
 
 def ratio(results: Results, case: str, other: str, metric: str, above: str | None = None) -> float:
@@ -164,7 +168,7 @@ def ratio(results: Results, case: str, other: str, metric: str, above: str | Non
 
 
 def median(results: Results, case: str, metric: str) -> float:
-    return statistics.median(found[metric] for found in results[case])
+    return statistics.median(figures[metric] for figures in results[case])
 
 
 def _divide(dividend: float, divisor: float) -> float:

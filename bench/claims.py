@@ -6,7 +6,7 @@ import importlib
 
 from bench.claim import Claim
 
-# The command of a claim: the module of this folder whose CLAIM it is.
+# The module, below bench, of each claim.
 MODULES = {
     "send": "append.send",
     "aio": "append.aio",

@@ -1,4 +1,4 @@
-"""The producers that are compared, each opened the same way and publishing the same records."""
+"""The producers that the bench compares. All are opened in the same way, and publish the same records."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HEADERS = [("trace", os.urandom(16)), ("source", b"bench")]
 REPLAY_IN_FLIGHT = 5
 ARROW_ROWS = 10_000
 PRODUCE_BATCH = 1_000
-# The values of so many records; asked for once before the clock runs.
+# Returns the values of so many records.
 Values = Callable[[int], Iterable[bytes]]
 SAME_VALUE: Values = partial(repeat, VALUE)
-# Found by a short search over linger.ms (0 to 200), batch.size (128 KiB to 1 MB, its maximum) and batch.num.messages.
+# The best of a short search over linger.ms (0 to 200), batch.size (128 KiB to 1 MB, its maximum), batch.num.messages.
 CONFLUENT_BEST = {"linger.ms": 200, "batch.size": 1_000_000, "batch.num.messages": 100_000}
 
 
@@ -42,7 +42,7 @@ def kafkabuf(
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
         from kafkabuf import KafkaProducer
 
-        given = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all"} | dict(settings or {})
+        merged = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all"} | dict(settings or {})
         delivered = Delivered()
         on_delivery = delivered.on_kafkabuf
 
@@ -61,7 +61,7 @@ def kafkabuf(
             delivered.check(records if callback or full else 0)
             return records
 
-        with closing(KafkaProducer(given, bootstrap_servers=bootstrap)) as producer:
+        with closing(KafkaProducer(merged, bootstrap_servers=bootstrap)) as producer:
             yield publish
 
     return open_
@@ -98,7 +98,7 @@ def confluent(
     values: Values = SAME_VALUE,
     settings: Mapping[str, Any] | None = None,
 ) -> Client:
-    """produce() in a loop, polling as its documentation asks; `full` adds a key and two headers to every record."""
+    """produce() and poll() in a loop as documented; `full` adds a key and two headers to every record."""
 
     @contextmanager
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
@@ -108,13 +108,13 @@ def confluent(
 
         def publish(records: int) -> int:
             produce, poll = producer.produce, producer.poll
-            more: dict[str, Any] = {"on_delivery": delivered.on_confluent} if callback or full else {}
+            options: dict[str, Any] = {"on_delivery": delivered.on_confluent} if callback or full else {}
             if full:
-                more |= {"key": KEY, "headers": HEADERS}
+                options |= {"key": KEY, "headers": HEADERS}
             for number, value in enumerate(values(records)):
                 while True:
                     try:
-                        produce(topic, value, **more)
+                        produce(topic, value, **options)
                         break
                     except BufferError:
                         poll(0.01)
@@ -143,7 +143,7 @@ def confluent_settings(bootstrap: str) -> dict[str, Any]:
 
 
 def confluent_batches(settings: Mapping[str, Any]) -> Client:
-    """produce_batch() of a thousand messages at a time, which its user must make dicts of; it knows no headers."""
+    """produce_batch() of a thousand messages at a time. Each message is a dict; headers are not supported."""
 
     @contextmanager
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
@@ -167,7 +167,7 @@ def confluent_batches(settings: Mapping[str, Any]) -> Client:
 
 
 def aiokafka(batch_size: int, *, batches: bool = False) -> Client:
-    """send() in a loop, or `batches` made with create_batch() and sent whole with send_batch()."""
+    """send() in a loop, or with `batches` create_batch() and send_batch()."""
 
     @contextmanager
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
@@ -235,13 +235,13 @@ def kafka_python(batch_size: int) -> Client:
 
 
 def replay(batch_size: int) -> Client:
-    """The limit: a batch made once, sent over and over through one socket with five requests in flight."""
+    """The limit: one socket sends a ready-made batch over and over, with five requests in flight."""
 
     @contextmanager
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
         frame, batch_records = _ready_made(topic, batch_size)
         host, _, port = bootstrap.rpartition(":")
-        with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as answers:
+        with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as responses:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
             def publish(records: int) -> int:
@@ -249,12 +249,12 @@ def replay(batch_size: int) -> Client:
                 batches = -(-records // batch_records)
                 for _ in range(batches):
                     if len(in_flight) == REPLAY_IN_FLIGHT:
-                        _take_answer(answers)
+                        _take_response(responses)
                         in_flight.pop()
                     connection.sendall(frame)
                     in_flight.append(None)
                 for _ in in_flight:
-                    _take_answer(answers)
+                    _take_response(responses)
                 return batches * batch_records
 
             yield publish
@@ -263,7 +263,7 @@ def replay(batch_size: int) -> Client:
 
 
 def _ready_made(topic: str, batch_size: int) -> tuple[bytes, int]:
-    """A Produce v7 request with one full batch for partition 0, and how many records that holds."""
+    """A Produce v7 request with one full batch for partition 0, and the number of its records."""
     from kafkabuf import MemoryRecordsBuilder
 
     builder = MemoryRecordsBuilder(write_limit=batch_size)
@@ -275,10 +275,10 @@ def _ready_made(topic: str, batch_size: int) -> tuple[bytes, int]:
     return struct.pack(">i", len(body)) + body, builder.count
 
 
-def _take_answer(answers: Any) -> None:
-    (size,) = struct.unpack(">i", answers.read(4))
-    answer = answers.read(size)
-    (name_size,) = struct.unpack_from(">h", answer, 8)
-    (error,) = struct.unpack_from(">h", answer, 8 + 2 + name_size + 4 + 4)
+def _take_response(responses: Any) -> None:
+    (size,) = struct.unpack(">i", responses.read(4))
+    response = responses.read(size)
+    (name_size,) = struct.unpack_from(">h", response, 8)
+    (error,) = struct.unpack_from(">h", response, 8 + 2 + name_size + 4 + 4)
     if error:
-        raise RuntimeError(f"the broker answered with error code {error}")
+        raise RuntimeError(f"the broker responded with error code {error}")

@@ -1,4 +1,4 @@
-"""Loads that would cost more in Python than what they measure: a .pyx of this folder, compiled when it is used."""
+"""Compiles a .pyx of the bench at its first use: a load that would cost more in Python than the code it measures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUILT = Path("build", "bench", "compiled")
 
 @functools.cache
 def load(name: str) -> ModuleType:
-    """The module bench.NAME, from its .pyx; compiled anew where it, or what it cimports, has changed."""
+    """The module bench.NAME, from its .pyx. It is compiled again after a change to it or to a module it cimports."""
     module = f"bench.{name}"
     with chdir(ROOT):
         extension = Extension(module, [f"bench/{name.replace('.', '/')}.pyx"], extra_compile_args=["-O3"])

@@ -1,14 +1,14 @@
-"""The performance regression gate: `python -m bench.gate` fails when a kernel executes more instructions than it did.
+"""The performance gate: `python -m bench.gate` fails if a kernel executes more instructions than its baseline.
 
-Each kernel of bench/kernels.py has two figures in bench/baseline.json, and neither depends on how busy the machine is:
+Each kernel of bench/kernels.py has two figures in bench/baseline.json. Neither depends on how busy the machine is:
 
-- `own`: instructions inside kafkabuf's extensions for one unit of work. They are the compiler's output and nothing
-  else's, so they compare wherever it, Cython and Python's headers are the same.
-- `ratio`: instructions of the whole process, the interpreter's and libc's with ours, over those of a reference kernel
-  that runs beside it. It sees work moved into Python, and Python code of ours that grew.
+- `own`: the instructions inside kafkabuf's extensions for one unit of work. They depend only on the compiler, Cython
+  and Python's headers, and can be compared where these are the same.
+- `ratio`: the instructions of the whole process, interpreter and libc included, over those of a reference kernel in the
+  same process. This figure shows work that moved into Python, and Python code of ours that grew.
 
-`own` more than BAND, or `ratio` more than RATIO_BAND, above the baseline is a loss. `--accept` makes what is counted
-now the baseline.
+A loss is an `own` more than BAND, or a `ratio` more than RATIO_BAND, above the baseline. `--accept` makes the present
+counts the baseline.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from kafkabuf import _records
 
 BASELINE = Path(__file__).with_name("baseline.json")
 BAND = 0.03
-# Wider: where objects lie moves collisions in the interpreter's caches, which is worth up to 2 % of a Sender's turn.
+# Wider than BAND: objects' addresses decide about collisions in the interpreter's caches, up to 2 % of a Sender's turn.
 RATIO_BAND = 0.05
-# For ratios where the baseline's interpreter was built otherwise: then the reference kernel has to even it out.
+# The band of ratios under another build of the interpreter, for which only the reference kernel makes up.
 WIDE_BAND = 0.10
-# In which of its figures, own and ratio, a trial shows a loss.
-SEEN = {
+# The figures, own and ratio, in which a trial must show a loss.
+EXPECTED_LOSSES = {
     "the same again": (False, False),
     "a tenth more records": (True, True),
     "a Python call more": (False, True),
@@ -56,7 +56,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Baseline:
-    """`environment` decides whether `own` can be compared at all, `interpreter` how closely `ratio` can."""
+    """Accepted readings. `own` is compared only in the same `environment`; `interpreter` decides the ratios' band."""
 
     environment: dict[str, str]
     interpreter: str
@@ -79,19 +79,19 @@ class Verdict(Enum):
 
 
 def change(before: float, now: float) -> float:
-    """0.05 for five percent more; what is counted from nothing on is infinitely more."""
+    """The relative change: 0.05 is five percent more. Any count is infinitely more than 0."""
     if before == now:
         return 0.0
     return now / before - 1 if before else float("inf")
 
 
 def losses(before: Reading, now: Reading, ratio_band: float = RATIO_BAND) -> tuple[bool, bool]:
-    """Whether `own`, and whether `ratio`, is beyond its band."""
+    """Whether `own` is above its band, and whether `ratio` is."""
     return change(before.own, now.own) > BAND, change(before.ratio, now.ratio) > ratio_band
 
 
 def judge(before: Reading | None, now: Reading | None, ratio_band: float = RATIO_BAND) -> Verdict:
-    """One figure that is lost is a loss, whatever the other has gained."""
+    """A loss in one figure is a loss, even if the other figure has gained."""
     if before is None:
         return Verdict.NEW
     if now is None:
@@ -109,20 +109,20 @@ def verdicts(before: Baseline, now: Baseline) -> dict[str, Verdict]:
 
 
 def differences(before: Baseline, now: Baseline) -> list[str]:
-    """What makes the compiled code another without anybody's doing; nothing: it can be compared."""
+    """The differences of environment that change the compiled code. Without one, the counts can be compared."""
     return [
-        f"{what}: the baseline has {before.environment[what]!r}, here it is {found!r}"
-        for what, found in now.environment.items()
-        if before.environment and found != before.environment[what]
+        f"{name}: the baseline has {before.environment[name]!r}, here it is {value!r}"
+        for name, value in now.environment.items()
+        if before.environment and value != before.environment[name]
     ]
 
 
-def blind_spots(found: Mapping[str, Reading]) -> list[str]:
-    """Trials in which the gate does not see what is there, or sees what is not."""
+def blind_spots(counted: Mapping[str, Reading]) -> list[str]:
+    """Trials in which the gate misses a loss, or shows a loss that is not there."""
     return [
-        f"{trial}: loss seen in own {seen[0]}, in whole {seen[1]}; it must be {SEEN[trial][0]}, {SEEN[trial][1]}"
+        f"{trial}: losses in (own, whole) are {shown}, and must be {EXPECTED_LOSSES[trial]}"
         for trial in TRIALS
-        if (seen := losses(found[SOUND], found[trial])) != SEEN[trial]
+        if (shown := losses(counted[SOUND], counted[trial])) != EXPECTED_LOSSES[trial]
     ]
 
 
@@ -145,7 +145,7 @@ def environment() -> dict[str, str]:
 
 
 def compiler(extension: bytes) -> str:
-    """Name and major version of what compiled an extension, which says so in its ELF section .comment."""
+    """Name and major version of the compiler of an extension, from the ELF section .comment."""
     match = re.search(rb"(clang) version (\d+)", extension) or re.search(rb"(GCC): \([^)]*\) (\d+)", extension)
     return b" ".join(match.groups()).decode() if match else "unknown"
 
@@ -159,11 +159,11 @@ def interpreter() -> str:
 
 def load(path: Path) -> Baseline:
     try:
-        found = json.loads(path.read_text())
+        stored = json.loads(path.read_text())
     except FileNotFoundError:
         return Baseline({}, "", {})
-    kernels = {name: Reading(**figures) for name, figures in found["kernels"].items()}
-    return Baseline(found["environment"], found["interpreter"], kernels)
+    kernels = {name: Reading(**figures) for name, figures in stored["kernels"].items()}
+    return Baseline(stored["environment"], stored["interpreter"], kernels)
 
 
 def save(path: Path, baseline: Baseline) -> None:
@@ -173,7 +173,7 @@ def save(path: Path, baseline: Baseline) -> None:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def table(before: Baseline, now: Baseline, found: Mapping[str, Verdict]) -> Table:
+def table(before: Baseline, now: Baseline, judged: Mapping[str, Verdict]) -> Table:
     shown = Table(
         title="Instructions: kafkabuf's own for one unit, and the whole process's over the reference kernel's"
     )
@@ -181,7 +181,7 @@ def table(before: Baseline, now: Baseline, found: Mapping[str, Verdict]) -> Tabl
     for heading in ("own: baseline", "now", "change", "whole: baseline", "now", "change"):
         shown.add_column(heading, justify="right")
     shown.add_column("verdict")
-    for name, verdict in found.items():
+    for name, verdict in judged.items():
         old, new = before.kernels.get(name), now.kernels.get(name)
         cells = [*_cells(old, new, "own", ".1f"), *_cells(old, new, "ratio", ".3f")]
         shown.add_row(name, *cells, verdict.value, style="red" if verdict.fails else None)
@@ -194,16 +194,16 @@ def _cells(before: Reading | None, now: Reading | None, figure: str, form: str) 
     return [*("" if reading is None else format(getattr(reading, figure), form) for reading in (before, now)), percent]
 
 
-def show_trials(found: Mapping[str, Reading]) -> None:
-    sound = found[SOUND]
-    print(f"The gate tried on '{SOUND}':")
+def show_trials(counted: Mapping[str, Reading]) -> None:
+    sound = counted[SOUND]
+    print(f"The gate's trials on '{SOUND}':")
     for trial in TRIALS:
-        own, ratio = change(sound.own, found[trial].own), change(sound.ratio, found[trial].ratio)
-        print(f"  {trial}: own {own:+.1%}, whole {ratio:+.1%}: {judge(sound, found[trial]).name}")
+        own, ratio = change(sound.own, counted[trial].own), change(sound.ratio, counted[trial].ratio)
+        print(f"  {trial}: own {own:+.1%}, whole {ratio:+.1%}: {judge(sound, counted[trial]).name}")
 
 
 @click.command()
-@click.option("--accept", is_flag=True, help="Make what is counted now the baseline, and show what changed.")
+@click.option("--accept", is_flag=True, help="Make the present counts the baseline, and show the changes.")
 def main(accept: bool) -> None:
     """Count the kernels' instructions and compare them with bench/baseline.json."""
     try:
@@ -212,26 +212,26 @@ def main(accept: bool) -> None:
         raise click.ClickException(str(error)) from None
     before = load(BASELINE)
     now = Baseline(environment(), interpreter(), {name: counted[name] for name in KERNELS if name != REFERENCE})
-    unlike, found = differences(before, now), verdicts(before, now)
-    Console(width=140).print(table(before, now, found))
+    changes, judged = differences(before, now), verdicts(before, now)
+    Console(width=140).print(table(before, now, judged))
     show_trials(counted)
     if blind := blind_spots(counted):
         raise click.ClickException(
-            "the gate does not see what it must, so its verdicts are worth nothing:\n  " + "\n  ".join(blind)
+            "the gate misjudges its trials, so that its verdicts cannot be trusted:\n  " + "\n  ".join(blind)
         )
     if accept:
         save(BASELINE, now)
-        print("\n".join(["bench/baseline.json holds these counts now: look at what changed, and commit it.", *unlike]))
-    elif unlike:
+        print("\n".join(["bench/baseline.json now has these counts: check the changes, and commit it.", *changes]))
+    elif changes:
         raise click.ClickException(
-            "the counts cannot be compared:\n  " + "\n  ".join(unlike) + "\n"
-            "Where this is CI's new environment, commit what `make bench-accept` writes. Elsewhere run it on a commit "
-            "known to be good, and `make bench-gate` on yours; leave that baseline out of your commit."
+            "the counts cannot be compared:\n  " + "\n  ".join(changes) + "\n"
+            "In a new environment of CI, run `make bench-accept` and commit its baseline. Elsewhere, run it on a good "
+            "commit, then run `make bench-gate` on yours, and leave that baseline out of your commit."
         )
-    elif failed := [name for name, verdict in found.items() if verdict.fails]:
+    elif failed := [name for name, verdict in judged.items() if verdict.fails]:
         raise click.ClickException(
-            f"beyond their band, or without a baseline: {', '.join(failed)}. Find out why. What is "
-            "worth its price is accepted with `make bench-accept`, and the commit message says what for."
+            f"above their band, or without a baseline: {', '.join(failed)}. Find out why. If the loss is worth its "
+            "price, run `make bench-accept`, and give the reason in the commit message."
         )
 
 

@@ -1,4 +1,4 @@
-"""Running a claim's cases in turn, each in a process of its own, on one machine that others may be using too."""
+"""Runs a claim's cases in turn, each in a process of its own, on a machine that may have other work to do."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from bench.claim import Case, Claim, Job, Measurement
 from rigs.real_kafka import create_topic
 
 ROOT = Path(__file__).parent.parent
-# No case takes half as long: one that does hangs.
+# No case takes half as long: a case that takes longer hangs.
 TIMEOUT_S = 300.0
-# So that a long comparison fills neither the disk nor the page cache: of a topic, and how often a broker looks.
+# A long comparison must fill neither the disk nor the page cache: a topic's limits, and how often a broker checks them.
 TOPIC_LIMITS = {"retention.bytes": "300000000", "segment.bytes": "100000000", "file.delete.delay.ms": "0"}
 BROKER_OPTIONS = {"log.retention.check.interval.ms": "2000"}
 
@@ -32,11 +32,11 @@ console = Console(stderr=True)
 
 
 class CaseFailed(ClickException):
-    """A case raised, hung or printed no figures. The message carries what it wrote to standard error."""
+    """A case raised, hung or printed no figures. The message has its standard error."""
 
 
 def alternate(claim: Claim, cases: Sequence[Case], rounds: int, job: Job) -> dict[str, list[Measurement]]:
-    """Every case once a round; every other round backwards, so that a drift of the machine favours nobody."""
+    """Run every case once a round. Every other round runs backwards, so that a drift of the machine favours no case."""
     results: dict[str, list[Measurement]] = {case.name: [] for case in cases}
     turns = [(number, case) for number in range(rounds) for case in (cases if number % 2 == 0 else cases[::-1])]
     with _progress() as progress:
@@ -53,9 +53,9 @@ def alternate(claim: Claim, cases: Sequence[Case], rounds: int, job: Job) -> dic
 
 
 def run(claim: Claim, case: Case, job: Job) -> Measurement:
-    """One run of one case. Raises CaseFailed."""
-    told = json.dumps({**asdict(job), "amount": max(round(job.amount * case.share), 1)})
-    command = [sys.executable, "-m", "bench.case", claim.name, case.name, told]
+    """Run a case once. Raises CaseFailed."""
+    shared = json.dumps({**asdict(job), "amount": max(round(job.amount * case.share), 1)})
+    command = [sys.executable, "-m", "bench.case", claim.name, case.name, shared]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
@@ -63,17 +63,17 @@ def run(claim: Claim, case: Case, job: Job) -> Measurement:
     if done.returncode:
         raise CaseFailed(f"{claim.name}, {case.name}: failed\n{done.stderr}")
     try:
-        found = json.loads(done.stdout.splitlines()[-1])
+        figures = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         raise CaseFailed(f"{claim.name}, {case.name}: printed no figures\n{done.stdout}{done.stderr}") from None
-    if missing := [metric.name for metric in claim.metrics if metric.name not in found]:
+    if missing := [metric.name for metric in claim.metrics if metric.name not in figures]:
         raise CaseFailed(f"{claim.name}, {case.name}: measured no {', '.join(missing)}")
-    return {name: float(figure) for name, figure in found.items()}
+    return {name: float(figure) for name, figure in figures.items()}
 
 
 @contextmanager
 def topic(bootstrap: str, limits: dict[str, str] = TOPIC_LIMITS, *, partitions: int = 1) -> Iterator[str]:
-    """A new topic for the time of the `with`; where the broker deletes none it stays, and what was measured too."""
+    """A new topic for the time of the `with`. If the broker does not delete the topic, it stays; the figures count."""
     name = f"kafkabuf-bench-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     create_topic(admin, name, partitions, limits)

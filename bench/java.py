@@ -1,4 +1,4 @@
-"""Peers in Java: one source file each in bench/java, run by the launcher from source against Kafka's own jars."""
+"""Peers in Java: a source file each in bench/java, which java compiles and runs with Kafka's own jars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCES = Path(__file__).parent / "java"
 
 @functools.cache
 def require_compiler() -> None:
-    """Raises JarsUnavailableError where Java is missing or cannot compile: source files need jdk.compiler."""
+    """Raises JarsUnavailableError if Java is missing or cannot compile: source files need jdk.compiler."""
     modules = subprocess.run([java(), "--list-modules"], capture_output=True, text=True, check=True).stdout
     if not any(line.startswith("jdk.compiler") for line in modules.splitlines()):
         raise JarsUnavailableError(
@@ -32,18 +32,18 @@ def require_compiler() -> None:
 
 @functools.cache
 def require_tools() -> Path:
-    """The jars of Kafka's command-line tools, fetched the first time."""
+    """The folder of the jars of Kafka's command-line tools, fetched at first use."""
     return resolve_kafka_tools(KAFKA_4)
 
 
 @functools.cache
 def require_kafka_tests() -> str:
-    """The class path of Kafka 3.9's own tests, the last that have its benchmark of the purgatory; fetched at first."""
+    """The class path of Kafka 3.9's own tests, fetched at first use. Later releases lack the purgatory's benchmark."""
     return f"{resolve_kafka_tests(KAFKA_3_9)}/*:{resolve_kafka(KAFKA_3_9)}/*"
 
 
 def kafka_test(main: str, options: Mapping[str, object]) -> list[str]:
-    """The words of the last line that a program out of Kafka's own tests prints."""
+    """Run a program of Kafka's own tests; returns the words of the last line that it prints."""
     command = [java(), "-Xmx512m", *logging("warn"), "-cp", require_kafka_tests(), main]
     command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -55,7 +55,7 @@ def kafka_test(main: str, options: Mapping[str, object]) -> list[str]:
 def producer_performance(
     bootstrap: str, topic: str, records: int, value_size: int, settings: Mapping[str, object]
 ) -> Measurement:
-    """kafka-tools' ProducerPerformance as it comes: a cold process, whose start its CPU time includes, its rate not."""
+    """Run ProducerPerformance of kafka-tools in a cold process. Its CPU time includes the start, its rate does not."""
     properties = {"bootstrap.servers": bootstrap, **settings}
     command = [java(), "-Xmx512m", *logging("warn"), "-cp", f"{require_tools()}/*"]
     command += ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records)]
@@ -76,16 +76,16 @@ def _children_cpu_seconds() -> float:
 
 
 def run(source: str, *arguments: object, jvm: tuple[str, ...] = ("-Xmx512m",)) -> Measurement:
-    """bench/java/`source` with `arguments`; it prints its figures as one JSON object on its last line."""
+    """Run bench/java/`source` with `arguments`. The last line that it prints is a JSON object of figures."""
     done = subprocess.run(command(source, *arguments, jvm=jvm), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{source} failed:\n{done.stdout}{done.stderr}")
-    found: Measurement = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: Measurement = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def command(source: str, *arguments: object, jvm: tuple[str, ...] = ("-Xmx512m",), log: str = "warn") -> list[str]:
-    """How to run bench/java/`source` with `arguments`."""
+    """The command line that runs bench/java/`source` with `arguments`."""
     require_compiler()
     classpath = f"{resolve_kafka(KAFKA_4)}/*"
     return [java(), *jvm, *logging(log), "-cp", classpath, str(SOURCES / source), *map(str, arguments)]

@@ -1,6 +1,6 @@
-"""The kernels whose instructions are counted: the producer's work in its pieces, without a network.
+"""The kernels of the performance gate: pieces of the producer's work, without a network.
 
-`python -m bench.kernels` runs them all, one after the other; it works only where bench/callgrind.py started it.
+`python -m bench.kernels` runs all kernels, one after the other. It works only if bench/callgrind.py starts it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ NODE = 1
 VALUE = bytes(100)
 KEYS = [b"%016d" % number for number in range(64)]
 HEADERS = [("trace", b"0123456789abcdef"), ("origin", b"bench")]
-PARTITIONS = 6  # of a topic whose records have keys
+PARTITIONS = 6  # partitions of a topic whose records have keys
 
-ROUNDS = 3  # of each kernel; the least counts
+ROUNDS = 3  # runs of each kernel; the gate takes the smallest count
 
 Run = Callable[[int], object]  # does so many units of a kernel's work
 
 
 class Broker(FakeClient):
-    """Stores nothing and answers at once, with bytes made beforehand: neither is the producer's work."""
+    """Stores nothing, and responds at once with ready-made bytes, since a broker's work is not the producer's."""
 
     answer_bytes: bytes = b""
 
@@ -51,12 +51,12 @@ class Broker(FakeClient):
 
 
 class Producer:
-    """A producer without threads and sockets. `busy`: the partitions that each request carries."""
+    """A producer without threads and sockets. Each request carries batches of `busy` partitions."""
 
     def __init__(self, partitions: int = 1, busy: int = 1) -> None:
         settings = {"bootstrap_servers": "localhost:9", "linger_ms": 0, "max_in_flight_requests_per_connection": 5}
         config = ProducerConfig.from_mapping(settings)
-        clock = SystemClock()  # the real one, for what it costs; but its time stands still, see callgrind.c
+        clock = SystemClock()  # the real clock for its cost, although callgrind.c stops its time
         broker = Broker()
         client = cast(NetworkClient, broker)
         version = client.api_version(NODE, 0, (0, 12))
@@ -70,16 +70,16 @@ class Producer:
         self.accumulator.topic_queues(TOPIC, [NODE] * partitions)
 
     def finish(self) -> None:
-        """Turn until every record has its outcome."""
+        """Run turns until every record has its outcome."""
         while self.accumulator.incomplete:
             self.turn()
 
 
-# ---- the reference: no line of kafkabuf ------------------------------------------------------------------------------
+# ---- the reference, without kafkabuf's code --------------------------------------------------------------------------
 
 
 def reference() -> Run:
-    """Calls, small objects, dictionaries, attributes: what the interpreter does in the other kernels too."""
+    """Calls, small objects, dictionaries, attributes: the work of the interpreter in the other kernels."""
 
     class Holder:
         value = b""
@@ -134,7 +134,7 @@ def send_key_headers() -> Run:
 
 
 def send_callback() -> Run:
-    """With the callback's call, and therefore with all that lies between."""
+    """With the call of the callback, and therefore with the Sender's turn."""
     producer = Producer()
     results: list[Any] = []
 
@@ -149,7 +149,7 @@ def send_callback() -> Run:
 
 
 def future_result() -> Run:
-    """result() of a record that was acknowledged; 5,000 times at most."""
+    """result() of an acknowledged record, at most 5,000 times."""
     producer = Producer()
     futures = [producer.send(TOPIC, VALUE) for _ in range(5_000)]
     producer.finish()
@@ -189,7 +189,7 @@ def encode(magic: int) -> Run:
 
 
 def checksum(function: Callable[[bytes], int]) -> Run:
-    """Over 128 KiB at a time; the unit is a KiB."""
+    """A checksum of 128 KiB at a time. The unit is a KiB."""
     data = bytes(128 * 1024)
 
     def run(n: int) -> None:
@@ -207,7 +207,7 @@ def pool_slab() -> Run:
 
 
 def pool_run() -> Run:
-    """40,000 bytes, which take three slabs, through the pool's Python face."""
+    """A run of three slabs for 40,000 bytes, through the pool's Python methods."""
     pool = BufferPool(1 << 20, 16 * 1024, clock=SystemClock())
 
     def run(n: int) -> None:
@@ -221,7 +221,7 @@ def pool_run() -> Run:
 
 
 def drain(*, busy: int, idle: int = 0) -> Run:
-    """The Sender's turn with `busy` partitions that hold one record each; the unit is a batch, its send() included."""
+    """The Sender's turn with a record in each of `busy` partitions. The unit is a batch, including its send()."""
     producer = Producer(busy + idle, busy)
 
     def run(n: int) -> None:
@@ -233,7 +233,7 @@ def drain(*, busy: int, idle: int = 0) -> Run:
     return run
 
 
-# ---- the gate's own test: kernels with a fault ----------------------------------------------------------------------
+# ---- trials of the gate: kernels with a deliberate fault -------------------------------------------------------------
 
 
 def send_a_tenth_more() -> Run:
@@ -242,7 +242,7 @@ def send_a_tenth_more() -> Run:
 
 
 def send_by_way_of_python() -> Run:
-    """Not one of our own instructions more."""
+    """A further Python call, without a further instruction of our extensions."""
     send = Producer().send
 
     def step(topic: str, value: bytes) -> Any:
@@ -258,7 +258,7 @@ def send_by_way_of_python() -> Run:
 @dataclass(frozen=True)
 class Kernel:
     make: Callable[[], Run]
-    units: int  # of work in a run; enough that what happens once a run does not show
+    units: int  # units of work in a run: so many that work done once a run does not show
 
 
 REFERENCE = "reference"
@@ -281,7 +281,7 @@ KERNELS = {
     "drain: 1 partition, 10,000 idle": Kernel(lambda: drain(busy=1, idle=10_000), 100),
     "drain: 100 partitions": Kernel(lambda: drain(busy=100), 1_000),
 }
-# What the gate is tried on in every run, against SOUND. bench/gate.py says what it must see.
+# Every run of the gate compares these kernels with SOUND. EXPECTED_LOSSES in bench/gate.py has the right verdicts.
 SOUND = "send: value"
 TRIALS = {
     "the same again": Kernel(send, 1_000),
@@ -299,9 +299,9 @@ def main() -> None:
         mark = name.encode()
         run = kernel.make()
         for _ in range(ROUNDS):
-            # Types get other tags after this, and so what collides in the interpreter's cache of attributes changes.
+            # Types get new tags, so that other attributes collide in the interpreter's cache.
             sys._clear_type_cache()
-            run(kernel.units)  # the interpreter specialises what it has run a few times, free lists fill
+            run(kernel.units)  # the interpreter specialises its instructions, and free lists fill
             begins()
             run(kernel.units)
             ends(mark)

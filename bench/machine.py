@@ -1,4 +1,4 @@
-"""Where and with what was measured: a figure without it says nothing."""
+"""The machine and the versions of a measurement, without which its figures mean nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PEERS = ("confluent-kafka", "aiokafka", "kafka-python", "pyarrow", "cramjam", "n
 
 
 def describe(kafka: str) -> dict[str, object]:
-    """Taken before the first run: the load is what others were doing then."""
+    """Call it before the first run, so that the load is that of other processes."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
@@ -35,7 +35,7 @@ def describe(kafka: str) -> dict[str, object]:
 
 
 def _commit() -> str:
-    """The commit, with "-dirty" where tracked files differ from it."""
+    """The commit, with "-dirty" if tracked files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     return done.stdout.strip() or "unknown: not a git checkout"

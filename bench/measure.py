@@ -1,4 +1,4 @@
-"""How a producer is measured: the clock runs from a warm, connected producer to the last acknowledgement."""
+"""Measures a producer: the clock runs from a warm, connected producer to the last acknowledgement."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from bench.claim import Job, Measurement, Metric
 VALUE_SIZE = 100
 BATCH_SMALL = 16 * 1024  # the default of Java and of kafkabuf
 BATCH_LARGE = 128 * 1024
-# Every peer waits for all replicas and lingers as Java does by default, unless its case says otherwise.
+# Every peer has acks=all and Java's default linger.ms, unless its case says otherwise.
 LINGER_MS = 5
 
 RATE = Metric("records_per_s", "records/s", ",.0f")
 CPU = Metric("cpu_us", "µs CPU/record", ".3f", more_is_better=False)
 
-# Sends that many records, waits until all are acknowledged and returns how many they were: a replay of ready-made
-# batches rounds up. It raises where one of them is not delivered.
+# Sends so many records, waits until all are acknowledged, and returns their number, which a replay of ready-made
+# batches rounds up. Raises an error if a record is not delivered.
 Publish = Callable[[int], int]
 # A connected producer for the time of a `with`, from the bootstrap address and the topic.
 Client = Callable[[str, str], AbstractContextManager[Publish]]
 
 
 def measure(client: Client, job: Job) -> Measurement:
-    """Rate and the CPU time of the whole process, after a warm-up of one record in fifty."""
+    """The rate and the CPU time of the whole process, after a warm-up with a fiftieth of the records."""
     with arrivals(job) as arrived:
         with client(job.bootstrap, job.topic) as publish:
             warm_up = publish(warm_up_records(job.amount))
@@ -45,7 +45,7 @@ def warm_up_records(records: int) -> int:
 
 
 class arrivals:
-    """What the broker itself says arrived in the topic during the `with`, whatever the producer says of it."""
+    """Checks by the broker's end offset that all records of the `with` arrived, whatever the producer says."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -61,7 +61,7 @@ class arrivals:
             self.check(self._end_offset() - self._before)
 
     def check(self, arrived: int) -> None:
-        """Raises RuntimeError where records are missing; without idempotence a retry may have sent some twice."""
+        """Raises RuntimeError if records are missing. More records are no error: a retry may have repeated some."""
         if arrived < self.expected:
             raise RuntimeError(f"{arrived} of {self.expected} records arrived at the broker")
 
@@ -73,7 +73,7 @@ class arrivals:
 
 
 class Delivered:
-    """Callbacks that count deliveries: `check` raises where one is missing."""
+    """Callbacks that count deliveries. `check` raises an error if a delivery is missing."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -93,6 +93,6 @@ class Delivered:
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process, all its threads included."""
+    """User and system time of this process with all its threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime

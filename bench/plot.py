@@ -1,4 +1,4 @@
-"""A claim as a picture: bars of the median ratio to the baseline, and a dot for each round."""
+"""A claim as a picture: a bar for the median ratio to the baseline, and a dot for each round."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from bench.claim import Claim, Metric, Results, median, ratio, ratios
 
-# Okabe and Ito's colours, told apart by every kind of colour vision.
+# Okabe and Ito's colours, which every kind of colour vision can tell apart.
 OURS, LIMIT, OTHERS, INK = "#0072B2", "#E69F00", "#BBBBBB", "#333333"
 PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-# Panels side by side; more come in two columns.
+# The most panels side by side; more panels lie in two columns.
 WIDEST = 3
-# Of a panel's width: room right of the longest bar for the figures.
+# The room for figures right of the longest bar, as a part of the bar.
 MARGIN = 0.45
 
 
 def available() -> bool:
-    """matplotlib is in the extra `bench` only."""
+    """Whether matplotlib is installed, which only the extra `bench` installs."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
@@ -44,21 +44,21 @@ def write(claim: Claim, results: Results, path: Path) -> None:
 
 def _legend(claim: Claim, results: Results) -> str:
     baselines = "; ".join(dict.fromkeys(claim.baseline_of(case) for case in results))
-    text = f"Ratio to {baselines}: bar the median, dots the rounds; in brackets the median itself."
-    judged = claim.verdicts(results)
-    return f"{text}\nGoals met: {sum(verdict.met for verdict in judged)} of {len(judged)}." if judged else text
+    text = f"Ratio to {baselines}: the bar is the median, the dots are the rounds; in brackets the median figure."
+    verdicts = claim.verdicts(results)
+    return f"{text}\nGoals met: {sum(verdict.met for verdict in verdicts)} of {len(verdicts)}." if verdicts else text
 
 
 def _draw(panel: Any, claim: Claim, results: Results, metric: Metric) -> None:
     longest = 1.0
     for row, case in enumerate(results):
         baseline = claim.baseline_of(case)
-        found = ratio(results, case, baseline, metric.name)
+        typical = ratio(results, case, baseline, metric.name)
         rounds = ratios(results, case, baseline, metric.name)
-        panel.barh(row, found, height=0.62, color=_colour(case), zorder=1)
+        panel.barh(row, typical, height=0.62, color=_colour(case), zorder=1)
         panel.plot(rounds, [row] * len(rounds), "o", ms=3.5, mfc="white", mec=INK, mew=0.7, zorder=3)
-        text = f"{found:.2f}  ({median(results, case, metric.name):{metric.format}})"
-        end = max(found, *rounds)
+        text = f"{typical:.2f}  ({median(results, case, metric.name):{metric.format}})"
+        end = max(typical, *rounds)
         panel.annotate(
             text, (end, row), (6, 0), textcoords="offset points", va="center", fontsize=8, color=INK, bbox=PAPER
         )

@@ -1,4 +1,4 @@
-"""What a run found: a table, its goals met or missed, JSON with every single figure, and a plot."""
+"""The report of a run: a table, the goals that it met and missed, JSON with every figure, and a plot."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bench.claim import Claim, Measurement, Metric, Results, Verdict, median, ra
 
 
 def table(claim: Claim, results: Results) -> Table:
-    """Medians of every metric, each with the median of its ratios to the baseline."""
-    found = Table("", title=claim.title, caption="x: times the baseline, marked =", title_justify="left")
+    """The median of every metric, with the median of its ratios to the baseline."""
+    shown = Table("", title=claim.title, caption="x: times the baseline, marked =", title_justify="left")
     for metric in claim.metrics:
-        found.add_column(metric.heading, justify="right")
+        shown.add_column(metric.heading, justify="right")
     for case in results:
-        found.add_row(case, *(_cell(claim, results, case, metric) for metric in claim.metrics))
-    return found
+        shown.add_row(case, *(_cell(claim, results, case, metric) for metric in claim.metrics))
+    return shown
 
 
 def _cell(claim: Claim, results: Results, case: str, metric: Metric) -> str:
@@ -28,8 +28,7 @@ def _cell(claim: Claim, results: Results, case: str, metric: Metric) -> str:
     if not metric.ratio:
         return text
     baseline = claim.baseline_of(case)
-    found = ratio(results, case, baseline, metric.name)
-    return f"{text}  {'=' if case == baseline else 'x'} {found:>5.2f}"
+    return f"{text}  {'=' if case == baseline else 'x'} {ratio(results, case, baseline, metric.name):>5.2f}"
 
 
 def show(claim: Claim, results: Results, console: Console) -> None:
@@ -39,13 +38,13 @@ def show(claim: Claim, results: Results, console: Console) -> None:
     show_verdicts(claim.verdicts(results), console)
 
 
-def show_verdicts(found: Iterable[Verdict], console: Console) -> None:
-    for verdict in found:
+def show_verdicts(verdicts: Iterable[Verdict], console: Console) -> None:
+    for verdict in verdicts:
         console.print(verdict.line, markup=False, highlight=False, style=None if verdict.met else "bold")
 
 
 def write(claim: Claim, results: Results, amount: int, machine: dict[str, object], folder: Path) -> list[Path]:
-    """`folder`/NAME.json and, where matplotlib is installed, NAME.png; the paths of what was written."""
+    """Write `folder`/NAME.json and, if matplotlib is installed, NAME.png; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{claim.name}.json"
     path.write_text(json.dumps(as_json(claim, results, amount, machine), indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""How much memory this process has in use."""
+"""The resident memory of this process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _INTERVAL_S = 0.05
 
 
 def resident() -> int:
-    """Resident bytes, what is shared with others included."""
+    """Resident bytes, including pages that other processes share."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
 class Growth:
-    """The most that resident memory grows by during the `with`, looked at 20 times a second: `mib`."""
+    """`mib` is the largest growth of resident memory during the `with`, sampled 20 times a second."""
 
     def __init__(self) -> None:
         self._before = self._most = 0

@@ -1,4 +1,4 @@
-"""Records awaited one by one on an event loop, 100-byte values: kafkabuf.aio against aiokafka."""
+"""An event loop awaits each of many records with 100-byte values: kafkabuf.aio against aiokafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.measure import BATCH_SMALL, CPU, LINGER_MS, RATE, Client, Publish, me
 TASKS = 1_000
 FUTURES, AT_ONCE, WAITING = "await each future", "gather() all futures", f"{TASKS} tasks of send_and_wait()"
 
-# Sends so many records through a producer of either library, whose methods bear the same names, and awaits every one.
+# Sends so many records, and awaits each. The producers of both libraries have methods of the same names.
 Sends = Callable[[Any, str, int], Awaitable[None]]
 
 
@@ -34,8 +34,8 @@ async def _send_and_wait(producer: Any, topic: str, records: int) -> None:
         for _ in range(share):
             await producer.send_and_wait(topic, VALUE)
 
-    more = records % TASKS
-    await asyncio.gather(*[task(records // TASKS + (number < more)) for number in range(TASKS)])
+    remainder = records % TASKS
+    await asyncio.gather(*[task(records // TASKS + (number < remainder)) for number in range(TASKS)])
 
 
 def kafkabuf(sends: Sends) -> Client:
@@ -98,6 +98,6 @@ CLAIM = Claim(
     notes=[
         "acks=all, idempotent, one partition, values of 100 bytes, batch.size 16 KiB, linger.ms 5 in both.",
         "Every record's future is awaited for its offset.",
-        f"{TASKS:,} tasks: each sends a record when its last one has been acknowledged.",
+        f"{TASKS:,} tasks: each sends its next record after the acknowledgement of the last.",
     ],
 )

@@ -9,7 +9,7 @@ from bench.claim import Case, Claim, Goal
 from bench.measure import BATCH_LARGE, BATCH_SMALL, CPU, RATE, measure
 
 REPLAY, ARROW, SEND = "replay 128 KiB", "kafkabuf send_arrow 128 KiB", "kafkabuf send 128 KiB"
-# For those that take several times as long.
+# The share of a case that takes several times as long.
 SLOWER = 0.5
 
 CLAIM = Claim(

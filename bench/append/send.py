@@ -1,4 +1,4 @@
-"""send() in a loop, 100-byte values, against every other producer and a raw replay of ready-made batches."""
+"""send() in a loop with 100-byte values, against every other producer and a raw replay of ready-made batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.measure import (
 
 REPLAY_SMALL, REPLAY_LARGE = "replay 16 KiB", "replay 128 KiB"
 SEND_SMALL, SEND_LARGE = "kafkabuf send 16 KiB", "kafkabuf send 128 KiB"
-# Without, for what it costs; kafkabuf has it on by default.
+# Idempotence is on by default; a case without it shows its cost.
 NOT_IDEMPOTENT = {"enable_idempotence": False}
 PLAIN_SMALL, PLAIN_LARGE = "kafkabuf send 16 KiB, not idempotent", "kafkabuf send 128 KiB, not idempotent"
 SEND_FULL = "kafkabuf send 128 KiB, key, 2 headers, callback"
@@ -28,7 +28,7 @@ CONFLUENT, CONFLUENT_BEST = "confluent-kafka, callback", "confluent-kafka, best 
 CONFLUENT_FULL = "confluent-kafka, key, 2 headers, callback"
 JAVA_LARGE = "Java 128 KiB, warm"
 JAVA_TOOL = "Java's ProducerPerformance 128 KiB, cold"
-# Enough for its compiler to have settled, however short the measured run.
+# Enough records for Java's compiler to settle, however short the measured run is.
 JAVA_WARM_UP = 1_000_000
 
 
@@ -38,18 +38,18 @@ def _case(name: str, client: Client, share: float = 1.0) -> Case:
 
 def _java(batch_size: int, job: Job) -> Measurement:
     with arrivals(job) as arrived:
-        warm_up, given = JAVA_WARM_UP, (batch_size, LINGER_MS, VALUE_SIZE)
-        found = java.run("SendLoop.java", job.bootstrap, job.topic, *given, warm_up, job.amount)
-        arrived.expected = warm_up + job.amount
-    return found
+        settings = (batch_size, LINGER_MS, VALUE_SIZE)
+        figures = java.run("SendLoop.java", job.bootstrap, job.topic, *settings, JAVA_WARM_UP, job.amount)
+        arrived.expected = JAVA_WARM_UP + job.amount
+    return figures
 
 
 def _producer_performance(job: Job) -> Measurement:
     settings = {"acks": "all", "batch.size": BATCH_LARGE, "linger.ms": LINGER_MS}
     with arrivals(job) as arrived:
-        found = java.producer_performance(job.bootstrap, job.topic, job.amount, VALUE_SIZE, settings)
+        figures = java.producer_performance(job.bootstrap, job.topic, job.amount, VALUE_SIZE, settings)
         arrived.expected = job.amount
-    return found
+    return figures
 
 
 CLAIM = Claim(
@@ -91,12 +91,13 @@ CLAIM = Claim(
         Goal("send() with key, two headers, callback", SEND_FULL, RATE.name, 4, CONFLUENT_FULL),
     ],
     notes=[
-        "acks=all, one partition, values of 100 bytes; linger.ms 5 and batch.size 128 KiB where nothing else is said.",
-        "Idempotence is on in all, but where a case says otherwise; the replay has none.",
-        "The replay sends one ready-made batch over and over: it encodes nothing, and is the limit of one connection.",
+        "acks=all, one partition, 100-byte values; linger.ms 5 and batch.size 128 KiB unless a case says otherwise.",
+        "Idempotence is on unless a case says otherwise; the replay has none.",
+        "The replay sends a ready-made batch over and over. It encodes nothing, and is the limit of a connection.",
         f"confluent-kafka's best setting, found by a short search: {clients.CONFLUENT_BEST}; no callback.",
         "aiokafka gets a tenth of the records and kafka-python a twentieth: rates and costs are per record.",
         f"Java: {JAVA_WARM_UP:,} records of warm-up in the same process, a callback that counts failures.",
-        "ProducerPerformance is kafka-tools' own: never warm, the JVM's start counts as CPU; twice the records.",
+        "ProducerPerformance is a program of kafka-tools. It is never warm, and the JVM's start counts as CPU; it gets "
+        "twice the records.",
     ],
 )

@@ -1,4 +1,4 @@
-"""Threads that share one producer: what they reach together, against what one alone reaches."""
+"""Threads that share a producer: their rate together, against the rate of one thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.measure import BATCH_LARGE, LINGER_MS, RATE, VALUE_SIZE, arrivals, wa
 THREADS = (1, 2, 4, 8)
 OURS, JAVA = "kafkabuf", "Java, warm"
 SHARES = {n: Metric(f"share_{n}", f"{n} threads, of one", ".2f", ratio=False) for n in THREADS[1:]}
-# Records sent to warm up, twice, by Threads.java.
+# Rounds in which Threads.java warms up: two, each with all threads and with one.
 JAVA_WARM_UPS = 4
 
 
@@ -36,7 +36,7 @@ def _ours(job: Job) -> Measurement:
         for threads in (*THREADS, *reversed(THREADS)):
             seconds[threads] += _timed(send, producer.flush, job.amount // threads, threads)
             arrived.expected += job.amount // threads * threads
-    return _found({threads: job.amount // threads * threads * 2 / seconds[threads] for threads in THREADS})
+    return _figures({threads: job.amount // threads * threads * 2 / seconds[threads] for threads in THREADS})
 
 
 def _timed(send: Callable[[int], None], flush: Callable[[], None], records: int, threads: int) -> float:
@@ -54,13 +54,13 @@ def _timed(send: Callable[[int], None], flush: Callable[[], None], records: int,
 def _java(job: Job) -> Measurement:
     arguments = (job.bootstrap, job.topic, BATCH_LARGE, LINGER_MS, VALUE_SIZE, job.amount)
     with arrivals(job) as arrived:
-        found = java.run("Threads.java", *arguments, *THREADS)
+        rates = java.run("Threads.java", *arguments, *THREADS)
         rounds = JAVA_WARM_UPS + 2 * len(THREADS)
         arrived.expected = rounds * (job.amount - job.amount % max(THREADS))
-    return _found({threads: found[str(threads)] for threads in THREADS})
+    return _figures({threads: rates[str(threads)] for threads in THREADS})
 
 
-def _found(rates: dict[int, float]) -> Measurement:
+def _figures(rates: dict[int, float]) -> Measurement:
     shares = {metric.name: rates[threads] / rates[1] for threads, metric in SHARES.items()}
     return {RATE.name: rates[1], **shares}
 
@@ -74,8 +74,8 @@ CLAIM = Claim(
     amount=1_000_000,
     goals=[Goal(f"{n} threads, of one", OURS, metric.name, 0.9) for n, metric in SHARES.items()],
     notes=[
-        "One producer, one topic of one partition, 128 KiB batches. In every run each number of threads is tried "
-        "twice, forwards and backwards, with the same number of records in all.",
-        "records/s are those of one thread. Idempotence is on in both.",
+        "One producer, one topic of one partition, 128 KiB batches. A run measures each number of threads twice, "
+        "forwards and backwards, always with the same number of records in all.",
+        "records/s is the rate of one thread. Idempotence is on in both.",
     ],
 )

@@ -1,4 +1,4 @@
-"""A million batches through one producer: nothing may be left behind by any of them."""
+"""A million batches through one producer: no batch may leave memory behind."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
 from bench.measure import cpu_seconds
 from bench.rss import Growth
 
-# So many batches, of one record each, go into one request.
+# A request has so many batches, of one record each.
 PARTITIONS = 1_000
 VALUE = b"x" * 100
-# A second record has no room beside the first.
+# A batch has no room for a second record.
 BATCH_SIZE = 256
 BUFFER_BYTES = 4 * PARTITIONS * BATCH_SIZE
 WARM_UP = 0.1
@@ -42,7 +42,7 @@ def _ours(job: Job) -> Measurement:
 
 
 def _publish(producer: Any, records: int) -> int:
-    """One record to each partition in turn, until all are acknowledged; how many batches they made."""
+    """Send records to the partitions in turn, and wait for all acknowledgements; returns the number of batches."""
     first = last = producer.send(TOPIC, VALUE, partition=0)
     for number in range(1, records):
         last = producer.send(TOPIC, VALUE, partition=number % PARTITIONS)
@@ -64,6 +64,6 @@ CLAIM = Claim(
     needs_kafka=False,
     notes=[
         f"Batches of one record, {PARTITIONS:,} partitions in turn, to an embedded broker in a process of its own.",
-        "One round: what leaks does so every time.",
+        "One round: a leak shows in every round.",
     ],
 )

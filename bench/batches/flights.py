@@ -30,7 +30,7 @@ def prepare() -> None:
 
 
 def rows(count: int) -> list[bytes]:
-    """The first `count`, from the beginning again where there are not so many. Read only once."""
+    """The first `count` rows; they repeat if the file has fewer. The file is read only once."""
     return list(islice(cycle(_lines()), count))
 
 
@@ -40,7 +40,7 @@ def _lines() -> list[bytes]:
 
 
 def as_json(number: int, row: dict[str, str]) -> str:
-    """A row of the CSV with its number in front, as the demo publishes it."""
+    """A row of the CSV as JSON, with its number in front, as the demo publishes it."""
     fields = {name: _typed(text) for name, text in row.items() if text != MISSING}
     return json.dumps({"_row": number, **fields}, separators=(",", ":"))
 

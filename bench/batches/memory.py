@@ -1,4 +1,4 @@
-"""A broker that has stalled: ten threads go on sending, and what matters is how much memory that costs."""
+"""Ten threads send to a stalled broker: the memory that this costs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bench.rss import MIB, Growth
 THREADS = 10
 BUFFER_MIB = 32  # the default of Java and of kafkabuf
 SMALL, LARGE = 10, 1024
-# How long one call may wait for memory: Java's default would leave the threads asleep for the whole run.
+# The longest wait of a call for memory. With Java's default the threads would sleep for the whole run.
 MAX_BLOCK_MS = 1_000
 GROWTH = Metric("growth_mib", "MiB RSS growth", ".1f", more_is_better=False)
 
-# Sends one value, and drops whatever it is given for it. False: there was no memory for it.
+# Sends a value and drops its future. Returns False if there was no memory for the value.
 Send = Callable[[bytes], bool]
 Opener = Callable[[str], AbstractContextManager[Send]]
 
@@ -57,7 +57,7 @@ def _confluent(bootstrap: str) -> Iterator[Send]:
             return False
         return True
 
-    # Without the second setting 100,000 records would be the limit, whatever their size.
+    # Without the second setting the limit would be 100,000 records of any size.
     limits = {"queue.buffering.max.kbytes": BUFFER_MIB * 1024, "queue.buffering.max.messages": 0}
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", **limits})
     yield send
@@ -80,12 +80,12 @@ def _kafka_python(bootstrap: str) -> Iterator[Send]:
         bootstrap_servers=bootstrap, acks="all", enable_idempotence=False, max_block_ms=MAX_BLOCK_MS
     )
     yield send
-    with suppress(KafkaTimeoutError):  # it holds records that nobody will ever acknowledge
+    with suppress(KafkaTimeoutError):  # it holds records that the broker will never acknowledge
         producer.close(timeout=0)
 
 
 def _measure(module: str, open_: Opener, size: int, job: Job) -> Measurement:
-    importlib.import_module(module)  # code is no growth
+    importlib.import_module(module)  # the memory of its code must not count as growth
     value = os.urandom(size)
     taken = [0] * THREADS
 
@@ -101,7 +101,7 @@ def _measure(module: str, open_: Opener, size: int, job: Job) -> Measurement:
         for thread in threads:
             thread.join()
         if not any(taken):
-            raise RuntimeError("no thread got a record in")
+            raise RuntimeError("the producer took no record")
     return {GROWTH.name: growth.mib, "records_taken": sum(taken), "payload_mib": sum(taken) * size / MIB}
 
 
@@ -132,10 +132,9 @@ CLAIM = Claim(
     ],
     needs_kafka=False,
     notes=[
-        f"{THREADS} threads send into {BUFFER_MIB} MiB and drop the futures; growth is counted from before the "
-        "producer was made to the peak.",
-        "The peers get a fifth of the time: confluent-kafka is at its limit by then, kafka-python 3 has none and "
-        "goes on.",
-        "One round: memory does not vary as time does.",
+        f"{THREADS} threads send into {BUFFER_MIB} MiB and drop the futures. Growth is the peak less the memory before "
+        "the producer was made.",
+        "The peers get a fifth of the time: confluent-kafka has then reached its limit; kafka-python 3 has no limit.",
+        "One round: memory varies less than time.",
     ],
 )

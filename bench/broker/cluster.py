@@ -1,7 +1,7 @@
-"""Three embedded nodes that replicate, beside one that does not: rate and latency with acks=all, start, idling.
+"""Three embedded nodes with replicas beside one node without: rate and latency with acks=all, start, and idle CPU.
 
-`python -m bench.broker.cluster BROKERS` runs the cluster in a process of its own. It prints a line of JSON: its
-address, and how long the start took. It then answers each line that it reads with the seconds of CPU that it has used.
+`python -m bench.broker.cluster BROKERS` runs the cluster in a process of its own. It prints a line of JSON with its
+address and the time of its start. For each line that it reads it prints the seconds of CPU that it has used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.sending.latency import CALL_P50, CALL_P99, latencies, pace
 TOPIC = "bench"
 PARTITIONS = 3
 RETENTION_BYTES = 64 << 20  # per partition
-PACE = 1_000  # records a second where latency is measured
+PACE = 1_000  # records a second, for latency
 PACED_S = 4
 PACED_WARM_UP_S = 1
 IDLE_S = 3.0
@@ -33,26 +33,26 @@ BROKER_CPU = Metric("broker_cpu_us", "µs broker CPU/record", ".3f", more_is_bet
 UP = Metric("up_s", "s to come up", ".3f", more_is_better=False)
 IDLE = Metric("idle_percent", "% CPU idle", ".3f", more_is_better=False)
 
-# Seconds of CPU that the cluster's process has used.
+# Returns the seconds of CPU that the cluster's process has used.
 Used = Callable[[], float]
 
 
 @contextmanager
 def cluster(brokers: int) -> Iterator[tuple[str, float, Used]]:
-    """Its address, the seconds it took to come up, and how to ask for its CPU time."""
+    """The address of a cluster, the seconds of its start, and a function that returns its CPU time."""
     command = [sys.executable, "-m", "bench.broker.cluster", str(brokers)]
     with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        to, answers = process.stdin, process.stdout
+        commands, output = process.stdin, process.stdout
 
         def used() -> float:
-            to.write("\n")
-            to.flush()
-            return float(answers.readline())
+            commands.write("\n")
+            commands.flush()
+            return float(output.readline())
 
         try:
-            up = json.loads(answers.readline())
+            up = json.loads(output.readline())
             yield up["servers"], up["seconds"], used
         finally:
             process.kill()
@@ -72,13 +72,13 @@ def serve(brokers: int) -> None:
 
 def _measure(brokers: int, job: Job) -> Measurement:
     with cluster(brokers) as (servers, up, used):
-        found = {UP.name: up}
-        found |= _latency(servers)
-        found |= _rate(servers, job.amount, used)
+        figures = {UP.name: up}
+        figures |= _latency(servers)
+        figures |= _rate(servers, job.amount, used)
         before, began = used(), time.perf_counter()
         time.sleep(IDLE_S)
-        found[IDLE.name] = (used() - before) / (time.perf_counter() - began) * 100
-    return found
+        figures[IDLE.name] = (used() - before) / (time.perf_counter() - began) * 100
+    return figures
 
 
 def _latency(servers: str) -> Measurement:
@@ -104,8 +104,8 @@ def _latency(servers: str) -> Measurement:
     if failed or len(acknowledged) != len(called):
         raise RuntimeError(f"{len(acknowledged)} of {len(called)} records were acknowledged, errors: {failed[:3]}")
     counted = slice(PACED_WARM_UP_S * PACE, None)
-    taken = latencies(due[counted], called[counted], sorted(acknowledged)[counted])
-    return {metric.name: taken[metric.name] for metric in (CALL_P50, CALL_P99)}
+    measured = latencies(due[counted], called[counted], sorted(acknowledged)[counted])
+    return {metric.name: measured[metric.name] for metric in (CALL_P50, CALL_P99)}
 
 
 def _rate(servers: str, records: int, used: Used) -> Measurement:
@@ -144,9 +144,9 @@ CLAIM = Claim(
     ],
     needs_kafka=False,
     notes=[
-        f"One kafkabuf producer, values of 100 bytes, {PARTITIONS} partitions, 128 KiB batches (16 KiB and no linger "
-        "where latency is measured); the cluster in a process of its own, in memory.",
-        "Coming up does not count starting Python and importing kafkabuf.",
+        f"One kafkabuf producer, values of 100 bytes, {PARTITIONS} partitions, 128 KiB batches (for latency 16 KiB, "
+        "without linger). The cluster is in a process of its own, with its logs in memory.",
+        "The time to come up does not include the start of Python and the import of kafkabuf.",
     ],
 )
 

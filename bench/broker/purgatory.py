@@ -20,7 +20,7 @@ KEYS, POSSIBLE_KEYS = 3, 100
 TIMEOUT_MS = 200
 PARKED = 1_000_000
 PARKED_S = 3_600.0
-NORMAL_PCT75 = 0.674490  # of the standard normal distribution
+NORMAL_PCT75 = 0.674490  # the upper quartile of the standard normal distribution
 CPU = Metric("cpu_us", "µs CPU/request", ".2f", more_is_better=False)
 RATE = Metric("requests_per_s", "requests/s", ",.0f", ratio=False)
 LOAD = "broker.purgatory_load"
@@ -29,7 +29,7 @@ Park = Callable[[DelayedOperation, list[str]], bool]
 
 @dataclass(frozen=True)
 class Latency:
-    """Percentiles, in milliseconds, of the log-normal time in which requests are completed."""
+    """Percentiles in milliseconds of the log-normal time after which a request is completed."""
 
     name: str
     pct50: int
@@ -45,14 +45,14 @@ FULL, SLOW = 150_000, 20_000
 
 
 class Parked(DelayedOperation):
-    """Waits for the time of the run."""
+    """An operation that waits during the whole run."""
 
     def try_complete(self) -> bool:
         return False
 
 
 def _python_request() -> type[DelayedOperation]:
-    """A request whose methods are Python, as the embedded cluster's are."""
+    """A request with methods in Python, like the embedded cluster's."""
     now = compiled.load(LOAD).now
 
     class Request(DelayedOperation):
@@ -87,10 +87,10 @@ def _ours(latency: Latency, rate: int, job: Job, *, parked: int = 0, python: boo
     with _purgatory() as purgatory:
         for _ in range(parked):
             purgatory.try_complete_else_watch(Parked(PARKED_S), keys)
-        found = _run(purgatory, keys, latency, rate, job, python=python)
+        figures = _run(purgatory, keys, latency, rate, job, python=python)
         if (purgatory.delayed, purgatory.watched) != (parked, parked * KEYS):
-            raise RuntimeError(f"{purgatory.delayed} operations wait after the run, of {parked} that should")
-    return found
+            raise RuntimeError(f"{purgatory.delayed} operations are parked after the run, and {parked} should be")
+    return figures
 
 
 def _swept(latency: Latency, rate: int, job: Job) -> Measurement:
@@ -167,9 +167,9 @@ CLAIM = Claim(
         f"kafka.TestPurgatoryPerformance and its parameters: {KEYS} keys a request, {TIMEOUT_MS} ms timeout, Poisson"
         f" arrivals, log-normal latencies (median and upper quartile {LOW.pct50}/{LOW.pct75} and"
         f" {HIGH.pct50}/{HIGH.pct75} ms), completed by a second thread or expired by a third.",
-        "CPU is that of the whole process from the first arrival to the last completion, the generator's and the"
-        " completion queue's included; Java's has its compiler's too, a cold one, as that benchmark counts it.",
-        "Our generator, queue and requests are compiled (purgatory_load.pyx), so that they do not hide the purgatory;"
-        " 'requests in Python' are a subclass in Python, as in the embedded cluster, with the same generator.",
+        "CPU is that of the whole process from the first arrival to the last completion, including the generator and"
+        " the completion queue. Java's CPU includes that of its cold compiler, as Kafka's benchmark counts it.",
+        "Our generator, queue and requests are compiled (purgatory_load.pyx), so that they do not hide the purgatory."
+        " 'requests in Python' uses a subclass in Python, as the embedded cluster does, with the same generator.",
     ],
 )

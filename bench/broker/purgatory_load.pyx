@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The load of Kafka's TestPurgatoryPerformance, compiled, so that it costs next to nothing beside the purgatory.
 
-Requests come at random from one thread, and are completed at their time by a second one; what that takes longer than
-their timeout expires. Everything here runs with the GIL, but for the sleeps; nobody keeps it for longer than a burst.
+One thread makes requests at random times. A second thread completes each request at its time, unless its time-out comes
+first: then it expires. All code here except the sleeps runs with the GIL, and no thread keeps the GIL for longer than a
+burst.
 """
 
 from libc.stdint cimport int64_t
@@ -25,7 +26,7 @@ cdef extern from "<time.h>" nogil:
     enum: CLOCK_MONOTONIC
 
 cdef enum:
-    BURST = 256     # requests in a row, where they come too fast to sleep between them
+    BURST = 256     # requests without a sleep between them, where they come too fast
 
 
 cdef int64_t now_ms() noexcept nogil:
@@ -42,12 +43,12 @@ cdef void sleep_ms(int64_t milliseconds) noexcept nogil:
 
 
 def now():
-    """Milliseconds, for requests in Python."""
+    """The time in milliseconds, for requests in Python."""
     return now_ms()
 
 
 cdef class Tally:
-    """Counts what is completed."""
+    """Counts completed requests."""
 
     cdef readonly Py_ssize_t completed
 
@@ -73,11 +74,11 @@ cdef class Request(DelayedOperation):
 
 cdef struct Scheduled:
     int64_t at
-    PyObject* request       # a reference held
+    PyObject* request       # a strong reference
 
 
 cdef class CompletionQueue:
-    """A heap by time, under the GIL, and the thread that completes what is due."""
+    """A heap of requests by time, under the GIL, and the thread that completes those that are due."""
 
     cdef Scheduled* heap
     cdef Py_ssize_t size, room
@@ -139,7 +140,7 @@ cdef class CompletionQueue:
 
 
 def run(purgatory, keys, int64_t[::1] arrivals, int64_t[::1] latencies, int64_t timeout_ms, make=Request):
-    """Arrivals in milliseconds from the start. The rate at which requests came, and the process's CPU seconds."""
+    """Run the load; `arrivals` are milliseconds from the start. Returns the real rate and the process's CPU seconds."""
     cdef Tally tally = Tally()
     cdef CompletionQueue queue = CompletionQueue()
     cdef double timeout = timeout_ms / 1000.0

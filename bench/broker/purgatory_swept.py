@@ -1,7 +1,7 @@
-"""The purgatory as it was in Kafka 0.8, for comparison: a queue of all time-outs, and lists that are swept.
+"""The purgatory of Kafka 0.8, for comparison: a queue of all time-outs, and lists that a thread sweeps.
 
-Written from its description. A thread polls the queue of what expires; completed operations stay in it, and in the
-lists of their keys, until there are too many of either and everything is walked through.
+Written from its description. A thread polls the queue of time-outs. Completed operations stay in the queue and in the
+lists of their keys, until there are too many; then the thread sweeps all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PURGE_INTERVAL = 1000
 
 
 class Operation(Protocol):
-    """What this one needs of a DelayedOperation."""
+    """The members of DelayedOperation that SweptPurgatory needs."""
 
     timeout: float
 
@@ -31,7 +31,7 @@ class Operation(Protocol):
 
 
 class SweptPurgatory:
-    """Thread: any may watch and complete; the sweeps are the reaper's. `close` ends it."""
+    """Any thread may watch and complete operations. The reaper's thread expires and sweeps them, until `close`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

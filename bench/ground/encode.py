@@ -1,4 +1,4 @@
-"""Encoding alone: a 16-byte key and a 100-byte value into 16 KiB batches, both formats, CRCs included."""
+"""Encoding without sending: records with 16-byte keys and 100-byte values, 16 KiB batches, both formats, with CRCs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ IN_C, FROM_PYTHON, JAVA, AIOKAFKA, KAFKA_PYTHON = (
     "kafka-python, loop in Python",
 )
 MAGIC_2, MAGIC_1 = (Metric(f"magic{n}_ns", f"ns/record, magic {n}", ".1f", more_is_better=False) for n in (2, 1))
-# Appends the benchmark's record as number `offset` of its batch; false where the batch had no room for it.
+# Appends the benchmark's record as number `offset` of its batch. Returns False if the batch has no room for it.
 Append = Callable[[int], bool]
-# A new batch of a magic: how to append to it, and how to close it, which returns its bytes.
+# Opens a batch of a magic; returns the functions that append to it, and that close it and return its bytes.
 Open = Callable[[int], tuple[Append, Callable[[], Any]]]
 
 
@@ -40,8 +40,8 @@ def _in_c(job: Job) -> Measurement:
 
 def _java(job: Job) -> Measurement:
     def seconds(magic: int) -> float:
-        found = java.run("Encode.java", magic, BATCH_SMALL, len(KEY), len(VALUE), job.amount)
-        return found["ns"] * job.amount / 1e9
+        figures = java.run("Encode.java", magic, BATCH_SMALL, len(KEY), len(VALUE), job.amount)
+        return figures["ns"] * job.amount / 1e9
 
     return _both_formats(seconds, job.amount)
 
@@ -51,7 +51,7 @@ def _from_python(open_: Open, job: Job) -> Measurement:
 
 
 def _fill_batches(open_: Open, magic: int, records: int) -> float:
-    """Seconds for so many records; the last batch may be a short one."""
+    """The seconds that so many records take. The last batch may be short."""
     started = time.perf_counter()
     append, close = open_(magic)
     offset = written = 0
@@ -123,10 +123,10 @@ CLAIM = Claim(
     ],
     needs_kafka=False,
     notes=[
-        "kafkabuf's loop in C is what its producer does with a record; Java's is hasRoomFor, append and build, as its "
-        "producer's.",
-        "aiokafka's and kafka-python's builders can only be driven from Python, as their producers do: kafkabuf's "
-        "driven from Python stands beside them.",
-        "Every case writes batches of at most 16 KiB, values and keys being bytes already, CRCs and headers included.",
+        "kafkabuf's loop in C does the same with a record as its producer. Java's loop calls hasRoomFor, append and "
+        "build, as its producer does.",
+        "Only Python can call aiokafka's and kafka-python's builders, as their producers do. kafkabuf's loop in Python "
+        "is comparable with them.",
+        "Every case writes batches of at most 16 KiB, with CRCs and headers, from keys and values that are bytes.",
     ],
 )

@@ -1,4 +1,4 @@
-"""The buffer pool alone: memory for a batch taken and given back, by one thread and by two that compete for it."""
+"""The buffer pool alone: one thread, or two that compete, allocate and release the memory of a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
 from bench.measure import BATCH_SMALL
 
 TOTAL = 32 * 1024 * 1024
-LARGE = 40_000  # more than a slab: a run of three here, memory outside the pool in Java
+LARGE = 40_000  # more than a slab: kafkabuf takes a run of three, Java takes memory outside its pool
 PAIR = Metric("ns", "ns/pair", ".1f", more_is_better=False)
 
 
@@ -35,7 +35,7 @@ def _java(size: int, threads: int, job: Job) -> Measurement:
 
 
 def _pair(text: str, size: int, threads: int, share: float) -> tuple[Case, Case]:
-    """Ours and Java's; `share` is Java's, which is slower."""
+    """Our case and Java's. `share` is that of Java, which is slower."""
     return (
         Case(f"kafkabuf, {text}", partial(_ours, size, threads)),
         Case(f"Java, {text}", partial(_java, size, threads), share, check=java.require_compiler),
@@ -60,5 +60,8 @@ CLAIM = Claim(
         Goal("runs of 40,000 bytes", RUN.name, PAIR.name, 1 / 50, JAVA_RUN.name, at_most=True),
     ],
     needs_kafka=False,
-    notes=["Wall time by pairs of all threads; a loop without the GIL here, a warm one there; 16 KiB slabs of 32 MiB."],
+    notes=[
+        "Wall time by the pairs of all threads, for 16 KiB slabs of 32 MiB. kafkabuf's loop runs without the GIL, and "
+        "Java's is warm."
+    ],
 )

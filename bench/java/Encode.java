@@ -30,7 +30,7 @@ public class Encode {
         System.out.println("{\"ns\": " + (double) elapsed / records + "}");
     }
 
-    /** As the producer does: ask for room, append, close a full batch, which fills in its header and CRC. */
+    /** Does the producer's steps: ask for room, append, and close a full batch, which fills in its header and CRC. */
     private static long encode(ByteBuffer memory, byte magic, byte[] key, byte[] value, int records) {
         MemoryRecordsBuilder builder = open(memory, magic);
         long bytes = 0;

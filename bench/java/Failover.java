@@ -9,8 +9,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Java's producer, a record at a time: Failover TOPIC PARTITION VALUE_SIZE NAME=SETTING...
  *
- * For each line that it reads it sends one record, in a transaction of its own where transactional.id is set, and prints
- * an empty line once that has been acknowledged.
+ * It sends a record for each line that it reads, in a transaction of its own if transactional.id is set, and prints an
+ * empty line after the acknowledgement.
  */
 public class Failover {
     public static void main(String[] arguments) throws Exception {

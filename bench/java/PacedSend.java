@@ -11,7 +11,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Java's producer at a steady rate: PacedSend BOOTSTRAP TOPIC VALUE_SIZE RATE BURST WARM_UP RECORDS.
  *
- * BURST records as fast as they go warm the compiler up, WARM_UP at the rate are not counted, RECORDS are.
+ * BURST records at full speed warm the compiler up. WARM_UP records at the rate do not count. RECORDS records count.
  */
 public class PacedSend {
     private static final AtomicInteger FAILED = new AtomicInteger();

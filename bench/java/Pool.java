@@ -15,7 +15,7 @@ public class Pool {
         int pairs = Integer.parseInt(args[4]);
         BufferPool pool =
             new BufferPool(Long.parseLong(args[0]), Integer.parseInt(args[1]), new Metrics(), Time.SYSTEM, "bench");
-        run(pool, size, threads, pairs);  // until the compiler has seen it
+        run(pool, size, threads, pairs);  // warms the compiler up
         System.out.println("{\"ns\": " + (double) run(pool, size, threads, pairs) / pairs / threads + "}");
     }
 

@@ -12,7 +12,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Java's producer in a loop: SendLoop BOOTSTRAP TOPIC BATCH_SIZE LINGER_MS VALUE_SIZE WARM_UP RECORDS.
  *
- * One process warms the compiler up with WARM_UP records and then measures RECORDS, its whole CPU time included.
+ * One process warms the compiler up with WARM_UP records, and then measures RECORDS records and its whole CPU time.
  */
 public class SendLoop {
     private static final AtomicLong FAILED = new AtomicLong();

@@ -5,8 +5,8 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Threads.java BOOTSTRAP TOPIC BATCH_SIZE LINGER_MS VALUE_SIZE RECORDS THREADS...: records a second of one producer shared
- * by that many threads, by number of threads. Every number is tried twice, the second time in reverse order.
+ * Threads.java BOOTSTRAP TOPIC BATCH_SIZE LINGER_MS VALUE_SIZE RECORDS THREADS...: records a second of a producer that
+ * so many threads share, by number of threads. Every number runs twice, the second time in reverse order.
  */
 public class Threads {
     private static final int WARM_UP_ROUNDS = 2;

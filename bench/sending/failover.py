@@ -1,7 +1,7 @@
-"""A node of a real cluster is killed, or stands still: how long until a producer's next acknowledgement or commit.
+"""A node of a real cluster is killed or paused: the time until a producer's next acknowledgement or commit.
 
-The cluster lives in the process of the bench, for all cases together. A case, which is a process of its own, has the
-node that it measures with troubled through a socket, and healed afterwards.
+The process of the bench runs one cluster for all cases. A case is a process of its own. It sends commands through a
+socket: the bench then kills or pauses a node, and heals it afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.claim import Case, Claim, Goal, Job, Measurement, Metric
 from bench.clients import VALUE
 from rigs.real_cluster import RealCluster
 
-CONTROL = "KAFKABUF_BENCH_CONTROL"  # where the bench listens, for its cases: port and key
+CONTROL = "KAFKABUF_BENCH_CONTROL"  # the port and the key of the bench's socket for its cases
 COORDINATORS = "__transaction_state"
 PARTITIONS = 3
 WARM_UP = 20
@@ -37,9 +37,9 @@ OURS, CONFLUENT, JAVA = "kafkabuf", "confluent-kafka", "Java"
 TROUBLES = {"killed": "kill", "paused": "pause"}
 RECOVERY = Metric("recovery_s", "s to recover", ".2f", more_is_better=False)
 
-# Sends one record, in a transaction of its own where there are such, and returns when that has succeeded.
+# Sends a record, in a transaction if the producer is transactional, and returns when that has succeeded.
 Publish = Callable[[], None]
-# From the address, topic, partition and transactional id, None for a producer without transactions.
+# Opens a producer for an address, a topic, a partition and a transactional id or None.
 Open = Callable[[str, str, int, str | None], AbstractContextManager[Publish]]
 
 
@@ -47,16 +47,18 @@ Open = Callable[[str, str, int, str | None], AbstractContextManager[Publish]]
 
 
 class Nodes:
-    """What cases may ask for."""
+    """The commands of cases: each public method is a command."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
         self._down: tuple[str, int] | None = None
 
     def place(self, *, coordinator: bool) -> tuple[str, int, int]:
-        """A new topic, the partition to write to, and the node to trouble: its leader, or the coordinator of all
-        transactions, which then does not lead it. The active controller is neither, for electing another takes its
-        own, varying time."""
+        """Create a topic; returns it, the partition to write to, and the node to kill or pause.
+
+        The node is the leader of the partition, or the coordinator of all transactions, which then does not lead the
+        partition. It is never the active controller, whose election would take a varying time of its own.
+        """
         controller, topic = self._controller(), f"failover-{uuid.uuid4().hex[:8]}"
         self._cluster.create_topic(topic, PARTITIONS)
         while (victim := self._cluster.leader(COORDINATORS)) == controller:
@@ -76,7 +78,7 @@ class Nodes:
         self._cluster.pause(node)
 
     def heal(self) -> None:
-        """All is as before."""
+        """Restart or resume the node that is down, and wait until all replicas are in sync."""
         if self._down is None:
             return
         (trouble, node), self._down = self._down, None
@@ -90,17 +92,17 @@ class Nodes:
 
 @contextmanager
 def cluster() -> Iterator[str]:
-    """Its address, while cases may command it."""
+    """The address of a cluster that takes the cases' commands for the time of the `with`."""
     with RealCluster() as running:
         with _confluent(running.bootstrap_servers, "", 0, "first"):
-            running.await_in_sync(COORDINATORS)  # the first transactional id has made it
+            running.await_in_sync(COORDINATORS)  # the first transactional id has created this topic
         with commanded(Nodes(running)):
             yield running.bootstrap_servers
 
 
 @contextmanager
 def commanded(nodes: Nodes) -> Iterator[None]:
-    """For the time of the `with` this process's children find `nodes`."""
+    """Children of this process can send commands to `nodes` for the time of the `with`."""
     key = secrets.token_bytes()
     with Listener(("127.0.0.1", 0), authkey=key) as listener:
         server = threading.Thread(target=_serve, args=(listener, nodes), daemon=True)
@@ -109,7 +111,7 @@ def commanded(nodes: Nodes) -> Iterator[None]:
         try:
             yield
         finally:
-            with closing(Commands()) as last:  # served when the cases before have been cleared up
+            with closing(Commands()) as last:  # served after the last case has ended and its node is healed
                 last.end()
             server.join()
             del os.environ[CONTROL]
@@ -119,15 +121,15 @@ def _serve(listener: Listener, nodes: Nodes) -> None:
     ended = False
     while not ended:
         with listener.accept() as connection:
-            ended = _answer(connection, nodes)
-            nodes.heal()  # of a case that failed, too
+            ended = _serve_case(connection, nodes)
+            nodes.heal()  # a case that failed has not healed its node
 
 
-def _answer(connection: Connection[Any, Any], nodes: Nodes) -> bool:
-    """Until the case has ended; whether all have."""
+def _serve_case(connection: Connection[Any, Any], nodes: Nodes) -> bool:
+    """Carry out the commands of a case until its end. Returns whether it was the last case."""
     try:
-        while (asked := connection.recv()) is not None:
-            name, arguments = asked
+        while (command := connection.recv()) is not None:
+            name, arguments = command
             connection.send(getattr(nodes, name)(**arguments))
     except EOFError:
         return False
@@ -135,7 +137,7 @@ def _answer(connection: Connection[Any, Any], nodes: Nodes) -> bool:
 
 
 class Commands:
-    """The cluster's nodes, from the process of a case. A context manager."""
+    """Sends commands to the cluster's nodes from the process of a case."""
 
     def __init__(self) -> None:
         if CONTROL not in os.environ:
@@ -147,7 +149,7 @@ class Commands:
         self._connection.close()
 
     def end(self) -> None:
-        """No other case comes."""
+        """Tell the bench that no further case follows."""
         self._connection.send(None)
 
     def __call__(self, name: str, **arguments: Any) -> Any:
@@ -171,8 +173,8 @@ def _kafkabuf(bootstrap: str, topic: str, partition: int, transactional_id: str 
         producer.commit_transaction()
 
     settings = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
-    given = {"transactional_id": transactional_id} if transactional_id else {}
-    with closing(KafkaProducer(settings | given, bootstrap_servers=bootstrap)) as producer:
+    identity = {"transactional_id": transactional_id} if transactional_id else {}
+    with closing(KafkaProducer(settings | identity, bootstrap_servers=bootstrap)) as producer:
         if transactional_id:
             producer.init_transactions()
         yield publish_transaction if transactional_id else publish
@@ -203,7 +205,7 @@ def _confluent(bootstrap: str, topic: str, partition: int, transactional_id: str
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
         "request.timeout.ms": REQUEST_TIMEOUT_MS,
-        "socket.timeout.ms": REQUEST_TIMEOUT_MS,  # request.timeout.ms is only told to the broker
+        "socket.timeout.ms": REQUEST_TIMEOUT_MS,  # librdkafka only sends request.timeout.ms to the broker
         "log_level": 0,
     }
     if transactional_id:
@@ -216,24 +218,24 @@ def _confluent(bootstrap: str, topic: str, partition: int, transactional_id: str
 
 @contextmanager
 def _java(bootstrap: str, topic: str, partition: int, transactional_id: str | None) -> Iterator[Publish]:
-    """Each line it reads it answers with an empty one, once it has published."""
-    given: dict[str, object] = {
+    """Failover.java publishes for each line that it reads, and prints an empty line when it has succeeded."""
+    properties: dict[str, object] = {
         "bootstrap.servers": bootstrap,
         "request.timeout.ms": REQUEST_TIMEOUT_MS,
         "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
     }
-    given |= {"transactional.id": transactional_id} if transactional_id else {}
-    settings = [f"{name}={value}" for name, value in given.items()]
+    properties |= {"transactional.id": transactional_id} if transactional_id else {}
+    settings = [f"{name}={value}" for name, value in properties.items()]
     command = java.command("Failover.java", topic, partition, len(VALUE), *settings, log="error")
     with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        to, answers = process.stdin, process.stdout
+        commands, output = process.stdin, process.stdout
 
         def publish() -> None:
-            to.write("\n")
-            to.flush()
-            if not answers.readline():
+            commands.write("\n")
+            commands.flush()
+            if not output.readline():
                 raise RuntimeError("Failover.java has ended")
 
         try:
@@ -249,7 +251,7 @@ PEERS: dict[str, Open] = {OURS: _kafkabuf, CONFLUENT: _confluent, JAVA: _java}
 
 
 def recovery(open_: Open, trouble: str, coordinator: bool, job: Job) -> Measurement:
-    """Seconds from the trouble to the end of the next record, or transaction, which is begun right after it."""
+    """The seconds from the trouble to the success of a record or transaction that begins right after it."""
     with closing(Commands()) as nodes:
         topic, partition, victim = nodes("place", coordinator=coordinator)
         transactional_id = f"{topic}-writer" if coordinator else None
@@ -260,7 +262,7 @@ def recovery(open_: Open, trouble: str, coordinator: bool, job: Job) -> Measurem
             started = time.perf_counter()
             publish()
             seconds = time.perf_counter() - started
-            for _ in range(job.amount):  # it goes on
+            for _ in range(job.amount):  # the producer goes on
                 publish()
             nodes("heal")
     return {RECOVERY.name: seconds}
@@ -300,13 +302,13 @@ CLAIM = Claim(
     rounds=3,
     cluster=cluster,
     notes=[
-        "Three nodes of Apache Kafka, three copies, broker.session.timeout.ms 3000; the one troubled is not the active"
-        " controller. killed: kill -9, and it stays dead; paused: SIGSTOP. Then one record is sent, or one transaction"
-        " begun, filled and committed: the time until that is acknowledged.",
-        f"All have their defaults but for request.timeout.ms {REQUEST_TIMEOUT_MS} (in librdkafka socket.timeout.ms too)"
-        f" and transaction.timeout.ms {TRANSACTION_TIMEOUT_MS}; acks=all, idempotent, each warmed up with {WARM_UP}"
-        " records or transactions. Kafka 4 gives kafkabuf and Java transactions of version 2, confluent-kafka those of"
-        " version 1.",
-        "Most of it is the cluster's: it misses a node for 2.5 to 3 s before others take its place.",
+        "Three nodes of Apache Kafka, three replicas, broker.session.timeout.ms 3000. The node that is killed (kill"
+        " -9; it stays dead) or paused (SIGSTOP) is not the active controller. The producer then sends a record, or"
+        " begins, fills and commits a transaction: the figure is the time until that is acknowledged.",
+        f"All settings are defaults, except request.timeout.ms {REQUEST_TIMEOUT_MS} (in librdkafka socket.timeout.ms,"
+        f" too) and transaction.timeout.ms {TRANSACTION_TIMEOUT_MS}. All producers are idempotent, and warmed up with"
+        f" {WARM_UP} records or transactions. Kafka 4 gives kafkabuf and Java transactions of version 2, and"
+        " confluent-kafka transactions of version 1.",
+        "The cluster takes most of the time: it waits 2.5 to 3 s for a node before other nodes take its place.",
     ],
 )

@@ -1,7 +1,7 @@
-"""How long a record waits for its acknowledgement at a steady rate, nothing lingering.
+"""The time from a record to its acknowledgement at a steady rate, without linger.
 
-The sender follows an absolute schedule. Counted are the times from the call and from when the record was due: one that
-the record before it held up is late, and that must show.
+The sender follows an absolute schedule. The bench takes the time from the call, and from the moment at which the record
+was due: a record that its predecessor delays is late, and that must show.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from bench.clients import VALUE, confluent_settings
 from bench.measure import VALUE_SIZE, arrivals
 
 RATES = (1_000, 10_000)
-# Sent at the same pace before what is counted; Java's compiler gets a burst besides.
+# Seconds at the same pace that do not count. Java's compiler gets a burst of records before them.
 WARM_UP_S = 1
 JAVA_WARM_UP = 200_000
 CALL_P50, CALL_P99 = (Metric(f"call_{p}_ms", f"{p} ms from call", ".3f", more_is_better=False) for p in ("p50", "p99"))
 DUE_P50, DUE_P99 = (Metric(f"due_{p}_ms", f"{p} ms from due", ".3f", more_is_better=False) for p in ("p50", "p99"))
 SENT = Metric("records_per_s", "records/s", ",.0f", ratio=False)
 
-# Sends one record, and waits for all.
+# A function that sends a record, and a function that waits for all records.
 Sending = tuple[Callable[[], object], Callable[[], object]]
-# Opens a producer that calls back, in the order of sending, with whatever error there was.
+# Opens a producer that calls back for each record, in the order of sending, with its error or None.
 Opener = Callable[[Job, Callable[[object], None]], AbstractContextManager[Sending]]
 
 
@@ -46,7 +46,7 @@ def _kafkabuf(job: Job, on_delivery: Callable[[object], None]) -> Iterator[Sendi
 
 @contextmanager
 def _confluent(job: Job, on_delivery: Callable[[object], None]) -> Iterator[Sending]:
-    """Polled by a thread of its own: from the sending loop, a callback would wait for the next record."""
+    """A thread of its own polls: if the sending loop polled, a callback would wait for the next record."""
     from confluent_kafka import Producer
 
     def delivered(error: object, message: object) -> None:
@@ -90,7 +90,7 @@ def _measure(open_: Opener, rate: int, job: Job) -> Measurement:
 
 
 def pace(send: Callable[[], object], rate: int, records: int) -> tuple[list[int], list[int]]:
-    """Send at an absolute schedule; when each was due and when it was called, in nanoseconds."""
+    """Send on an absolute schedule. Returns when each record was due, and when it was sent, in nanoseconds."""
     start = time.perf_counter_ns()
     due = [start + number * 1_000_000_000 // rate for number in range(records)]
     called = []
@@ -103,21 +103,21 @@ def pace(send: Callable[[], object], rate: int, records: int) -> tuple[list[int]
 
 
 def latencies(due: list[int], called: list[int], acknowledged: list[int]) -> Measurement:
-    """Median and 99th percentile of the acknowledgements from both beginnings, and the rate that was reached."""
-    found = {SENT.name: (len(called) - 1) / (called[-1] - called[0]) * 1e9}
+    """Median and 99th percentile of the time from the call and from the due time, and the real rate."""
+    figures = {SENT.name: (len(called) - 1) / (called[-1] - called[0]) * 1e9}
     for begin, p50, p99 in ((called, CALL_P50, CALL_P99), (due, DUE_P50, DUE_P99)):
-        taken = [(end - start) / 1e6 for start, end in zip(begin, acknowledged, strict=True)]
-        percentiles = statistics.quantiles(taken, n=100, method="inclusive")
-        found |= {p50.name: percentiles[49], p99.name: percentiles[98]}
-    return found
+        milliseconds = [(end - start) / 1e6 for start, end in zip(begin, acknowledged, strict=True)]
+        percentiles = statistics.quantiles(milliseconds, n=100, method="inclusive")
+        figures |= {p50.name: percentiles[49], p99.name: percentiles[98]}
+    return figures
 
 
 def _java(rate: int, job: Job) -> Measurement:
     with arrivals(job) as arrived:
         paced = (WARM_UP_S * rate, job.amount * rate)
-        found = java.run("PacedSend.java", job.bootstrap, job.topic, VALUE_SIZE, rate, JAVA_WARM_UP, *paced)
+        figures = java.run("PacedSend.java", job.bootstrap, job.topic, VALUE_SIZE, rate, JAVA_WARM_UP, *paced)
         arrived.expected = JAVA_WARM_UP + sum(paced)
-    return found
+    return figures
 
 
 def _ours(rate: int) -> str:
@@ -150,7 +150,8 @@ CLAIM = Claim(
     ],
     notes=[
         "linger.ms 0, acks=all, values of 100 bytes, one partition.",
-        "From call: since send() was called. From due: since the schedule asked for it, so that no delay hides one.",
-        "A callback takes the time; confluent-kafka's are served by a thread that does nothing else.",
+        "From call: since the call of send(). From due: since the schedule wanted the record, so that every delay "
+        "shows.",
+        "A callback takes the time. A thread that does nothing else serves confluent-kafka's callbacks.",
     ],
 )

@@ -1,4 +1,4 @@
-"""A Spark data source that only counts rows: what an Arrow writer in Python can take at most."""
+"""A Spark data source that only counts rows: the highest rate of an Arrow writer in Python."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a Python worker of Spark takes while it writes: `python -m bench.spark.memory [rows]`.
+"""The memory of a Python worker of Spark while it writes: `python -m bench.spark.memory [rows]`.
 
-For docs/spark.md: 2 million rows of 16 B keys and 100 B values, local[2], default settings, the embedded cluster. RSS
-counts what workers share (Python's and the libraries' pages) in each of them, PSS by its part; containers count neither
-but something between.
+Its figures are for docs/spark.md: 2 million rows of 16 B keys and 100 B values, local[2], default settings, the
+embedded cluster. RSS counts a page that workers share (Python's and the libraries') in each of them; PSS divides it
+among them. The figure of a container lies between the two.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ INTERVAL = 0.2
 
 
 def _mib(rollup: str, name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB", rollup, re.MULTILINE)
-    return int(found[1]) // 1024 if found else 0
+    match = re.search(rf"^{name}:\s+(\d+) kB", rollup, re.MULTILINE)
+    return int(match[1]) // 1024 if match else 0
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether this process is above it: others may run Spark on the machine."""
+    """Whether the process descends from this one: other programs may run Spark on the machine."""
     while pid > 1 and pid != os.getpid():
         pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
     return pid > 1
 
 
 def _workers() -> Iterator[tuple[int, int]]:
-    """(RSS, PSS), in MiB, of the Python processes that run tasks; not of the driver's."""
-    for place in Path("/proc").iterdir():
+    """(RSS, PSS) in MiB of each Python process that runs tasks, without the driver's."""
+    for folder in Path("/proc").iterdir():
         try:
-            command = (place / "cmdline").read_bytes().split(b"\0") if place.name.isdigit() else []
-            if b"pyspark.daemon" in command and b"pyspark.worker" in command and _is_ours(int(place.name)):
-                rollup = (place / "smaps_rollup").read_text()
+            command = (folder / "cmdline").read_bytes().split(b"\0") if folder.name.isdigit() else []
+            if b"pyspark.daemon" in command and b"pyspark.worker" in command and _is_ours(int(folder.name)):
+                rollup = (folder / "smaps_rollup").read_text()
                 yield _mib(rollup, "Rss"), _mib(rollup, "Pss")
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
 
 
 @contextmanager
 def _peak(name: str) -> Iterator[None]:
-    """Print the largest figures of any one worker."""
+    """Print the largest figures of any worker during the `with`."""
     over, most = threading.Event(), [0, 0]
 
     def watch() -> None:
@@ -73,7 +73,7 @@ def _peak(name: str) -> Iterator[None]:
 
 
 def main(rows: int) -> None:
-    """Workers that only pass rows on, then those that write them."""
+    """Measure workers that only pass rows on, and then workers that write them."""
     with (
         tempfile.TemporaryDirectory() as folder,
         EmbeddedCluster(brokers=1, request_log=0) as cluster,
@@ -87,16 +87,16 @@ def main(rows: int) -> None:
             options["deliveryGuarantee"] = guarantee
             return lambda frame: frame.write.format("kafkabuf").options(**options).mode("append").save()
 
-        ways: dict[str, Callable[[DataFrame], None]] = {
+        writes: dict[str, Callable[[DataFrame], None]] = {
             "mapInArrow, rows passed on": lambda frame: (
                 frame.mapInArrow(lambda batches: batches, frame.schema).write.format("noop").mode("append").save()
             ),
             "at_least_once": write("at_least_once"),
             "atomic": write("atomic"),
         }
-        for name, way in ways.items():
+        for name, run in writes.items():
             with _peak(name):
-                way(frame)
+                run(frame)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Spark's rows to Kafka: our sink beside Spark's own, each in a Spark of its own, warm."""
+"""Writes Spark's rows to Kafka: our sink beside Spark's own, each in a warm Spark of its own."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 WARM_UPS = 2
-WRITES = 3  # measured, of a batch
-BATCHES = 5  # measured, of a stream
-FILES = 2  # of a micro-batch: Spark reads each in a task of its own
+WRITES = 3  # measured writes of a batch case
+BATCHES = 5  # measured micro-batches of a stream
+FILES = 2  # files of a micro-batch: Spark reads each in a task of its own
 RATE = Metric("rows_per_s", "rows/s", ",.0f")
 CPU = Metric("cpu_us", "µs CPU/row", ".3f", more_is_better=False)
 
@@ -49,41 +49,40 @@ def _spark() -> Iterator[tuple[SparkSession, Path]]:
         f"--jars {','.join(resolve_spark_kafka_jars())} --driver-memory 3g pyspark-shell"
     )
     with tempfile.TemporaryDirectory(prefix="kafkabuf-bench-") as folder:
-        place = Path(folder)
-        with session("local[2]", place) as spark:
-            yield spark, place
+        with session("local[2]", Path(folder)) as spark:
+            yield spark, Path(folder)
 
 
 def rows_of(spark: SparkSession, rows: int) -> DataFrame:
-    """Keys of 16 bytes and values of 100."""
+    """Rows with keys of 16 bytes and values of 100 bytes."""
     return spark.range(0, rows, 1, PARTITIONS).selectExpr(
         "lpad(string(id), 16, '0') as key", "rpad(string(id), 100, 'v') as value"
     )
 
 
 def _arrived(bootstrap: str, topic: str) -> int:
-    """How far the topic's ends are from 0: records, and the markers of transactions."""
-    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(PARTITIONS)}  # type: ignore[no-untyped-call]
+    """The sum of the topic's end offsets: records and control records."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    found = admin.list_offsets(asked)
-    return sum(int(one.result().offset) for one in found.values())
+    ends = admin.list_offsets({TopicPartition(topic, number): latest for number in range(PARTITIONS)})
+    return sum(int(end.result().offset) for end in ends.values())
 
 
 def cpu_of_tree() -> float:
-    """User and system time of this process and all its descendants, of those that have ended too."""
+    """User and system time of this process and all its descendants, including those that have ended."""
     stats = {}
-    for place in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            text = place.read_text()
+            text = path.read_text()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         fields = text[text.rindex(")") + 2 :].split()
-        stats[int(place.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
-    ours, grown = {os.getpid()}, True
+        stats[int(path.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
+    tree, grown = {os.getpid()}, True
     while grown:
-        more = {pid for pid, (parent, _) in stats.items() if parent in ours} - ours
-        ours, grown = ours | more, bool(more)
-    return sum(stats[pid][1] for pid in ours) / os.sysconf("SC_CLK_TCK")
+        children = {pid for pid, (parent, _) in stats.items() if parent in tree} - tree
+        tree, grown = tree | children, bool(children)
+    return sum(stats[pid][1] for pid in tree) / os.sysconf("SC_CLK_TCK")
 
 
 def _batch(write: Write, job: Job, *, aligned: bool = False, sends: bool = True) -> Measurement:
@@ -96,7 +95,7 @@ def _batch(write: Write, job: Job, *, aligned: bool = False, sends: bool = True)
         rows = rows.cache()
         rows.count()
         with harness.topic(job.bootstrap, partitions=PARTITIONS) as topic:
-            for _ in range(WARM_UPS):  # the JVM's compiler, the Python workers
+            for _ in range(WARM_UPS):  # for the JVM's compiler and the Python workers
                 write(rows, job.bootstrap, topic)
             measured = [_timed(lambda: write(rows, job.bootstrap, topic)) for _ in range(WRITES)]
             if sends and _arrived(job.bootstrap, topic) < (WARM_UPS + WRITES) * job.amount:
@@ -106,7 +105,7 @@ def _batch(write: Write, job: Job, *, aligned: bool = False, sends: bool = True)
 
 
 def _timed(write: Callable[[], None]) -> tuple[float, float]:
-    """Seconds by the clock, and of all processors."""
+    """Seconds of wall time, and of CPU time of all processes."""
     used, started = cpu_of_tree(), time.perf_counter()
     write()
     return time.perf_counter() - started, cpu_of_tree() - used
@@ -137,16 +136,16 @@ def _atomic(rows: DataFrame, bootstrap: str, topic: str) -> None:
 
 
 def _stream(kind: str, options: dict[str, str], job: Job) -> Measurement:
-    """Micro-batches of all the rows each, from parquet files; the median of those after the WARM_UPS."""
+    """Measure micro-batches from parquet files, each with all the rows: the median of those after the warm-up."""
     batches = WARM_UPS + BATCHES
-    with _spark() as (spark, place):
-        rows_of(spark, job.amount).repartition(FILES).write.parquet(str(place / "once"))
-        (place / "in").mkdir()
-        for number, file in product(range(batches), sorted((place / "once").glob("*.parquet"))):
-            shutil.copy(file, place / "in" / f"{number}-{file.name}")
+    with _spark() as (spark, folder):
+        rows_of(spark, job.amount).repartition(FILES).write.parquet(str(folder / "once"))
+        (folder / "in").mkdir()
+        for number, file in product(range(batches), sorted((folder / "once").glob("*.parquet"))):
+            shutil.copy(file, folder / "in" / f"{number}-{file.name}")
         with harness.topic(job.bootstrap, partitions=PARTITIONS) as topic:
             used = cpu_of_tree()
-            times = _streamed(kind, options, job.bootstrap, topic, spark, place)
+            times = _streamed(kind, options, job.bootstrap, topic, spark, folder)
             used = cpu_of_tree() - used
             if len(times) != batches or _arrived(job.bootstrap, topic) < job.amount * batches:
                 raise RuntimeError(f"{len(times)} micro-batches, and rows are missing")
@@ -157,15 +156,15 @@ def _stream(kind: str, options: dict[str, str], job: Job) -> Measurement:
 
 
 def _streamed(
-    kind: str, options: dict[str, str], bootstrap: str, topic: str, spark: SparkSession, place: Path
+    kind: str, options: dict[str, str], bootstrap: str, topic: str, spark: SparkSession, folder: Path
 ) -> list[int]:
-    """What addBatch took of each micro-batch with rows, in milliseconds."""
+    """The time of addBatch for each micro-batch with rows, in milliseconds."""
     source = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", FILES)
-    writer = source.parquet(str(place / "in")).writeStream.format(kind).options(**options)
+    writer = source.parquet(str(folder / "in")).writeStream.format(kind).options(**options)
     if options:
         writer = writer.option("sinkId", topic)
     writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
-    query = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     return [progress["durationMs"]["addBatch"] for progress in query.recentProgress if progress["numInputRows"]]
 
@@ -199,10 +198,12 @@ CLAIM = Claim(
         Goal("exactly_once, of at_least_once", STREAM_ONCE, RATE.name, 0.9, STREAM),
     ],
     notes=[
-        "local[2]; keys of 16 bytes, values of 100, cached; two Kafka partitions. CPU: JVM and Python together.",
-        f"Each figure is the median of {WRITES} writes of one Spark, after {WARM_UPS} that warm up.",
-        f"Streams: {BATCHES} micro-batches after {WARM_UPS} that warm up, all the rows each, from {FILES} parquet "
-        "files; rate by the median addBatch, CPU with the warm-up.",
-        "Settings are the sinks' defaults: Spark's sends batches of 16 KiB, kafkabuf's for two partitions of 128 KiB.",
+        "local[2]; cached rows with keys of 16 bytes and values of 100 bytes; two Kafka partitions. CPU is that of the "
+        "JVM and of Python together.",
+        f"Each figure is the median of {WRITES} writes of one Spark, after {WARM_UPS} writes that warm it up.",
+        f"Streams: {BATCHES} micro-batches after {WARM_UPS} that warm up, each with all the rows from {FILES} parquet "
+        "files. The rate is that of the median addBatch; CPU includes the warm-up.",
+        "Settings are the sinks' defaults: Spark's sink sends batches of 16 KiB, kafkabuf's, for two partitions, "
+        "batches of 128 KiB.",
     ],
 )

@@ -17,7 +17,7 @@ OURS, THEIRS = "kafkabuf", "confluent-kafka"
 
 
 def _sizes(records: int) -> Iterator[int]:
-    """Of the transactions that so many records make."""
+    """The sizes of the transactions that so many records need."""
     for start in range(0, records, RECORDS):
         yield min(RECORDS, records - start)
 
@@ -65,7 +65,7 @@ CLAIM = Claim(
     cases=[Case(OURS, partial(measure, _kafkabuf)), Case(THEIRS, partial(measure, _confluent))],
     metrics=[RATE, CPU],
     baseline=THEIRS,
-    amount=1_000_000,  # fewer would mostly show how Kafka warms up
+    amount=1_000_000,  # with fewer records, Kafka's warm-up would dominate
     goals=[Goal("records/s in transactions", OURS, RATE.name, 1.5, THEIRS)],
     notes=[
         f"Transactions of {RECORDS:,} records of 100 bytes into one partition, each committed before the next begins.",
