@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 
 def extensions() -> list[ModuleType]:
     packages = pkgutil.walk_packages(kafkabuf.__path__, "kafkabuf.")
-    modules = [importlib.import_module(found.name) for found in packages if "._" in found.name]
+    modules = [importlib.import_module(package.name) for package in packages if "._" in package.name]
     return [module for module in modules if (module.__file__ or "").endswith(".so")]
 
 

@@ -23,9 +23,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_fuzzer_finds_nothing_in_the_producers(folder: Path) -> None:
-    examples, found = fuzz_api.fuzz(5, seed=0)
+    examples, failures = fuzz_api.fuzz(5, seed=0)
     assert examples > 0
-    assert [(failure.seed, failure.reason, failure.path.read_text()) for failure in found] == []
+    assert [(failure.seed, failure.reason, failure.path.read_text()) for failure in failures] == []
     assert list(folder.iterdir()) == []
 
 
@@ -72,8 +72,8 @@ def goes_on_after_close() -> None:
 )
 def test_planted_fault_is_found(fault: Callable[[], None], reason: str, folder: Path) -> None:
     options = ("--plant", f"{__name__}:{fault.__name__}", "--step-seconds", "9")
-    _, found = fuzz_api.fuzz(60, seed=0, options=options)
-    assert [failure.reason.startswith(reason) for failure in found] == [True], found
-    report = found[0].path.read_text()
+    _, failures = fuzz_api.fuzz(60, seed=0, options=options)
+    assert [failure.reason.startswith(reason) for failure in failures] == [True], failures
+    report = failures[0].path.read_text()
     assert "again: python -m tests.hostile.fuzz_api --seed" in report
     assert "\nopen(" in report, "the steps of its last example are missing"

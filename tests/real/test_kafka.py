@@ -223,10 +223,10 @@ def test_arrow_rows_arrive_where_the_report_says(kafka: RealKafka, make_producer
             assert result.partition[n] == (kafka_python_murmur2(record.key) & 0x7FFFFFFF) % 4
     ranges = {(r.topic, r.partition): r for r in report.ranges(0)}
     assert set(ranges) == {(topic, partition) for topic in topics for partition in range(4)}
-    for (topic, partition), found in ranges.items():
+    for (topic, partition), range_ in ranges.items():
         mine = [n for n in range(count) if rows[n]["topic"] == topic and result.partition[n] == partition]
         offsets = [int(result.offset[n]) for n in mine]
-        assert (found.first_offset, found.last_offset, found.rows) == (0, len(offsets) - 1, len(offsets))
+        assert (range_.first_offset, range_.last_offset, range_.rows) == (0, len(offsets) - 1, len(offsets))
         assert offsets == sorted(offsets), "rows of a partition are not in the order they were given"
 
 

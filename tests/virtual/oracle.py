@@ -40,8 +40,8 @@ class Place:
 
 
 @dataclass
-class Found:
-    """All places of each record, and those that a reader of committed records sees."""
+class Contents:
+    """The contents of all logs: every place of each record, and the places that a reader of committed records sees."""
 
     stored: dict[Tag, list[Place]] = field(default_factory=lambda: defaultdict(list))
     visible: dict[Tag, list[Place]] = field(default_factory=lambda: defaultdict(list))
@@ -58,24 +58,24 @@ class Archive:
         """Keep the batches of a topic; the caller deletes it afterwards."""
         self._logs[topic.name].append([_batches(partition) for partition in topic.partitions])
 
-    def found(self, topics: dict[str, Topic]) -> Found:
-        found = Found()
+    def contents(self, topics: dict[str, Topic]) -> Contents:
+        contents = Contents()
         for name in {*self._logs, *topics}:
             logs = [*self._logs[name]]
-            found.deletions[name] = len(logs)
+            contents.deletions[name] = len(logs)
             if name in topics:
                 logs.append([_batches(partition) for partition in topics[name].partitions])
             for incarnation, partitions in enumerate(logs):
                 for partition, batches in enumerate(partitions):
-                    _read(found, name, incarnation, partition, batches)
-        return found
+                    _read(contents, name, incarnation, partition, batches)
+        return contents
 
 
 def _batches(partition: Partition) -> list[bytes]:
     return [bytes(batch.data) for batch in partition.log.batches()]
 
 
-def _read(found: Found, topic: str, incarnation: int, partition: int, batches: list[bytes]) -> None:
+def _read(contents: Contents, topic: str, incarnation: int, partition: int, batches: list[bytes]) -> None:
     ongoing: dict[int, list[tuple[Tag, Place]]] = defaultdict(list)
     for batch in batches:
         (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES)
@@ -84,15 +84,15 @@ def _read(found: Found, topic: str, incarnation: int, partition: int, batches: l
             (kind,) = struct.unpack_from(">h", batch, _MARKER_TYPE)
             ended = ongoing.pop(producer_id, [])
             for record, place in ended if kind == _COMMIT else ():
-                found.visible[record].append(place)
+                contents.visible[record].append(place)
             continue
         for record, offset in _records(batch):
             place = Place(topic, incarnation, partition, offset)
-            found.stored[record].append(place)
+            contents.stored[record].append(place)
             if attributes & _TRANSACTIONAL:
                 ongoing[producer_id].append((record, place))
             else:
-                found.visible[record].append(place)
+                contents.visible[record].append(place)
 
 
 def _records(batch: bytes) -> Iterator[tuple[Tag, int]]:

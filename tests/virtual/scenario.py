@@ -63,9 +63,9 @@ def _live(world: World, random: Random) -> None:
         without_transactions[0].check_recreated_topic(trouble)
     for user in users:
         user.close(None)
-    found = archive.found(world.cluster.catalogue.topics)
+    contents = archive.contents(world.cluster.catalogue.topics)
     for user in users:
-        user.check(found)
+        user.check(contents)
 
 
 def _settings(random: Random, horizon: float) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from kafkabuf.errors import (
     ProducerFencedError,
     TimeoutError,
 )
-from tests.virtual.oracle import Found, Place, tag
+from tests.virtual.oracle import Contents, Place, tag
 from tests.virtual.runner import VirtualProducer
 from tests.virtual.trouble import Trouble
 from tests.virtual.world import World
@@ -236,12 +236,12 @@ class User:
 
     # ---- promises ----------------------------------------------------------------------------------------------------
 
-    def check(self, found: Found) -> None:
+    def check(self, contents: Contents) -> None:
         """Each acknowledged record is stored at its place, once, and in order."""
         idempotent = self.producer.config.enable_idempotence
         placed: dict[tuple[str, int, int], list[Place]] = defaultdict(list)
         for sent in self.sent:
-            places = found.stored[self.name, sent.number]
+            places = contents.stored[self.name, sent.number]
             if idempotent:
                 self._check_stored_once(sent, places)
             if sent.future.exception(0) is None:
@@ -424,12 +424,12 @@ class TransactionalUser(User):
         self._transact(True, everywhere=True)
         return self.transactions[-1].fate is Fate.COMMITTED
 
-    def check(self, found: Found) -> None:
+    def check(self, contents: Contents) -> None:
         """All records of a committed transaction are visible, none of an aborted one, and all or none of the others."""
-        super().check(found)
+        super().check(contents)
         for transaction in self.transactions:
-            kept = [sent for sent in transaction.sent if not self._deleted(found, sent)]
-            visible = [bool(found.visible[self.name, sent.number]) for sent in kept]
+            kept = [sent for sent in transaction.sent if not self._deleted(contents, sent)]
+            visible = [bool(contents.visible[self.name, sent.number]) for sent in kept]
             numbers = [sent.number for sent in kept]
             if transaction.fate is Fate.COMMITTED and not all(visible):
                 self.world.fail(f"{self.name}: records {numbers} were committed; visible: {visible}")
@@ -450,7 +450,7 @@ class TransactionalUser(User):
         if (-1 if committed is None else committed.offset) not in allowed:
             self.world.fail(f"{self.name}: the group's offset is {committed}, and must be one of {allowed}")
 
-    def _deleted(self, found: Found, sent: Sent) -> bool:
+    def _deleted(self, contents: Contents, sent: Sent) -> bool:
         """Whether the record's topic was deleted before its transaction ended there."""
-        places, visible = found.stored[self.name, sent.number], found.visible[self.name, sent.number]
-        return not visible and any(place.incarnation < found.deletions[place.topic] for place in places)
+        places, visible = contents.stored[self.name, sent.number], contents.visible[self.name, sent.number]
+        return not visible and any(place.incarnation < contents.deletions[place.topic] for place in places)
