@@ -172,7 +172,7 @@ def _all_were_taken(sent: Sent, response: bytes) -> bool:
 
 
 @dataclass
-class Asked:
+class OtherRequest:
     """A request other than Produce that the Sender gave to the FakeClient."""
 
     node_id: int
@@ -201,7 +201,7 @@ class FakeClient:
     wakeups: int = 0
     gives_ids: bool = True  # responds to InitProducerId by itself, with 1000, 1001, ...
     ids_given: int = 0
-    asked: list[Asked] = field(default_factory=list)  # all requests other than Produce
+    asked: list[OtherRequest] = field(default_factory=list)  # all requests other than Produce
     pauses: list[tuple[int, int]] = field(default_factory=list)  # node and milliseconds of each throttle
     broken: list[tuple[int, KafkaError]] = field(default_factory=list)  # connections closed for a bad response
     on_poll: Callable[[], object] = lambda: None
@@ -238,7 +238,7 @@ class FakeClient:
         return self.id_node
 
     def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None:
-        self.asked.append(Asked(node_id, entity, context))
+        self.asked.append(OtherRequest(node_id, entity, context))
         if self.gives_ids:
             self.give_id(producer_id=1000 + self.ids_given)
             self.ids_given += 1
@@ -334,7 +334,7 @@ class FakeClient:
         """Fail the last InitProducerId without a response."""
         self._complete_id(self.asked[-1], None, error)
 
-    def _complete_id(self, asked: Asked, response: bytes | None, error: KafkaError | None) -> None:
+    def _complete_id(self, asked: OtherRequest, response: bytes | None, error: KafkaError | None) -> None:
         request = Request(messages.INIT_PRODUCER_ID, asked.entity.__version__, lambda _: Frame(), asked.context)
         self._completions.append(Completion(request, asked.node_id, response, error, 0.0))
 

@@ -54,7 +54,7 @@ class HookClock(ManualClock):
         self.hook = action if number == 0 else lambda: self.at_call(number - 1, action)
 
 
-class RestlessClock(ManualClock):
+class InterruptingClock(ManualClock):
     """Runs `action` whenever its time is read, but not within `action`: another thread runs at every opportunity."""
 
     action: Callable[[], object] | None = None
@@ -269,13 +269,13 @@ class Rig:
         return self.pool.accounting()[state]
 
 
-def eager(**settings: Any) -> Rig:
+def quick_rig(**settings: Any) -> Rig:
     """A Rig that does not linger, and whose records expire after a second."""
     defaults = {"linger_ms": 0, "request_timeout_ms": 500, "delivery_timeout_ms": 1_000, "retry_backoff_ms": 100}
     return Rig(**(defaults | settings))
 
 
-def one_sent(rig: Rig) -> Sent:
+def only_request(rig: Rig) -> Sent:
     """Run a turn, and return the only request that it sends."""
     (sent,) = rig.sent_after_turn()
     return sent

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.batches.compression import codec
 from kafkabuf.errors import RecordTooLargeError, TimeoutError
-from rigs.producer import PATIENCE, SLAB, TOPIC, assert_whole, collecting_everywhere, eager, one_sent
+from rigs.producer import PATIENCE, SLAB, TOPIC, assert_whole, collecting_everywhere, only_request, quick_rig
 from tests.batches.split_support import TOO_LARGE, Topic, offset_of, refuse
 from tests.effort import effort
 from tests.ground.pool_support import in_thread, until
@@ -33,7 +33,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Kafka: testSplitAndReenqueue
 @pytest.mark.parametrize("magic", [1, 2])
 def test_parts_change_places_or_outcomes(magic: int) -> None:
-    rig = eager(record_magic=magic)
+    rig = quick_rig(record_magic=magic)
     topic = Topic(rig, 200)
     sent = [b"%03d" % n for n in range(40)]
     told: list[tuple[int, bytes]] = []
@@ -56,7 +56,7 @@ def test_parts_change_places_or_outcomes(magic: int) -> None:
 @pytest.mark.parametrize("magic", [1, 2])
 @pytest.mark.parametrize("place", [0, 1, 6, 11])
 def test_record_too_large_fails_its_neighbours(place: int, magic: int) -> None:
-    rig = eager(record_magic=magic)
+    rig = quick_rig(record_magic=magic)
     topic = Topic(rig, 300)
     sent = [b"%d" % n for n in range(12)]
     sent[place] = b"x" * 301
@@ -74,7 +74,7 @@ def test_record_too_large_fails_its_neighbours(place: int, magic: int) -> None:
 
 
 def test_nothing_fits_and_the_split_goes_on_for_ever() -> None:
-    rig = eager()
+    rig = quick_rig()
     topic = Topic(rig, 0)
     futures = [rig.send(b"v") for _ in range(20)]
     topic.serve()
@@ -85,7 +85,7 @@ def test_nothing_fits_and_the_split_goes_on_for_ever() -> None:
 
 def test_every_part_learns_the_limit_anew() -> None:
     """16 units for a limit of one: refused at 16, 8, 4 and 2, not once for each part."""
-    rig = eager()
+    rig = quick_rig()
     topic = Topic(rig, 61 + 4 * 10)
     futures = [rig.send(b"xxx", timestamp_ms=7) for _ in range(64)]
     topic.serve()
@@ -103,7 +103,7 @@ def test_split_alters_a_record(magic: int, data: st.DataObject) -> None:
     sample = data.draw(st.lists(records(magic), min_size=1, max_size=30))
     limit = data.draw(st.integers(100, 2000))
     compression = data.draw(st.sampled_from(CODECS[:-1] if magic == 1 else CODECS))
-    rig = eager(batch_size=4096, slabs=64, record_magic=magic, compression_type=compression)
+    rig = quick_rig(batch_size=4096, slabs=64, record_magic=magic, compression_type=compression)
     topic = Topic(rig, limit)
     futures = [
         rig.send(one.value, key=one.key, headers=list(one.headers) or None, timestamp_ms=one.timestamp)
@@ -124,7 +124,7 @@ def test_split_alters_a_record(magic: int, data: st.DataObject) -> None:
      ("lz4", {"compression_lz4_level": 12}, 2)],
 )  # fmt: skip
 def test_compressed_batch_is_split_wrongly_or_goes_plain(name: str, level: dict[str, int], magic: int) -> None:
-    rig = eager(batch_size=16 * SLAB, record_magic=magic, compression_type=name, slabs=64, **level)
+    rig = quick_rig(batch_size=16 * SLAB, record_magic=magic, compression_type=name, slabs=64, **level)
     topic = Topic(rig, 500)
     sent = [b"%04d a row that compresses well, since it is the same but for its number" % n for n in range(150)]
     futures = [rig.send(value) for value in sent]
@@ -158,10 +158,10 @@ def test_codec_does_not_read_what_it_wrote(name: str, size: int) -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 5])
 def test_later_batch_overtakes_a_part(in_flight: int) -> None:
-    rig = eager(max_in_flight_requests_per_connection=in_flight)
+    rig = quick_rig(max_in_flight_requests_per_connection=in_flight)
     topic = Topic(rig, 400)
     first = [rig.send(b"a%02d" % n + b"." * 60) for n in range(12)]
-    topic.answer(one_sent(rig))
+    topic.answer(only_request(rig))
     rig.turn()
     later = [rig.send(b"b%02d" % n + b"." * 60) for n in range(4)]
     topic.serve()
@@ -171,7 +171,7 @@ def test_later_batch_overtakes_a_part(in_flight: int) -> None:
 
 def test_batch_that_was_in_flight_lets_others_pass_the_rest() -> None:
     """A later batch's success means that the leader takes batches, not that the rest need not be waited for."""
-    rig = eager()
+    rig = quick_rig()
     topic = Topic(rig, 600)
     big = [rig.send(b"a%d" % n + b"." * 100) for n in range(8)]
     small = [rig.send(b"b" + b"." * 300)]
@@ -187,11 +187,11 @@ def test_batch_that_was_in_flight_lets_others_pass_the_rest() -> None:
 
 
 def test_retried_part_loses_its_place() -> None:
-    rig = eager(retries=1, retry_backoff_ms=10)
+    rig = quick_rig(retries=1, retry_backoff_ms=10)
     topic = Topic(rig, 500)
     futures = [rig.send(b"%02d" % n + b"." * 60) for n in range(12)]
-    refuse(rig, one_sent(rig))
-    rig.client.answer(one_sent(rig), REQUEST_TIMED_OUT)
+    refuse(rig, only_request(rig))
+    rig.client.answer(only_request(rig), REQUEST_TIMED_OUT)
     rig.turn()
     assert rig.sent_after_turn() == []  # backs off, and those behind it wait
     rig.clock.advance(0.1)
@@ -203,7 +203,7 @@ def test_retried_part_loses_its_place() -> None:
 
 # As in Kafka, a split is no retry.
 def test_split_counts_against_retries() -> None:
-    rig = eager(retries=0)
+    rig = quick_rig(retries=0)
     topic = Topic(rig, 150)
     futures = [rig.send(b"%02d" % n + b"." * 40) for n in range(12)]
     topic.serve()
@@ -211,26 +211,26 @@ def test_split_counts_against_retries() -> None:
 
 
 def test_retries_before_the_split_count_against_its_parts() -> None:
-    rig = eager(retries=1, retry_backoff_ms=10, compression_type="zstd")
+    rig = quick_rig(retries=1, retry_backoff_ms=10, compression_type="zstd")
     futures = [rig.send(b"." * 50) for _ in range(10)]
-    rig.client.answer(one_sent(rig), REQUEST_TIMED_OUT)
+    rig.client.answer(only_request(rig), REQUEST_TIMED_OUT)
     rig.turn()
     rig.clock.advance(0.1)
-    refuse(rig, one_sent(rig))
-    rig.client.answer(one_sent(rig), base_offset=10)
+    refuse(rig, only_request(rig))
+    rig.client.answer(only_request(rig), base_offset=10)
     rig.turn()
-    rest = one_sent(rig)
+    rest = only_request(rig)
     assert rest.produced.records[TOPIC, 0][22] & 7 == 4  # compressed again
     rig.client.answer(rest, REQUEST_TIMED_OUT)
     rig.turn()
     rig.clock.advance(0.1)
-    rig.client.answer(one_sent(rig), base_offset=15)
+    rig.client.answer(only_request(rig), base_offset=15)
     rig.turn()
     assert [offset_of(future) for future in futures] == list(range(10, 20))
 
 
 def test_two_batches_of_a_partition_are_split_at_once() -> None:
-    rig = eager()
+    rig = quick_rig()
     topic = Topic(rig, 300)
     futures = [rig.send(b"%02d" % n + b"." * 80) for n in range(30)]
     assert len({future.batch for future in futures}) == 3
@@ -247,22 +247,22 @@ def test_two_batches_of_a_partition_are_split_at_once() -> None:
 
 
 def test_thread_waits_for_records_of_another_part() -> None:
-    rig = eager()
+    rig = quick_rig()
     futures = [rig.send(b"%02d" % n) for n in range(10)]
-    sent = one_sent(rig)
+    sent = only_request(rig)
     front = in_thread(lambda: futures[0].result(PATIENCE))
     rest = in_thread(lambda: futures[9].result(PATIENCE))
     flush = in_thread(lambda: rig.accumulator.flush(None))
     until(lambda: len(rig.accumulator.flushes) == 1)
     refuse(rig, sent)
-    rig.client.answer(one_sent(rig), base_offset=50)
+    rig.client.answer(only_request(rig), base_offset=50)
     rig.turn()
     assert front.result(PATIENCE).offset == 50
     assert [(future.done(), future.running()) for future in futures] == [(True, False)] * 5 + [(False, True)] * 5
     assert [rest.done(), flush.done()] == [False, False]
     with pytest.raises(TimeoutError):
         futures[9].result(0)
-    rig.client.answer(one_sent(rig), base_offset=90)
+    rig.client.answer(only_request(rig), base_offset=90)
     rig.turn()
     assert rest.result(PATIENCE).offset == 94
     flush.result(PATIENCE)
@@ -270,7 +270,7 @@ def test_thread_waits_for_records_of_another_part() -> None:
 
 
 def test_callback_is_added_to_the_wrong_part() -> None:
-    rig = eager()
+    rig = quick_rig()
     called: list[tuple[str, int, int]] = []
 
     def note(when: str) -> None:
@@ -282,15 +282,15 @@ def test_callback_is_added_to_the_wrong_part() -> None:
 
     futures = [rig.send(b"%02d" % n) for n in range(4)]
     note("before")
-    refuse(rig, one_sent(rig))
+    refuse(rig, only_request(rig))
     note("between")
-    rig.client.answer(one_sent(rig), base_offset=50)
+    rig.client.answer(only_request(rig), base_offset=50)
     rig.turn()
     assert sorted(called) == [(when, n, 50 + n) for when in ("before", "between") for n in (0, 1)]
     called.clear()
     note("half")
     assert sorted(called) == [("half", 0, 50), ("half", 1, 51)]
-    rig.client.answer(one_sent(rig), base_offset=90)
+    rig.client.answer(only_request(rig), base_offset=90)
     rig.turn()
     assert sorted(called[2:]) == [(when, n, 88 + n) for when in ("before", "between", "half") for n in (2, 3)]
     assert_whole(rig.pool)
@@ -298,10 +298,10 @@ def test_callback_is_added_to_the_wrong_part() -> None:
 
 def test_thread_that_runs_within_the_split_sees_a_record_nowhere() -> None:
     """Callbacks are added whenever the split makes an object, as a thread may that the collector lets in."""
-    rig = eager()
+    rig = quick_rig()
     topic = Topic(rig, 150)
     futures = [rig.send(b"%02d" % n + b"." * 20) for n in range(24)]
-    sent = one_sent(rig)
+    sent = only_request(rig)
     rig.client.answer(sent, TOO_LARGE)
     added: list[int] = []
     called: list[tuple[int, int]] = []
@@ -324,7 +324,7 @@ def test_thread_that_runs_within_the_split_sees_a_record_nowhere() -> None:
 
 
 def test_report_of_a_table_mixes_up_parts() -> None:
-    rig = eager(leaders=(1, 1))
+    rig = quick_rig(leaders=(1, 1))
     limit = 300
     topic = Topic(rig, limit)
     rig.send(b"not of the table", partition=0)

@@ -12,7 +12,7 @@ from kafkabuf.batches.compression import Codec, codec
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, RecordTooLargeError, TimeoutError
 from rigs.fake_client import Sent
-from rigs.producer import PATIENCE, SLAB, Rig, assert_whole, eager, one_sent
+from rigs.producer import PATIENCE, SLAB, Rig, assert_whole, only_request, quick_rig
 from tests.batches.split_support import TOO_LARGE, Topic, offset_of, refuse
 from tests.ground.pool_support import in_thread, until
 
@@ -21,7 +21,7 @@ from tests.ground.pool_support import in_thread, until
 def test_split_waits_for_memory_that_it_holds_itself(compression: str) -> None:
     """One slab for batches, a thread that waits for it, and a batch to be split."""
     scratch = {"none": 0, "zstd": 3}[compression]
-    rig = eager(slabs=1 + scratch, compression_type=compression, leaders=(1, 1), clock=ManualClock())
+    rig = quick_rig(slabs=1 + scratch, compression_type=compression, leaders=(1, 1), clock=ManualClock())
     topic = Topic(rig, 100)
     sent = [b"%02d" % n + b"." * 20 for n in range(20)]
     futures = [rig.send(value) for value in sent]
@@ -45,17 +45,17 @@ def test_split_waits_for_memory_that_it_holds_itself(compression: str) -> None:
 def half_way(rig: Rig, records: int = 8) -> tuple[list[RecordFuture], Sent]:
     """A batch of which the first half is delivered, the third quarter under way, and the rest queued."""
     futures = [rig.send(b"%02d" % n) for n in range(records)]
-    refuse(rig, one_sent(rig))
-    rig.client.answer(one_sent(rig), base_offset=100)
+    refuse(rig, only_request(rig))
+    rig.client.answer(only_request(rig), base_offset=100)
     rig.turn()
-    refuse(rig, one_sent(rig))
-    return futures, one_sent(rig)
+    refuse(rig, only_request(rig))
+    return futures, only_request(rig)
 
 
 # Kafka: testExpiredBatchDoesNotSplitOnMessageTooLargeError
 @pytest.mark.parametrize("ending", ["too large", "delivered", "disconnected"])
 def test_expiry_forgets_a_part_or_frees_what_a_socket_reads(ending: str) -> None:
-    rig = eager(leaders=(1, 1))
+    rig = quick_rig(leaders=(1, 1))
     rig.clock.advance(0.2)
     futures, sent = half_way(rig)
     called: list[Any] = []
@@ -85,10 +85,10 @@ def test_expiry_forgets_a_part_or_frees_what_a_socket_reads(ending: str) -> None
 
 
 def test_deadline_counts_from_the_split() -> None:
-    rig = eager()
+    rig = quick_rig()
     future = [rig.send(b"%d" % n) for n in range(4)][-1]
     rig.clock.advance(0.9)
-    refuse(rig, one_sent(rig))
+    refuse(rig, only_request(rig))
     rig.client.unready.add(1)
     rig.clock.advance(0.0999)
     rig.turn()
@@ -101,7 +101,7 @@ def test_deadline_counts_from_the_split() -> None:
 
 @pytest.mark.parametrize("in_the_queue", [True, False])
 def test_forced_close_leaves_parts_without_an_outcome(in_the_queue: bool) -> None:
-    rig = eager()
+    rig = quick_rig()
     futures, sent = half_way(rig)
     if in_the_queue:
         rig.client.fail(sent, NetworkError("gone"))
@@ -114,9 +114,9 @@ def test_forced_close_leaves_parts_without_an_outcome(in_the_queue: bool) -> Non
 
 
 def test_forced_close_splits_what_it_will_not_send() -> None:
-    rig = eager()
+    rig = quick_rig()
     futures = [rig.send(b"%d" % n) for n in range(4)]
-    sent = one_sent(rig)
+    sent = only_request(rig)
     rig.sender.close(force=True)
     refuse(rig, sent)
     assert [type(future.exception(0)) for future in futures] == [RecordTooLargeError] * 4
@@ -124,7 +124,7 @@ def test_forced_close_splits_what_it_will_not_send() -> None:
 
 
 def test_close_leaves_parts_behind() -> None:
-    rig = eager()
+    rig = quick_rig()
     topic = Topic(rig, 100)
     futures = [rig.send(b"%d" % n + b"." * 30) for n in range(8)]
     rig.accumulator.close()
@@ -148,11 +148,11 @@ def test_failing_split_loses_records(after: int, caplog: pytest.LogCaptureFixtur
         return found.decompress(frame, target)
 
     monkeypatch.setattr("kafkabuf.batches.accumulator.codec", lambda *settings: Codec(4, found.compress, decompress))
-    rig = eager(compression_type="zstd", batch_size=4 * SLAB)
+    rig = quick_rig(compression_type="zstd", batch_size=4 * SLAB)
     futures = [rig.send(b"." * 50) for _ in range(40)]
     with caplog.at_level(logging.ERROR):
         for _ in range(after + 1):
-            refuse(rig, one_sent(rig))
+            refuse(rig, only_request(rig))
     assert "could not be split" in caplog.text
     assert [type(future.exception(0)) for future in futures] == [RecordTooLargeError] * 40
     assert rig.sender.record_errors == 40
@@ -162,12 +162,12 @@ def test_failing_split_loses_records(after: int, caplog: pytest.LogCaptureFixtur
 
 
 def test_part_that_fails_takes_the_rest_with_it() -> None:
-    rig = eager()
+    rig = quick_rig()
     futures = [rig.send(b"%d" % n) for n in range(4)]
-    refuse(rig, one_sent(rig))
-    rig.client.answer(one_sent(rig), 87)
+    refuse(rig, only_request(rig))
+    rig.client.answer(only_request(rig), 87)
     rig.turn()
-    rig.client.answer(one_sent(rig), base_offset=7)
+    rig.client.answer(only_request(rig), base_offset=7)
     rig.turn()
     errors = [future.exception(0) for future in futures]
     assert [isinstance(error, KafkaError) for error in errors] == [True, True, False, False]

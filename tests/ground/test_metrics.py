@@ -25,7 +25,7 @@ from kafkabuf.network._io import Poller
 from kafkabuf.opentelemetry import _observations, observe
 from kafkabuf.prometheus import ProducerCollector
 from kafkabuf.protocol.messages import PRODUCE
-from rigs.producer import PATIENCE, eager, one_sent
+from rigs.producer import PATIENCE, only_request, quick_rig
 
 # Names that dashboards made for Java's producer look for, as of Kafka 4.1: those of the group producer-metrics, without
 # record-size-max (it would cost every record), authentication, and names that Java calls deprecated; then of a topic
@@ -117,11 +117,16 @@ def test_compression_rate_is_compressed_over_plain_bytes(cluster: EmbeddedCluste
         assert 0 < producer.metrics()["producer-metrics"]["compression-rate-avg"] < 0.2
 
 
+<<<<<<< HEAD
 def test_queue_time_is_the_time_that_a_batch_waited() -> None:
     rig = eager(linger_ms=50)
+=======
+def test_time_in_the_queue_is_not_that_of_the_batch() -> None:
+    rig = quick_rig(linger_ms=50)
+>>>>>>> c26230f (Helpers of the rigs say what they do: quick_rig, only_request, OtherRequest, InterruptingClock)
     rig.send()
     rig.clock.advance(0.05)
-    one_sent(rig)
+    only_request(rig)
     assert rig.sender.stats.queue_time.recent(rig.clock.monotonic())[2] == pytest.approx(50)
 
 

@@ -15,7 +15,7 @@ import pytest
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ClosedError, NetworkError, TimeoutError
-from rigs.producer import PATIENCE, SLAB, Rig, assert_whole, eager, one_sent
+from rigs.producer import PATIENCE, SLAB, Rig, assert_whole, only_request, quick_rig
 from tests.ground.pool_support import in_thread, until
 
 REQUEST_TIMED_OUT = 7
@@ -26,9 +26,9 @@ REQUEST_TIMED_OUT = 7
 # Kafka: testNoBufferReuseWhenBatchExpires (KAFKA-19012, CVE-2026-35554), testInflightBatchesExpireOnDeliveryTimeout
 @pytest.mark.parametrize("ending", ["acknowledged", "retriable", "disconnected", "closed"])
 def test_expired_batchs_slab_is_reused_while_a_socket_reads_it(ending: str) -> None:
-    rig = eager(slabs=2, max_block_ms=0)
+    rig = quick_rig(slabs=2, max_block_ms=0)
     future = rig.send(b"first")
-    sent = one_sent(rig)
+    sent = only_request(rig)
     before = sent.frame.to_bytes()
     rig.clock.advance(1)
     rig.turn()
@@ -60,7 +60,7 @@ def test_expired_batchs_slab_is_reused_while_a_socket_reads_it(ending: str) -> N
 
 # Kafka: testExpiredBatchesInMultiplePartitions, testResetNextBatchExpiry
 def test_expiry_in_one_partition_hides_that_in_another() -> None:
-    rig = eager(leaders=(1, 2))
+    rig = quick_rig(leaders=(1, 2))
     rig.client.unready |= {1, 2}
     old = [rig.send(partition=0), rig.send(partition=1)]
     rig.clock.advance(0.5)
@@ -80,10 +80,10 @@ def test_expiry_in_one_partition_hides_that_in_another() -> None:
 
 # Kafka: testExpiredBatchDoesNotSplitOnMessageTooLargeError
 def test_expired_batch_is_completed_by_its_late_answer() -> None:
-    rig = eager()
+    rig = quick_rig()
     called: list[Any] = []
     future = rig.send(callback=lambda metadata, error: called.append(error))
-    sent = one_sent(rig)
+    sent = only_request(rig)
     rig.clock.advance(1)
     rig.turn()
     rig.client.answer(sent, base_offset=5)
@@ -94,7 +94,7 @@ def test_expired_batch_is_completed_by_its_late_answer() -> None:
 
 
 def test_retried_batch_outlives_its_delivery_timeout() -> None:
-    rig = eager(retry_backoff_ms=10)
+    rig = quick_rig(retry_backoff_ms=10)
     future = rig.send()
     for _ in range(120):
         for sent in list(rig.client.under_way):
@@ -114,7 +114,7 @@ def test_retried_batch_outlives_its_delivery_timeout() -> None:
 
 # Kafka: testAppendInExpiryCallback
 def test_callback_that_sends_upsets_the_turn() -> None:
-    rig = eager(slabs=3, max_block_ms=0)
+    rig = quick_rig(slabs=3, max_block_ms=0)
     later: list[RecordFuture] = []
     rig.send(callback=lambda metadata, error: later.append(rig.send(b"again", partition=0)))
     rig.send(b"x" * SLAB, callback=lambda metadata, error: later.append(rig.send(b"once more", partition=0)))
@@ -130,7 +130,7 @@ def test_callback_that_sends_upsets_the_turn() -> None:
 
 # Kafka: testTooLargeBatchesAreSafelyRemoved
 def test_batch_too_large_for_the_topic_blocks_those_behind() -> None:
-    rig = eager()
+    rig = quick_rig()
     futures = rig.fill(batches=3)
     for code in (10, 0, 10):
         sent = rig.client.under_way[0] if rig.client.under_way else rig.sent_after_turn()[0]
@@ -141,11 +141,11 @@ def test_batch_too_large_for_the_topic_blocks_those_behind() -> None:
 
 
 def test_thread_that_waits_for_memory_gets_none_when_a_batch_ends() -> None:
-    rig = eager(slabs=1, clock=ManualClock(), linger_ms=500, leaders=(1, 1), delivery_timeout_ms=10_000)
+    rig = quick_rig(slabs=1, clock=ManualClock(), linger_ms=500, leaders=(1, 1), delivery_timeout_ms=10_000)
     rig.send(partition=0)
     waiting = in_thread(lambda: rig.send(b"waited", partition=1))
     until(lambda: rig.pool.waiting == 1)
-    rig.client.answer(one_sent(rig))  # it does not linger: a thread waits
+    rig.client.answer(only_request(rig))  # it does not linger: a thread waits
     rig.turn()
     assert not waiting.result(PATIENCE).done()
     rig.accumulator.abort()
@@ -175,7 +175,7 @@ def answer_all(rig: Rig) -> Callable[[], None]:
 
 
 def test_close_leaves_records_behind_or_lingers() -> None:
-    rig = eager(linger_ms=60_000, delivery_timeout_ms=120_000)
+    rig = quick_rig(linger_ms=60_000, delivery_timeout_ms=120_000)
     future = rig.send()
 
     def close() -> None:
@@ -190,7 +190,7 @@ def test_close_leaves_records_behind_or_lingers() -> None:
 
 
 def test_forced_close_waits_or_leaves_records_without_an_outcome() -> None:
-    rig = eager(leaders=(1, 1))
+    rig = quick_rig(leaders=(1, 1))
     called: list[Any] = []
     in_flight = rig.send(partition=0, callback=lambda metadata, error: called.append(error))
 
@@ -211,9 +211,9 @@ def test_forced_close_waits_or_leaves_records_without_an_outcome() -> None:
 
 
 def test_forced_close_retries_what_failed() -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
-    sent = one_sent(rig)
+    sent = only_request(rig)
     rig.sender.close(force=True)
     rig.client.answer(sent, REQUEST_TIMED_OUT)
     rig.turn()
@@ -222,7 +222,7 @@ def test_forced_close_retries_what_failed() -> None:
 
 
 def test_turn_that_fails_ends_the_sender(caplog: pytest.LogCaptureFixture) -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
 
     def fail() -> None:

@@ -24,7 +24,7 @@ from kafkabuf.errors import (
 )
 from kafkabuf.protocol.messages import END_TXN, INIT_PRODUCER_ID
 from kafkabuf.sending import failures
-from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole, eager
+from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole, quick_rig
 from tests.network.support import rig as network_rig
 from tests.network.test_reconnect import broker, closed_port
 from tests.transactions.rig import TransactionalRig
@@ -63,7 +63,7 @@ def expired(rig: Rig, records: int = 3, **more: Any) -> list[RecordFuture]:
 
 
 def test_close_says_how_many_failures_nobody_has_looked_at_and_why(caplog: pytest.LogCaptureFixture) -> None:
-    rig = eager(leaders=(1, 1))
+    rig = quick_rig(leaders=(1, 1))
     expired(rig, 3)
     expired(rig, 4, partition=1)
     rig.sender.close()
@@ -77,7 +77,7 @@ def test_close_says_how_many_failures_nobody_has_looked_at_and_why(caplog: pytes
 
 @pytest.mark.parametrize("look", ["result", "exception", "callback", "done callback", "late callback", "purge"])
 def test_failures_that_somebody_has_looked_at_are_not_told(look: str, caplog: pytest.LogCaptureFixture) -> None:
-    rig = eager()
+    rig = quick_rig()
     if look == "callback":
         expired(rig, callback=lambda metadata, error: None)
     elif look == "done callback":
@@ -107,7 +107,7 @@ def test_failures_that_somebody_has_looked_at_are_not_told(look: str, caplog: py
 def test_failures_that_a_report_was_asked_for_are_not_told(
     look: str, keep: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rig = eager(leaders=(1, 1))
+    rig = quick_rig(leaders=(1, 1))
     rig.client.unready.add(1)
     report = rig.producer.send_many(TOPIC, [b"v"] * 4, partitions=[0, 1, 0, 1], report=keep)
     rig.clock.advance(1)
@@ -123,7 +123,7 @@ def test_failures_that_a_report_was_asked_for_are_not_told(
 def test_records_without_callbacks_are_counted_where_others_of_the_batch_have_some(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    rig = eager()
+    rig = quick_rig()
     rig.send(callback=lambda metadata, error: None)
     expired(rig, 2)
     end(rig)
@@ -131,7 +131,7 @@ def test_records_without_callbacks_are_counted_where_others_of_the_batch_have_so
 
 
 def test_failures_are_told_once_a_minute_without_news(caplog: pytest.LogCaptureFixture) -> None:
-    rig = eager()
+    rig = quick_rig()
     expired(rig)
     rig.sender.run_once()
     assert rig.client.waits[-1] == pytest.approx(60)  # and not for ever
@@ -153,7 +153,7 @@ def test_failures_cost_no_more_memory_than_some_batches(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(failures, "MOST_BATCHES", 2)
-    rig = eager(leaders=(1, 1, 1, 1))
+    rig = quick_rig(leaders=(1, 1, 1, 1))
     for partition in range(4):
         expired(rig, 1, partition=partition)
     gc.collect()
@@ -175,7 +175,7 @@ def test_warning_is_heard_where_nobody_has_set_up_logging(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logging.getLogger("kafkabuf"), "propagate", False)
-    rig = eager()
+    rig = quick_rig()
     expired(rig)
     end(rig)
     assert capsys.readouterr().err.count("3 records were not delivered") == 1
@@ -208,7 +208,7 @@ def test_producer_that_nobody_closes_tells_of_its_failures(collected: bool) -> N
 
 @pytest.mark.parametrize("force", [True, False])
 def test_close_during_init_producer_id_is_no_error(force: bool, caplog: pytest.LogCaptureFixture) -> None:
-    rig = eager()
+    rig = quick_rig()
     rig.client.gives_ids = False
     state = rig.accumulator.producer_state
     assert state is not None
@@ -252,7 +252,7 @@ def test_close_during_a_transactional_request_is_no_error(held: int, caplog: pyt
 
 
 def test_expiry_names_the_connection_error_of_the_leader() -> None:
-    (future,) = expired(eager(), 1)
+    (future,) = expired(quick_rig(), 1)
     text = str(future.exception(0))
     assert "within delivery.timeout.ms (1000 ms); there is no connection to its leader" in text
     assert "Connection refused" in text
@@ -261,7 +261,7 @@ def test_expiry_names_the_connection_error_of_the_leader() -> None:
 
 
 def test_expiry_names_the_last_refusal() -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
     (sent,) = rig.sent_after_turn()
     rig.client.answer(sent, NotLeaderOrFollowerError.code, message="moved away")
@@ -272,7 +272,7 @@ def test_expiry_names_the_last_refusal() -> None:
 
 
 def test_refusal_is_forgotten_with_the_next_success() -> None:
-    rig = eager(delivery_timeout_ms=10_000)
+    rig = quick_rig(delivery_timeout_ms=10_000)
     rig.send()
     (sent,) = rig.sent_after_turn()
     rig.client.answer(sent, NotLeaderOrFollowerError.code)
@@ -283,7 +283,7 @@ def test_refusal_is_forgotten_with_the_next_success() -> None:
 
 
 def test_expiry_names_what_metadata_met_with_where_there_is_no_leader() -> None:
-    rig = eager()
+    rig = quick_rig()
     rig.lead(-1)
     future = rig.send()
     rig.metadata.on_failure(LOST)
@@ -295,7 +295,7 @@ def test_expiry_names_what_metadata_met_with_where_there_is_no_leader() -> None:
 
 
 def test_expiry_says_that_no_producer_id_could_be_had() -> None:
-    rig = eager()
+    rig = quick_rig()
     state = rig.accumulator.producer_state
     assert state is not None
     state.set_producer_id_and_epoch(-1, -1)
@@ -333,7 +333,7 @@ def test_every_time_out_names_the_last_thing_that_went_wrong() -> None:
 
 
 def test_close_that_gives_up_says_to_give_it_more_time() -> None:
-    rig = eager(leaders=(1,))
+    rig = quick_rig(leaders=(1,))
     future = rig.send()
     rig.turn()
     end(rig)
@@ -341,7 +341,7 @@ def test_close_that_gives_up_says_to_give_it_more_time() -> None:
 
 
 def test_reason_that_cannot_be_told_hides_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = eager()
+    rig = quick_rig()
     rig.send()
 
     def broken(node_id: int) -> None:

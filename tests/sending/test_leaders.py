@@ -19,7 +19,7 @@ from kafkabuf.errors import (
 )
 from kafkabuf.producer import KafkaProducer
 from rigs.fake_client import Answer, Sent, encode_answer
-from rigs.producer import PATIENCE, TOPIC, Rig, assert_whole, eager, one_sent
+from rigs.producer import PATIENCE, TOPIC, Rig, assert_whole, only_request, quick_rig
 
 NOT_LEADER, FENCED_EPOCH, REQUEST_TIMED_OUT, INVALID_RECORD, INVALID_TIMESTAMP = 6, 74, 7, 87, 32
 ELSEWHERE = {9: ("elsewhere", 9092)}
@@ -43,10 +43,10 @@ def refuse(rig: Rig, sent: Sent, answer: Answer, **more: Any) -> None:
 # Kafka: testWhenProduceResponseReturnsWithALeaderShipChangeErrorAndNewLeaderInformation
 @pytest.mark.parametrize("code", [NOT_LEADER, FENCED_EPOCH])
 def test_leader_named_in_the_answer_is_waited_for(code: int) -> None:
-    rig = eager(leaders=(1, 1, 1))
+    rig = quick_rig(leaders=(1, 1, 1))
     rig.lead(1, 1, 1)  # epoch 1
     futures = [rig.send(partition=partition) for partition in range(3)]
-    sent = one_sent(rig)
+    sent = only_request(rig)
     answers = {
         (TOPIC, 0): Answer(code, -1, leader=(9, 2)),
         (TOPIC, 1): Answer(code, -1, leader=(2, 5)),
@@ -77,34 +77,34 @@ def test_leader_named_in_the_answer_is_waited_for(code: int) -> None:
     ],
 )
 def test_leader_that_is_none_is_followed_or_the_back_off_left_out(answer: Answer) -> None:
-    rig = eager(leaders=(1,))
+    rig = quick_rig(leaders=(1,))
     rig.lead(1)
     future = rig.send()
-    refuse(rig, one_sent(rig), answer)
+    refuse(rig, only_request(rig), answer)
     assert rig.queue().leader == 1
     assert rig.sent_after_turn() == []
     rig.clock.advance(0.2)
-    assert one_sent(rig).node_id == 1
+    assert only_request(rig).node_id == 1
     rig.ack_all()
     assert future.result(0)
 
 
 # Kafka: testProducerBatchRetriesWhenPartitionLeaderChanges, testExponentialRetryBackoffLeaderChange
 def test_new_leader_is_made_to_wait_or_a_known_one_is_not() -> None:
-    rig = eager(leaders=(1,), delivery_timeout_ms=60_000, retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    rig = quick_rig(leaders=(1,), delivery_timeout_ms=60_000, retry_backoff_ms=100, retry_backoff_max_ms=1000)
     led(rig, 1, epoch=100)
     future = rig.send()
-    refuse(rig, one_sent(rig), Answer(NOT_LEADER, -1))
+    refuse(rig, only_request(rig), Answer(NOT_LEADER, -1))
     led(rig, 1, epoch=101)  # the same node, elected anew, counts as another
-    refuse(rig, one_sent(rig), Answer(NOT_LEADER, -1))
+    refuse(rig, only_request(rig), Answer(NOT_LEADER, -1))
     # It has refused the batch now: from here on it is waited for, and longer each time.
     for least, most in [(0.16, 0.24), (0.32, 0.48), (0.64, 0.96)]:
         rig.clock.advance(least - 0.001)
         assert rig.sent_after_turn() == []
         rig.clock.advance(most - least + 0.002)
-        refuse(rig, one_sent(rig), Answer(NOT_LEADER, -1))
+        refuse(rig, only_request(rig), Answer(NOT_LEADER, -1))
     led(rig, 2, epoch=102)
-    again = one_sent(rig)
+    again = only_request(rig)
     assert again.node_id == 2
     rig.client.answer(again, base_offset=999)
     rig.turn()
@@ -125,28 +125,28 @@ def test_new_leader_is_made_to_wait_or_a_known_one_is_not() -> None:
     ],
 )
 def test_back_off_depends_on_something_else_than_the_leaders_epoch(before: int, after: int, waits: bool) -> None:
-    rig = eager(leaders=(1,))
+    rig = quick_rig(leaders=(1,))
     led(rig, 1, epoch=before)
     rig.send()
-    refuse(rig, one_sent(rig), Answer(NOT_LEADER, -1))
+    refuse(rig, only_request(rig), Answer(NOT_LEADER, -1))
     led(rig, 1, epoch=after)
     assert len(rig.sent_after_turn()) == (not waits)
 
 
 def test_batch_forgets_the_newest_leader_that_refused_it() -> None:
-    rig = eager(leaders=(1,), delivery_timeout_ms=60_000)
+    rig = quick_rig(leaders=(1,), delivery_timeout_ms=60_000)
     led(rig, 1, epoch=100)
     rig.send()
-    refuse(rig, one_sent(rig), Answer(NOT_LEADER, -1))
+    refuse(rig, only_request(rig), Answer(NOT_LEADER, -1))
     led(rig, 1, epoch=-1)
     rig.clock.advance(1)
-    refuse(rig, one_sent(rig), Answer(NOT_LEADER, -1))
+    refuse(rig, only_request(rig), Answer(NOT_LEADER, -1))
     led(rig, 1, epoch=100)
     assert rig.sent_after_turn() == []
 
 
 def test_batches_change_places_on_their_way_to_a_new_leader() -> None:
-    rig = eager(leaders=(1,), delivery_timeout_ms=60_000)
+    rig = quick_rig(leaders=(1,), delivery_timeout_ms=60_000)
     rig.lead(1)
     futures = rig.fill(batches=3)
     sent = rig.sent_after_turn()
@@ -177,9 +177,9 @@ def test_leader_that_moved_costs_a_back_off_in_a_cluster() -> None:
 
 
 def test_pause_that_an_answer_asks_for_is_not_passed_on() -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
-    sent = one_sent(rig)
+    sent = only_request(rig)
     answers = {(TOPIC, 0): Answer()}
     rig.client.answer_with(sent, encode_answer(12, sent.correlation_id, answers, throttle_ms=300))
     rig.turn()
@@ -202,9 +202,9 @@ def test_pause_that_an_answer_asks_for_is_not_passed_on() -> None:
 def test_connection_is_kept_though_its_answers_are_of_other_partitions(
     answers: dict[tuple[str, int], Answer], done: list[bool]
 ) -> None:
-    rig = eager(leaders=(1, 1), delivery_timeout_ms=60_000)
+    rig = quick_rig(leaders=(1, 1), delivery_timeout_ms=60_000)
     futures = [rig.send(partition=0), rig.send(partition=1)]
-    sent = one_sent(rig)
+    sent = only_request(rig)
     rig.client.answer_with(sent, encode_answer(12, sent.correlation_id, answers))
     rig.turn()
     assert [(node, type(error)) for node, error in rig.client.broken] == [(1, CorruptMessageError)]
@@ -218,11 +218,13 @@ def test_connection_is_kept_though_its_answers_are_of_other_partitions(
 
 # Kafka: ProducerBatchTest.testCompleteExceptionallyWithRecordErrors, testRecordErrorPropagatedToApplication
 def test_records_share_an_error_that_is_of_some() -> None:
-    rig = eager(linger_ms=5)
+    rig = quick_rig(linger_ms=5)
     told: list[tuple[int, Any]] = []
     futures = [rig.send(callback=lambda _, error, n=n: told.append((n, error))) for n in range(5)]
     rig.linger_over()
-    refuse(rig, one_sent(rig), Answer(INVALID_RECORD, -1, message="the batch", record_errors=[(0, "zero"), (3, None)]))
+    refuse(
+        rig, only_request(rig), Answer(INVALID_RECORD, -1, message="the batch", record_errors=[(0, "zero"), (3, None)])
+    )
     errors = [future.exception(0) for future in futures]
     assert [(type(errors[n]), str(errors[n])) for n in (0, 3)] == [
         (InvalidRecordError, "zero"),
@@ -241,10 +243,10 @@ def test_records_share_an_error_that_is_of_some() -> None:
 
 
 def test_only_record_at_fault_does_not_get_the_batchs_kind_of_error() -> None:
-    rig = eager(linger_ms=5)
+    rig = quick_rig(linger_ms=5)
     futures = [rig.send() for _ in range(2)]
     rig.linger_over()
-    refuse(rig, one_sent(rig), Answer(INVALID_TIMESTAMP, -1, record_errors=[(1, "too old")]))
+    refuse(rig, only_request(rig), Answer(INVALID_TIMESTAMP, -1, record_errors=[(1, "too old")]))
     error = futures[1].exception(0)
     assert (type(error), str(error)) == (InvalidTimestampError, "too old")
     assert type(futures[0].exception(0)) is KafkaError
@@ -253,23 +255,23 @@ def test_only_record_at_fault_does_not_get_the_batchs_kind_of_error() -> None:
 # Kafka: ProducerBatchTest.testCompleteExceptionallyWithNullRecordErrors
 @pytest.mark.parametrize("code", [29, INVALID_RECORD])
 def test_records_without_errors_of_their_own_get_none(code: int) -> None:
-    rig = eager(linger_ms=5)
+    rig = quick_rig(linger_ms=5)
     futures = [rig.send() for _ in range(3)]
     rig.linger_over()
-    refuse(rig, one_sent(rig), Answer(code, -1))
+    refuse(rig, only_request(rig), Answer(code, -1))
     errors = {future.exception(0) for future in futures}
     assert len(errors) == 1
     assert isinstance(errors.pop(), TopicAuthorizationError if code == 29 else InvalidRecordError)
 
 
 def test_record_of_a_later_part_is_blamed_for_one_of_the_first() -> None:
-    rig = eager(linger_ms=5, delivery_timeout_ms=60_000)
+    rig = quick_rig(linger_ms=5, delivery_timeout_ms=60_000)
     futures = [rig.send(b"%d" % n) for n in range(4)]
     rig.linger_over()
-    refuse(rig, one_sent(rig), Answer(10, -1))  # too large: goes again in halves
-    rig.client.answer(one_sent(rig))
+    refuse(rig, only_request(rig), Answer(10, -1))  # too large: goes again in halves
+    rig.client.answer(only_request(rig))
     rig.turn()
-    refuse(rig, one_sent(rig), Answer(INVALID_RECORD, -1, record_errors=[(1, "the last")]))
+    refuse(rig, only_request(rig), Answer(INVALID_RECORD, -1, record_errors=[(1, "the last")]))
     assert [future.exception(0) and str(future.exception(0))[:8] for future in futures] == [
         None,
         None,

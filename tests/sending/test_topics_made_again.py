@@ -20,7 +20,7 @@ from kafkabuf.partitioner import partition_for_key
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.protocol import messages
 from kafkabuf.transactions.states import State
-from rigs.producer import PATIENCE, TOPIC, Rig, assert_whole, eager, one_sent
+from rigs.producer import PATIENCE, TOPIC, Rig, assert_whole, only_request, quick_rig
 from tests.network.support import topic_of
 from tests.transactions.idempotence_support import (
     NOT_LEADER,
@@ -50,7 +50,7 @@ def tell(rig: Rig, *leaders: int, topic_id: UUID | None = OLD, epoch: int = 0, e
     return asked
 
 
-def known(*leaders: int, make: Callable[..., Any] = eager, **settings: Any) -> Any:
+def known(*leaders: int, make: Callable[..., Any] = quick_rig, **settings: Any) -> Any:
     """A rig whose metadata names these leaders, in epoch 7, under the id OLD."""
     rig = make(leaders=leaders, delivery_timeout_ms=600_000, **settings)
     rig.metadata.add_topic(TOPIC)
@@ -88,7 +88,7 @@ def test_topic_whose_records_wait_for_a_dead_leader_is_kept_and_its_next_leader_
 def test_topic_whose_records_are_in_flight_is_kept() -> None:
     rig = known(1, metadata_max_idle_ms=5_000)
     rig.send()
-    one_sent(rig)
+    only_request(rig)
     rig.clock.advance(100)
     assert tell(rig, 1, epoch=7) == (TOPIC,)
     rig.ack_all()
@@ -167,9 +167,9 @@ def test_sticky_partition_is_one_there_is(leader: int) -> None:
 def test_record_in_flight_to_a_partition_that_is_gone_gets_the_brokers_answer() -> None:
     rig = known(1, 1)
     futures = [rig.send(partition=1), rig.send(partition=1)]
-    first = one_sent(rig)
+    first = only_request(rig)
     futures += rig.fill(partition=1)
-    second = one_sent(rig)
+    second = only_request(rig)
     tell(rig, 1, topic_id=NEW)
     rig.client.answer(first)
     rig.client.answer(second, UNKNOWN_TOPIC)
@@ -226,10 +226,10 @@ def test_bulk_append_outlives_the_partitions_that_it_writes_to() -> None:
 def test_topic_made_again_forgets_what_was_known_of_its_leaders() -> None:
     rig = known(1, 1)
     rig.send()
-    refuse(rig, one_sent(rig), NOT_LEADER)
+    refuse(rig, only_request(rig), NOT_LEADER)
     tell(rig, 2, 2, topic_id=NEW)
     assert [(queue.leader, queue.leader_epoch, queue.proven) for queue in rig.topic.queues] == [(2, 0, False)] * 2
-    assert one_sent(rig).node_id == 2, "who leads now has refused nothing: there is no back-off"
+    assert only_request(rig).node_id == 2, "who leads now has refused nothing: there is no back-off"
     rig.ack_all()
 
 
@@ -245,7 +245,7 @@ def test_leader_that_was_elected_anew_or_made_anew_gets_one_batch_first() -> Non
         send_each(rig, 2)
         (first,) = rig.client.under_way
         accept(rig, first)
-        accept(rig, one_sent(rig))
+        accept(rig, only_request(rig))
 
 
 def test_same_news_twice_proves_nothing_anew() -> None:
@@ -336,10 +336,10 @@ def test_record_that_was_overtaken_where_the_broker_knows_nobody_fails() -> None
     refuse(rig, rig.client.under_way[0], UNKNOWN_PRODUCER, log_start_offset=-1)
     assert not futures[1].done(), "the partition may be moving"
     rig.clock.advance(1)
-    refuse(rig, one_sent(rig), UNKNOWN_PRODUCER, log_start_offset=5)
+    refuse(rig, only_request(rig), UNKNOWN_PRODUCER, log_start_offset=5)
     assert futures[1].exception(0) is not None
     futures.append(rig.send())
-    assert numbers(one_sent(rig))[1:] == (0, 3)
+    assert numbers(only_request(rig))[1:] == (0, 3)
     rig.ack_all()
     assert futures[3].result(0)
 

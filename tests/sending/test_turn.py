@@ -14,7 +14,7 @@ import pytest
 from kafkabuf.batches import accumulator
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import AuthenticationError, KafkaError, PurgedError, TimeoutError
-from rigs.producer import PATIENCE, TOPIC, HookClock, Rig, assert_whole, eager
+from rigs.producer import PATIENCE, TOPIC, HookClock, Rig, assert_whole, quick_rig
 from tests.append.test_arrow_races import rows_of
 from tests.ground.pool_support import in_thread
 from tests.sending.test_expiry import run_sender
@@ -66,7 +66,7 @@ def breaks_once(call: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
 
 
 def test_batches_that_are_added_meanwhile_do_not_disturb_expiry() -> None:
-    rig = eager(leaders=[1] * 200, slabs=256)
+    rig = quick_rig(leaders=[1] * 200, slabs=256)
     rig.client.unready.add(1)
     expired = [rig.send(partition=0), rig.send(partition=1)]
     rig.clock.advance(1)
@@ -88,7 +88,7 @@ def test_bulk_append_may_give_back_a_batch_while_it_expires() -> None:
             assert go_on.wait(PATIENCE)
         return value
 
-    rig = eager(clock=ManualClock(), value_serializer=serialize)
+    rig = quick_rig(clock=ManualClock(), value_serializer=serialize)
     appending = in_thread(lambda: rig.producer.send_many(TOPIC, [b"first", b"second"], partitions=[0, 0]))
     assert waits.wait(PATIENCE)
     (batch,) = rig.incomplete()
@@ -135,7 +135,7 @@ def test_all_claims_are_given_back_though_one_cannot_be() -> None:
 def test_partition_goes_on_after_a_turn_that_broke_down_while_it_failed_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rig = eager(leaders=(1, 1))
+    rig = quick_rig(leaders=(1, 1))
     for partition in (0, 1):
         rig.send(partition=partition)
     rig.turn()
@@ -153,7 +153,7 @@ def test_partition_goes_on_after_a_turn_that_broke_down_while_it_failed_batches(
 
 
 def test_batch_that_fails_is_counted_before_its_callbacks_run() -> None:
-    rig = eager()
+    rig = quick_rig()
     seen: list[Any] = []
     rig.send(callback=lambda *_: seen.append((list(rig.queue().in_sequence), rig.sender.record_errors)))
     rig.turn()
@@ -166,7 +166,7 @@ def test_batch_that_fails_is_counted_before_its_callbacks_run() -> None:
 
 
 def test_answer_that_cannot_be_dealt_with_costs_no_other_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = eager(leaders=(1, 2), delivery_timeout_ms=10_000)
+    rig = quick_rig(leaders=(1, 2), delivery_timeout_ms=10_000)
     futures = [rig.send(partition=0), rig.send(partition=1)]
     rig.turn()
     for sent in list(rig.client.under_way):
@@ -182,7 +182,7 @@ def test_answer_that_cannot_be_dealt_with_costs_no_other_its_end(monkeypatch: py
 def test_answer_that_cannot_be_dealt_with_for_one_batch_is_believed_for_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rig = eager(leaders=(1, 1, 1), delivery_timeout_ms=10_000)
+    rig = quick_rig(leaders=(1, 1, 1), delivery_timeout_ms=10_000)
     futures = [rig.send(partition=partition) for partition in range(3)]
     (sent,) = rig.sent_after_turn()
     first, *rest = sent.partitions
@@ -198,7 +198,7 @@ def test_answer_that_cannot_be_dealt_with_for_one_batch_is_believed_for_the_othe
 
 
 def test_batch_that_can_never_be_dealt_with_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
     (sent,) = rig.sent_after_turn()
     rig.client.answer(sent, NOT_LEADER)
@@ -215,7 +215,7 @@ def test_batch_that_can_never_be_dealt_with_fails(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_request_that_cannot_be_made_loses_no_batch(monkeypatch: pytest.MonkeyPatch, idempotent: bool) -> None:
-    rig = eager(leaders=(1, 1), enable_idempotence=idempotent, delivery_timeout_ms=10_000)
+    rig = quick_rig(leaders=(1, 1), enable_idempotence=idempotent, delivery_timeout_ms=10_000)
     futures = [rig.send(b"%d" % partition, partition) for partition in (0, 1)]
     monkeypatch.setattr(rig.client, "send", breaks_once(rig.client.send))
     rig.turn()
@@ -228,7 +228,7 @@ def test_request_that_cannot_be_made_loses_no_batch(monkeypatch: pytest.MonkeyPa
 
 
 def test_request_whose_frame_is_perhaps_on_its_way_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = eager(delivery_timeout_ms=10_000)
+    rig = quick_rig(delivery_timeout_ms=10_000)
     future = rig.send()
 
     def send(node_id: int, request: Any) -> None:
@@ -245,7 +245,7 @@ def test_request_whose_frame_is_perhaps_on_its_way_closes_the_connection(monkeyp
 
 
 def test_topic_that_cannot_be_kept_fresh_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
     monkeypatch.setattr(rig.metadata, "add_topic", breaks_once(rig.metadata.add_topic))
     rig.turn()
@@ -255,7 +255,7 @@ def test_topic_that_cannot_be_kept_fresh_loses_no_batch(monkeypatch: pytest.Monk
 
 
 def test_node_that_makes_trouble_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = eager(leaders=(1, 2))
+    rig = quick_rig(leaders=(1, 2))
     futures = [rig.send(partition=0), rig.send(partition=1)]
     ready = rig.client.ready
 
@@ -275,7 +275,7 @@ def test_node_that_makes_trouble_keeps_no_other_waiting(monkeypatch: pytest.Monk
 
 
 def test_compression_that_breaks_down_on_the_way_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = eager(leaders=(1, 1), compression_type="gzip", slabs=64, delivery_timeout_ms=10_000)
+    rig = quick_rig(leaders=(1, 1), compression_type="gzip", slabs=64, delivery_timeout_ms=10_000)
     futures = [rig.send(b"x" * 500, partition) for partition in (0, 1)]
     state = rig.accumulator.producer_state
     assert state is not None
@@ -287,7 +287,7 @@ def test_compression_that_breaks_down_on_the_way_loses_no_batch(monkeypatch: pyt
 
 
 def test_end_that_breaks_down_in_a_part_does_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
     rig.turn()
     monkeypatch.setattr(rig.metadata, "close", breaks_once(rig.metadata.close))
@@ -318,7 +318,7 @@ def ending(rig: Rig, *polls: Callable[[], object]) -> None:
 
 
 def test_close_ends_with_the_last_batch_that_expires() -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
     rig.client.unready.add(1)
     ending(rig, lambda: rig.clock.advance(1))
@@ -326,7 +326,7 @@ def test_close_ends_with_the_last_batch_that_expires() -> None:
 
 
 def test_close_ends_with_a_purge() -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
     rig.client.unready.add(1)
     ending(rig, lambda: rig.sender.purge(in_flight=True))
@@ -334,7 +334,7 @@ def test_close_ends_with_a_purge() -> None:
 
 
 def test_close_ends_with_a_node_that_will_not_have_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = eager()
+    rig = quick_rig()
     future = rig.send()
     rig.client.unready.add(1)
 
@@ -347,7 +347,7 @@ def test_close_ends_with_a_node_that_will_not_have_us(monkeypatch: pytest.Monkey
 
 
 def test_close_ends_where_no_producer_id_can_be_had() -> None:
-    rig = eager()
+    rig = quick_rig()
     rig.client.gives_ids = False
     state = rig.accumulator.producer_state
     assert state is not None

@@ -27,7 +27,7 @@ from kafkabuf.protocol.messages import (
 )
 from kafkabuf.transactions.manager import TransactionManager
 from kafkabuf.transactions.states import State
-from rigs.fake_client import Asked, FakeClient, Sent
+from rigs.fake_client import FakeClient, OtherRequest, Sent
 from rigs.producer import TOPIC, Rig
 
 NAMES = {
@@ -88,7 +88,7 @@ class FakeCluster(FakeClient):
     coordinators: list[int] = field(default_factory=lambda: [COORDINATOR])  # named in turn, the last for good
     epoch: int = -1
     producer_id: int = GIVEN_ID
-    waiting: list[Asked] = field(default_factory=list)
+    waiting: list[OtherRequest] = field(default_factory=list)
     history: list[int] = field(default_factory=list)  # APIs of all requests, Produce included, in order
     after_end: tuple[int, int] | None = None  # the id and epoch that the next EndTxn answer brings
 
@@ -104,7 +104,7 @@ class FakeCluster(FakeClient):
         self.history.append(PRODUCE)
 
     def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None:
-        asked = Asked(node_id, entity, context)
+        asked = OtherRequest(node_id, entity, context)
         self.asked.append(asked)
         self.waiting.append(asked)
         self.history.append(entity.__api_key__)
@@ -134,7 +134,7 @@ class FakeCluster(FakeClient):
         fates = self.fates.get(api_key)
         return fates.pop(0) if fates else 0
 
-    def _answer(self, asked: Asked, fate: Fate) -> None:
+    def _answer(self, asked: OtherRequest, fate: Fate) -> None:
         api_key, version = asked.entity.__api_key__, asked.entity.__version__
         request = Request(api_key, version, lambda _: Frame(), asked.context)
         if isinstance(fate, KafkaError):

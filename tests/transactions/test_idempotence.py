@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from kafkabuf.errors import NetworkError
-from rigs.producer import PRODUCER_ID, assert_whole, one_sent
+from rigs.producer import PRODUCER_ID, assert_whole, only_request
 from tests.transactions.idempotence_support import NOT_LEADER, OUT_OF_ORDER, idempotent, numbers, send_each
 
 # ---- numbering -------------------------------------------------------------------------------------------------------
@@ -21,11 +21,11 @@ def test_numbers_do_not_count_records() -> None:
     rig.send(b"a")
     rig.send(b"b")
     rig.send(partition=1)
-    first = one_sent(rig)
+    first = only_request(rig)
     assert numbers(first, 0) == (PRODUCER_ID, 0, 0)
     assert numbers(first, 1) == (PRODUCER_ID, 0, 0)
     rig.send(b"c")
-    second = one_sent(rig)
+    second = only_request(rig)
     assert numbers(second, 0) == (PRODUCER_ID, 0, 2)
     rig.ack_all()
     assert rig.queue().last_acked == 2
@@ -42,11 +42,11 @@ def test_retry_gets_numbers_of_its_own(passing: int) -> None:
     rig.client.answer(second, OUT_OF_ORDER)
     rig.turn()
     rig.clock.advance(0.2)
-    again = one_sent(rig)  # the second waits until the first is known to be there
+    again = only_request(rig)  # the second waits until the first is known to be there
     assert again.produced.records == first.produced.records
     rig.client.answer(again)
     rig.turn()
-    later = one_sent(rig)
+    later = only_request(rig)
     assert later.produced.records == second.produced.records
     rig.client.answer(later, base_offset=1)
     rig.turn()

@@ -15,7 +15,7 @@ from kafkabuf.errors import (
     NetworkError,
     TimeoutError,
 )
-from rigs.producer import PRODUCER_ID, SLAB, assert_whole, one_sent
+from rigs.producer import PRODUCER_ID, SLAB, assert_whole, only_request
 from tests.transactions.idempotence_support import (
     INVALID_EPOCH,
     LARGEST,
@@ -46,7 +46,7 @@ def test_batches_in_flight_keep_numbers_that_the_broker_has_forgotten() -> None:
     sent = list(rig.client.under_way)
     accept(rig, sent[0])
     refuse(rig, sent[1], UNKNOWN_PRODUCER)
-    again = one_sent(rig)
+    again = only_request(rig)
     assert numbers(again) == (PRODUCER_ID, 1, 0)
     assert [batch.base_sequence for batch in rig.queue().in_sequence] == [0, 1, 2, 3]
     assert [numbers(one) for one in sent[2:]] == [(PRODUCER_ID, 0, n) for n in (2, 3, 4)]  # as they were written
@@ -69,15 +69,15 @@ def test_healthy_partition_changes_its_epoch_under_way() -> None:
     accept(rig, first)
     accept(rig, other)
     refuse(rig, broken, UNKNOWN_PRODUCER)
-    assert numbers(one_sent(rig)) == (PRODUCER_ID, 1, 0)
+    assert numbers(only_request(rig)) == (PRODUCER_ID, 1, 0)
     waiting = rig.send(b"new", partition=1)
     assert rig.sent_after_turn() == []  # it would get the new epoch, and come before what has the old one
     refuse(rig, healthy, NOT_LEADER)
-    again = one_sent(rig)
+    again = only_request(rig)
     assert again.partitions == [1]
     assert again.produced.records == healthy.produced.records
     accept(rig, again)
-    fresh = one_sent(rig)
+    fresh = only_request(rig)
     assert numbers(fresh, 1) == (PRODUCER_ID, 1, 0)
     rig.ack_all()
     assert waiting.done()
@@ -163,7 +163,7 @@ def test_success_under_old_numbers_leaves_a_gap_in_the_new_ones() -> None:
     futures = send_each(rig, 4)
     sent = list(rig.client.under_way)
     refuse(rig, sent[0], OUT_OF_ORDER)
-    again = one_sent(rig)
+    again = only_request(rig)
     assert numbers(again) == (PRODUCER_ID, 1, 0)
     accept(rig, sent[1])  # by a broker that knew nothing and takes any number
     assert rig.sent_after_turn() == []
@@ -171,11 +171,11 @@ def test_success_under_old_numbers_leaves_a_gap_in_the_new_ones() -> None:
     new = rig.send(b"new")
     assert rig.sent_after_turn() == []  # what is before it has yet to go under its new number
     refuse(rig, sent[2], OUT_OF_ORDER)
-    third = one_sent(rig)
+    third = only_request(rig)
     assert numbers(third) == (PRODUCER_ID, 1, 1)
     accept(rig, third)
     accept(rig, sent[3])
-    last = one_sent(rig)
+    last = only_request(rig)
     assert numbers(last) == (PRODUCER_ID, 1, 2)
     accept(rig, last)
     assert all(future.done() for future in [*futures, new])
@@ -195,7 +195,7 @@ def test_numbers_of_batches_that_all_expired_are_counted_on(batches: int) -> Non
     old = list(rig.client.under_way)
     rig.clock.advance(1)
     new = rig.send()
-    sent = one_sent(rig)
+    sent = only_request(rig)
     assert numbers(sent) == (PRODUCER_ID, 1, 0)
     assert not rig.state.has_unresolved_sequences
     for one in old:
@@ -221,7 +221,7 @@ def test_epoch_changes_although_the_lost_numbers_turned_out_to_be_used() -> None
     rig.send(b"new")
     assert rig.sent_after_turn() == []
     accept(rig, sent[2])
-    assert numbers(one_sent(rig)) == (PRODUCER_ID, 0, 3)
+    assert numbers(only_request(rig)) == (PRODUCER_ID, 0, 3)
     assert not rig.state.has_unresolved_sequences
     for one in sent[:2]:
         accept(rig, one)
@@ -233,10 +233,10 @@ def test_epoch_changes_although_the_lost_numbers_turned_out_to_be_used() -> None
 def test_expired_batch_blocks_those_that_come_under_the_new_epoch() -> None:
     rig = idempotent(delivery_timeout_ms=1_000)
     first = rig.send(b"first")
-    rig.client.fail(one_sent(rig), NetworkError("timed out"))
+    rig.client.fail(only_request(rig), NetworkError("timed out"))
     rig.turn()
     rig.clock.advance(0.2)
-    repeated = one_sent(rig)
+    repeated = only_request(rig)
     rig.clock.advance(0.8)
     rig.turn()
     assert isinstance(first.exception(0), TimeoutError)
@@ -248,7 +248,7 @@ def test_expired_batch_blocks_those_that_come_under_the_new_epoch() -> None:
     rig.turn()
     assert not second.done()
     rig.clock.advance(0.2)
-    assert one_sent(rig).produced.records == sent.produced.records
+    assert only_request(rig).produced.records == sent.produced.records
     rig.ack_all()
     assert_whole(rig.pool)
 
@@ -257,8 +257,8 @@ def test_expired_batch_blocks_those_that_come_under_the_new_epoch() -> None:
 def test_numbers_of_a_batch_without_retries_left_are_lost_for_ever(code: int) -> None:
     rig = idempotent(retries=1)
     first = rig.send()
-    refuse(rig, one_sent(rig), code)
-    refuse(rig, one_sent(rig), code)
+    refuse(rig, only_request(rig), code)
+    refuse(rig, only_request(rig), code)
     assert isinstance(first.exception(0), KafkaError)
     second = rig.send()
     rig.turn()
@@ -282,7 +282,7 @@ def test_record_that_failed_takes_one_in_doubt_to_a_new_epoch() -> None:
     rig.turn()
     rig.clock.advance(0.2)
     assert isinstance(bad.exception(0), InvalidRecordError)
-    assert numbers(one_sent(rig)) == (PRODUCER_ID, 0, 0)
+    assert numbers(only_request(rig)) == (PRODUCER_ID, 0, 0)
     brokers.finish()
     assert (doubtful.result(0).offset, good.result(0).offset) == (0, 1)
     assert brokers.log() == [b"0", b"2"]
@@ -325,11 +325,11 @@ def test_batch_written_under_new_numbers_is_damaged(compression: str) -> None:
     rig = idempotent(compression_type=compression)
     for number in range(20):
         rig.send(b"%d" % number * 20, headers=[("h", b"1")], timestamp_ms=number)
-    first = one_sent(rig)
+    first = only_request(rig)
     rig.client.answer(first, OUT_OF_ORDER)
     rig.turn()
     rig.clock.advance(0.2)
-    again = one_sent(rig)
+    again = only_request(rig)
     assert (numbers(first), numbers(again)) == ((PRODUCER_ID, 0, 0), (PRODUCER_ID, 1, 0))
     before, after = first.produced.records, again.produced.records
     for key in before:

@@ -6,7 +6,7 @@ import pytest
 
 from kafkabuf.errors import ConfigError, NetworkError, TimeoutError, UnknownServerError, UnsupportedVersionError
 from rigs.fake_client import Sent
-from rigs.producer import Rig, assert_whole, eager, one_sent
+from rigs.producer import Rig, assert_whole, only_request, quick_rig
 from tests.transactions.idempotence_support import IdempotentRig, idempotent, numbers
 
 
@@ -42,7 +42,7 @@ def test_passing_error_ends_the_search_for_an_id_or_it_never_rests(code: int | N
         assert asked_after_turn(rig) == 1
     rig.client.give_id(9)
     rig.turn()
-    assert numbers(one_sent(rig)) == (9, 0, 0)
+    assert numbers(only_request(rig)) == (9, 0, 0)
     rig.ack_all()
     assert future.result(0)
     assert_whole(rig.pool)
@@ -137,15 +137,15 @@ def test_id_is_fetched_only_when_a_record_waits_for_it() -> None:
     rig.client.give_id(9)
     rig.turn()
     rig.send()
-    assert numbers(one_sent(rig)) == (9, 0, 0)
+    assert numbers(only_request(rig)) == (9, 0, 0)
 
 
 @pytest.mark.parametrize(("acks", "idempotence"), [(0, None), (1, None), (-1, False)])
 def test_producer_without_numbers_waits_for_an_id(acks: int, idempotence: bool | None) -> None:
     given = {} if idempotence is None else {"enable_idempotence": idempotence}
-    rig = eager(acks=acks, **given)
+    rig = quick_rig(acks=acks, **given)
     rig.send()
-    sent: Sent = one_sent(rig)
+    sent: Sent = only_request(rig)
     assert numbers(sent) == (-1, -1, -1)
     assert not rig.client.asked
 
@@ -160,7 +160,7 @@ def test_records_expire_while_the_id_is_waited_for_and_leave_a_gap() -> None:
     rig.client.give_id(9)
     rig.turn()
     rig.send()
-    assert numbers(one_sent(rig)) == (9, 0, 0)
+    assert numbers(only_request(rig)) == (9, 0, 0)
     assert not rig.state.has_unresolved_sequences
     rig.ack_all()
     assert_whole(rig.pool)
@@ -169,5 +169,5 @@ def test_records_expire_while_the_id_is_waited_for_and_leave_a_gap() -> None:
 def test_older_format_is_given_numbers() -> None:
     with pytest.raises(ConfigError, match=r"record\.magic"):
         idempotent(record_magic=1)
-    rig = eager(record_magic=1)
+    rig = quick_rig(record_magic=1)
     assert rig.accumulator.producer_state is None

@@ -10,7 +10,7 @@ import pytest
 
 from kafkabuf.errors import ClosedError, ClusterAuthorizationError, RecordTooLargeError, TimeoutError
 from rigs.fake_client import Sent
-from rigs.producer import PRODUCER_ID, assert_whole, one_sent
+from rigs.producer import PRODUCER_ID, assert_whole, only_request
 from tests.transactions.idempotence_support import (
     DUPLICATE,
     NOT_LEADER,
@@ -48,7 +48,7 @@ def at_last_epoch(**settings: object) -> IdempotentRig:
 def sent_alone(rig: IdempotentRig, partition: int = 0) -> Sent:
     """Send a record, and the request that it goes in."""
     rig.send(partition=partition)
-    return one_sent(rig)
+    return only_request(rig)
 
 
 # ---- getting an id ---------------------------------------------------------------------------------------------------
@@ -109,9 +109,9 @@ def test_right_that_was_missing_once_is_missed_for_ever() -> None:
 def test_fatal_error_leaves_the_other_requests_waiting() -> None:
     rig = idempotent(leaders=(1, 1))
     futures = [rig.send(partition=0)]
-    first = one_sent(rig)
+    first = only_request(rig)
     futures.append(rig.send(partition=1))
-    second = one_sent(rig)
+    second = only_request(rig)
     refuse(rig, first, UNAUTHORIZED)
     rig.turn()
     for future in futures:
@@ -130,7 +130,7 @@ def test_record_of_a_producer_that_is_lost_waits_for_its_time_to_end() -> None:
     rig.ack_all()
     assert early.result(0)
     refused = rig.send()
-    refuse(rig, one_sent(rig), UNAUTHORIZED)
+    refuse(rig, only_request(rig), UNAUTHORIZED)
     late = rig.send()
     rig.turn()
     assert isinstance(refused.exception(0), ClusterAuthorizationError)
@@ -157,7 +157,7 @@ def test_batches_that_are_repeated_go_together_or_out_of_order() -> None:
     assert rig.queue().last_acked == -1
     accept(rig, again)
     for offset, before in enumerate((second, third), 1):
-        again = one_sent(rig) if not rig.client.under_way else rig.client.under_way[0]
+        again = only_request(rig) if not rig.client.under_way else rig.client.under_way[0]
         assert again.produced.records == before.produced.records
         assert rig.queue().last_acked == offset - 1
         accept(rig, again, base_offset=offset)
@@ -197,7 +197,7 @@ def test_answers_out_of_order_reorder_the_batches() -> None:
     assert [batch.base_sequence for batch in rig.queue().batches] == [0, 1]
     assert rig.queue().last_acked == -1
     rig.clock.advance(0.2)
-    again = one_sent(rig)
+    again = only_request(rig)
     assert rig.sent_after_turn() == []
     accept(rig, again)
     assert (rig.queue().last_acked, futures[0].result(0).offset) == (0, 0)
@@ -248,9 +248,9 @@ def test_broker_that_misses_what_it_acknowledged_gets_the_same_number_again(befo
     if before:
         for _ in range(before):
             rig.send()
-        accept(rig, one_sent(rig))
+        accept(rig, only_request(rig))
     future = rig.send()
-    second = one_sent(rig)
+    second = only_request(rig)
     assert numbers(second) == (PRODUCER_ID, 0, before)
     refuse(rig, second, OUT_OF_ORDER)
     assert not future.done()
@@ -320,7 +320,7 @@ def test_batch_of_an_older_epoch_is_renumbered_between_its_attempts() -> None:
     rig = idempotent(leaders=(1, 1))
     rig.send(partition=0)
     future = rig.send(partition=1)
-    both = one_sent(rig)
+    both = only_request(rig)
     refuse(rig, both, OUT_OF_ORDER, NOT_LEADER)
     rig.turn()
     assert rig.state.producer_epoch == 1
@@ -343,7 +343,7 @@ def test_batch_of_an_older_epoch_is_renumbered_between_its_attempts() -> None:
 def test_parts_of_a_batch_share_a_number_or_leave_a_gap(compression: str) -> None:
     rig = idempotent(compression_type=compression)
     futures = [rig.send(b"x" * 400), rig.send(b"y" * 400)]
-    whole = one_sent(rig)
+    whole = only_request(rig)
     assert numbers(whole) == (PRODUCER_ID, 0, 0)
     refuse(rig, whole, TOO_LARGE)
     rig.turn()
@@ -368,7 +368,7 @@ def test_batch_waits_for_ever_when_the_id_has_no_epoch_left() -> None:
     rig = at_last_epoch(leaders=(1, 1))
     rig.client.gives_ids = False
     failed, moved = rig.send(partition=0), rig.send(partition=1)
-    both = one_sent(rig)
+    both = only_request(rig)
     assert numbers(both, 0) == (PRODUCER_ID, LAST_EPOCH, 0)
     refuse(rig, both, OUT_OF_ORDER, NOT_LEADER)
     assert rig.sent_after_turn() == [], "there is no id to send under"
@@ -390,7 +390,7 @@ def test_close_while_there_is_no_id_hangs_or_leaves_batches_behind(force: bool) 
     rig = at_last_epoch(leaders=(1, 1))
     rig.client.gives_ids = not force
     futures = [rig.send(partition=0), rig.send(partition=1)]
-    refuse(rig, one_sent(rig), OUT_OF_ORDER, NOT_LEADER)
+    refuse(rig, only_request(rig), OUT_OF_ORDER, NOT_LEADER)
     rig.accumulator.close()
     rig.sender.close(force=force)
     polls = []
@@ -466,7 +466,7 @@ def expired_with_one_behind(code: int) -> tuple[IdempotentRig, Sent]:
     assert rig.state.has_unresolved_sequences
     rig.send()
     rig.client.unready.clear()
-    again = one_sent(rig)
+    again = only_request(rig)
     assert numbers(again) == (PRODUCER_ID, 0, 1)
     assert rig.sent_after_turn() == [], "the third waits until it is known which number is next"
     return rig, again
@@ -501,7 +501,7 @@ def test_gap_that_an_expired_batch_left_stops_its_partition() -> None:
 def test_gap_at_the_end_is_forgotten() -> None:
     rig = idempotent()
     future = rig.send()
-    first = one_sent(rig)
+    first = only_request(rig)
     rig.client.answer(first, NOT_LEADER)
     rig.client.unready.add(1)
     rig.turn()
@@ -523,10 +523,10 @@ def test_gap_at_the_end_is_forgotten() -> None:
 def test_broker_that_forgot_the_producer_is_told_the_old_numbers(log_start_offset: int) -> None:
     rig = idempotent()
     first = rig.send()
-    accept(rig, one_sent(rig), base_offset=1000, log_start_offset=10)
+    accept(rig, only_request(rig), base_offset=1000, log_start_offset=10)
     assert (first.result(0).offset, rig.queue().last_acked) == (1000, 0)
     futures = [rig.send(), rig.send()]
-    second = one_sent(rig)
+    second = only_request(rig)
     assert numbers(second) == (PRODUCER_ID, 0, 1)
     refuse(rig, second, UNKNOWN_PRODUCER, base_offset=-1, log_start_offset=log_start_offset)
     assert not futures[0].done()
@@ -544,7 +544,7 @@ def test_broker_that_knows_not_where_its_log_starts_gets_a_new_epoch() -> None:
     rig = idempotent()
     accept(rig, sent_alone(rig), base_offset=1000)
     future = rig.send()
-    refuse(rig, one_sent(rig), UNKNOWN_PRODUCER, base_offset=-1, log_start_offset=-1)
+    refuse(rig, only_request(rig), UNKNOWN_PRODUCER, base_offset=-1, log_start_offset=-1)
     assert (rig.queue().last_acked, rig.queue().next_sequence) == (0, 2)
     rig.turn()
     (again,) = rig.client.under_way
