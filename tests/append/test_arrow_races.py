@@ -170,13 +170,8 @@ def test_interrupt_at_the_wake_up_leaves_no_partition_claimed() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 300, SLAB])
-<<<<<<< HEAD
 def test_senders_turn_at_any_point_tears_no_batch(size: int) -> None:
-    clock = RestlessClock()
-=======
-def test_sender_at_every_opportunity_tears_batches(size: int) -> None:
     clock = InterruptingClock()
->>>>>>> c26230f (Helpers of the rigs say what they do: quick_rig, only_request, OtherRequest, InterruptingClock)
     rig = Rig(leaders=(1, 1, 1), clock=clock, linger_ms=0, slabs=64)
 
     def turn() -> None:

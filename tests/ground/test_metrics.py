@@ -117,13 +117,8 @@ def test_compression_rate_is_compressed_over_plain_bytes(cluster: EmbeddedCluste
         assert 0 < producer.metrics()["producer-metrics"]["compression-rate-avg"] < 0.2
 
 
-<<<<<<< HEAD
 def test_queue_time_is_the_time_that_a_batch_waited() -> None:
-    rig = eager(linger_ms=50)
-=======
-def test_time_in_the_queue_is_not_that_of_the_batch() -> None:
     rig = quick_rig(linger_ms=50)
->>>>>>> c26230f (Helpers of the rigs say what they do: quick_rig, only_request, OtherRequest, InterruptingClock)
     rig.send()
     rig.clock.advance(0.05)
     only_request(rig)
