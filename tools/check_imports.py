@@ -1,10 +1,13 @@
 """Imports run one way only: `python -m tools.check_imports [ROOT]` exits 1 and names every import that does not.
 
-Python files are read with `ast`, Cython files (.pyx, .pxd) with regular expressions, their cimports included. Nothing
-is imported, so that nothing needs to be built. Beside the layers below it holds that no modules import each other in a
-circle, not for annotations either (TYPE_CHECKING, .pyi), that the broker shares with the client only what
-BROKER_MAY_USE says, however indirectly, that `pyspark_kafkabuf` loads no extension, and that no Cython file needs
-NumPy's C headers.
+`ast` reads Python files, and regular expressions read Cython files (.pyx, .pxd) with their cimports. The check imports
+nothing, so that nothing needs to be built. It holds that
+
+- a module imports only from its own layer and from the layers below it;
+- no modules import each other in a circle, annotations (TYPE_CHECKING, .pyi) included;
+- the broker shares with the client only what BROKER_MAY_USE names, indirect imports included;
+- `pyspark_kafkabuf` loads no extension, and no Cython file needs NumPy's C headers;
+- bench/, rigs/ and the package import nothing from tests/.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ LAYERS = (
 # The broker checks the client's encoder instead of agreeing with it.
 BROKER_MAY_USE = {"broker", "protocol", "errors", "clock"}
 PACKAGES = ("kafkabuf", "pyspark_kafkabuf")
+# Folders beside the packages that may import them, but not tests/.
+BESIDE = ("bench", "rigs")
 
 
 class When(Enum):
@@ -76,6 +81,7 @@ def check(root: Path) -> list[str]:
     native = {source.module for source in sources if source.path.suffix == ".pyx"}
     faults = [fault for source in sources for fault in _check_layers(root, source)]
     loading = {module: [i for i in imports if i.when is When.LOADED] for module, imports in graph.items()}
+    faults += _check_tests_are_last(root)
     return [*faults, *_check_circles(graph), *_check_broker(graph), *_check_spark_discovery(loading, native)]
 
 
@@ -100,6 +106,15 @@ def _check_layers(root: Path, source: Source) -> Iterator[str]:
             yield f"{where}:{found.line}: imports {found.target}, which is in no layer of tools/check_imports.py"
         elif layer > own:
             yield f"{where}:{found.line}: {source.module} imports upward, from {found.target}"
+
+
+def _check_tests_are_last(root: Path) -> Iterator[str]:
+    """Nothing but tests, and the tools that run them, imports tests/."""
+    for path in sorted(path for folder in (*PACKAGES, *BESIDE) for path in (root / folder).rglob("*.py")):
+        for _, found in _python_imports(path.read_text(encoding="utf-8")):
+            if found.target.partition(".")[0] == "tests":
+                where = path.relative_to(root)
+                yield f"{where}:{found.line}: imports {found.target}; move what tests and {where.parts[0]}/ share to rigs/"
 
 
 def _check_circles(graph: dict[str, list[Import]]) -> Iterator[str]:
