@@ -114,7 +114,7 @@ def _check_tests_are_last(root: Path) -> Iterator[str]:
         for _, found in _python_imports(path.read_text(encoding="utf-8")):
             if found.target.partition(".")[0] == "tests":
                 where = path.relative_to(root)
-                yield f"{where}:{found.line}: imports {found.target}; move what tests and {where.parts[0]}/ share to rigs/"
+                yield f"{where}:{found.line}: imports {found.target}; move what both use to rigs/"
 
 
 def _check_circles(graph: dict[str, list[Import]]) -> Iterator[str]:
