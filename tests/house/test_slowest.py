@@ -1,0 +1,22 @@
+"""The table of the slowest tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.slowest import slowest
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.broker.test_log" name="test_append[1]" time="1.5"/>
+<testcase classname="tests.broker.test_log" name="test_append[2]" time="2.5"/>
+<testcase classname="tests.broker.test_log" name="test_read" time="{read}"/>
+</testsuite></testsuites>"""
+
+
+def test_parameters_and_reports_are_added_up_and_the_slowest_test_is_first(tmp_path: Path) -> None:
+    reports = [tmp_path / "kafka.xml", tmp_path / "python.xml"]
+    for report, read in zip(reports, (0.5, 1.0), strict=True):
+        report.write_text(REPORT.format(read=read))
+    append, read = "tests/broker/test_log.py::test_append", "tests/broker/test_log.py::test_read"
+    assert slowest(reports, 5) == [(append, 8.0, 4), (read, 1.5, 2)]
+    assert slowest(reports, 1) == [(append, 8.0, 4)]
