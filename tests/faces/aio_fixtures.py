@@ -1,4 +1,4 @@
-"""The cluster of the tests of kafkabuf.aio, which make it stop answering and refuse."""
+"""The cluster of the tests of kafkabuf.aio. The tests pause its nodes and inject errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def whole_aio_cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def aio_cluster(whole_aio_cluster: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
-    """One for each test file; what a test did to it is taken back."""
+    """One cluster for each test file; after each test the fixture removes faults and resumes the nodes."""
     yield whole_aio_cluster
     whole_aio_cluster.clear_faults()
     for node in whole_aio_cluster.nodes():

@@ -1,4 +1,4 @@
-"""What the tests of kafkabuf.aio share: a producer with little memory, a cluster that stops answering, a heartbeat."""
+"""Helpers of the tests of kafkabuf.aio: a producer with little memory, a cluster that stops answering, a heartbeat."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rigs.producer import PATIENCE
 
 SLAB = 1024
 SLABS = 16
-VALUE = b"x" * 900  # one fills a batch
+VALUE = b"x" * 900  # a record with this value fills a batch
 
 
 def small(cluster: EmbeddedCluster, **settings: Any) -> AIOKafkaProducer:
-    """Memory for few records, so that they wait for it soon."""
+    """A producer with memory for few records, so that records soon wait for memory."""
     defaults = {"batch_size": SLAB, "buffer_memory": SLABS * SLAB, "linger_ms": 1, "retry_backoff_ms": 10}
     return AIOKafkaProducer(defaults | settings, bootstrap_servers=cluster.bootstrap_servers)
 
@@ -30,7 +30,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 @asynccontextmanager
 async def held_up(cluster: EmbeddedCluster) -> AsyncIterator[None]:
-    """No broker answers."""
+    """No broker answers inside the block."""
     for node in cluster.nodes():
         cluster.pause_node(node)
     try:
@@ -40,13 +40,13 @@ async def held_up(cluster: EmbeddedCluster) -> AsyncIterator[None]:
             cluster.resume_node(node)
 
 
-async def until(what: Callable[[], object]) -> None:
-    while not what():
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
         await asyncio.sleep(0.001)
 
 
 async def fill(producer: AIOKafkaProducer, topic: str) -> list[AIORecordFuture]:
-    """So many records that the next must wait for memory."""
+    """Send so many records that the next record must wait for memory."""
     return [await producer.send(topic, VALUE, partition=0) for _ in range(SLABS)]
 
 
@@ -55,7 +55,7 @@ def waiting(producer: AIOKafkaProducer) -> Callable[[], bool]:
 
 
 async def read_back(cluster: EmbeddedCluster, topic: str, count: int, **settings: Any) -> list[Any]:
-    """By aiokafka, from all partitions."""
+    """Records of all partitions, read by aiokafka."""
     consumer = aiokafka.AIOKafkaConsumer(
         topic, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", **settings
     )
@@ -64,7 +64,7 @@ async def read_back(cluster: EmbeddedCluster, topic: str, count: int, **settings
 
 
 class Heartbeat:
-    """The longest time in which the loop did nothing else than what it should not have been kept by."""
+    """A task that counts the turns of the loop, to show that nothing blocks it."""
 
     def __init__(self) -> None:
         self.beats = 0
@@ -82,6 +82,6 @@ class Heartbeat:
             self.beats += 1
 
     async def goes_on(self) -> None:
-        """Raises where the loop stands still."""
+        """Waits for ten more turns; times out with the test if the loop is blocked."""
         before = self.beats
         await until(lambda: self.beats > before + 10)

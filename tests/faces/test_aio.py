@@ -1,4 +1,4 @@
-"""AIOKafkaProducer: records, their outcome on the way to the event loop, and what else it offers."""
+"""AIOKafkaProducer: records, their outcomes in the event loop, the user's objects, bulk appends and transactions."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_record_is_stored_where_its_metadata_says(aio_cluster: EmbeddedCluster) 
             ]
             found = [await future for future in futures]
             assert await producer.send_and_wait("back", b"last", partition=2)
-        by_place = {(r.partition, r.offset): r for r in await read_back(aio_cluster, "back", 101)}
+        by_offset = {(r.partition, r.offset): r for r in await read_back(aio_cluster, "back", 101)}
         for n, metadata in enumerate(found):
             assert isinstance(metadata, RecordMetadata)
-            record = by_place[metadata.partition, metadata.offset]
+            record = by_offset[metadata.partition, metadata.offset]
             assert (record.value, record.key, record.timestamp) == (b"%d" % n, b"k%d" % n, 1_000 + n)
             assert record.headers == (("h", b"%d" % n),)
 
@@ -109,7 +109,7 @@ def test_cancelled_future_does_not_stop_its_record(aio_cluster: EmbeddedCluster)
 def test_loop_is_woken_once_for_all_batches_that_ended(
     aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing per record: the loop has its turn once for what ends together, and only awaited batches cost anything."""
+    """No work per record: the loop is woken once for all batches that end together, and only awaited batches cost."""
     sleepers: list[Batch] = []
 
     async def test() -> None:
@@ -120,9 +120,9 @@ def test_loop_is_woken_once_for_all_batches_that_ended(
             original = loop.call_soon_threadsafe
             futures = []
 
-            def counted(what: Callable[..., Any], *more: Any) -> Any:
-                calls.append(what)
-                return original(what, *more)
+            def counted(callback: Callable[..., Any], *arguments: Any) -> Any:
+                calls.append(callback)
+                return original(callback, *arguments)
 
             async with held_up(aio_cluster):
                 for n in range(5_000):
@@ -173,7 +173,7 @@ def test_each_record_of_a_split_batch_wakes_its_waiter(aio_cluster: EmbeddedClus
             assert len(producer._ends._awaited) == 1
             done: list[bool] = []
             for future in futures:
-                future.add_done_callback(lambda one: done.append(one.done()))
+                future.add_done_callback(lambda ended: done.append(ended.done()))
             await producer.flush()
             assert [metadata.offset for metadata in await asyncio.gather(*tasks)] == list(range(12))
             assert producer._started._sender.batch_splits > 0
@@ -197,11 +197,11 @@ def test_cancelled_waiter_leaves_the_outcome_to_others(aio_cluster: EmbeddedClus
     run(test())
 
 
-# ---- what the user brings along --------------------------------------------------------------------------------------
+# ---- the user's serializers, partitioner and interceptors ------------------------------------------------------------
 
 
 class Counting:
-    """Serializer, partitioner and interceptor that must be asked once for each record."""
+    """Serializer, partitioner and interceptor; the producer must call each once for each record."""
 
     def __init__(self) -> None:
         self.serialized = self.placed = self.seen = 0
@@ -321,7 +321,7 @@ def test_abort_that_fails_keeps_the_first_error(aio_cluster: EmbeddedCluster) ->
 
 
 def test_stop_iteration_in_a_thread_becomes_a_runtime_error(aio_cluster: EmbeddedCluster) -> None:
-    """A future of asyncio takes none: whoever awaited the call would wait for ever."""
+    """An asyncio future cannot hold a StopIteration: the task that awaits the call would wait for ever."""
 
     class Exhausted:
         def __arrow_c_array__(self, requested_schema: object = None) -> object:

@@ -1,4 +1,4 @@
-"""AIORecordFuture beside asyncio.Future: whatever asyncio makes of one it makes of the other."""
+"""AIORecordFuture beside asyncio.Future: asyncio's functions give the same results for both."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ async def gather_all(futures: Futures) -> Any:
 
 async def wait(futures: Futures) -> Any:
     done, pending = await asyncio.wait(futures)
-    return len(done), len(pending), [one.cancelled() or one.exception() for one in futures]
+    return len(done), len(pending), [future.cancelled() or future.exception() for future in futures]
 
 
 async def wait_for_one(futures: Futures) -> Any:
     done, _ = await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-    return [one in done for one in futures]
+    return [future in done for future in futures]
 
 
 async def wait_for(futures: Futures) -> Any:
-    return [await asyncio.wait_for(one, PATIENCE) for one in futures]
+    return [await asyncio.wait_for(future, PATIENCE) for future in futures]
 
 
 async def shield(futures: Futures) -> Any:
-    return [await asyncio.shield(one) for one in futures]
+    return [await asyncio.shield(future) for future in futures]
 
 
 async def as_completed(futures: Futures) -> Any:
-    return [await one for one in asyncio.as_completed(futures)]
+    return [await future for future in asyncio.as_completed(futures)]
 
 
 async def tasks(futures: Futures) -> Any:
-    async def outcome(one: Any) -> Any:
-        return await one
+    async def outcome(future: Any) -> Any:
+        return await future
 
-    waiting = [asyncio.create_task(outcome(one)) for one in (*futures, *futures)]
+    waiting = [asyncio.create_task(outcome(future)) for future in (*futures, *futures)]
     return await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def callbacks(futures: Futures) -> Any:
     called: list[bool] = []
-    for one in futures:
-        one.add_done_callback(lambda done: called.append(done.cancelled()))
+    for future in futures:
+        future.add_done_callback(lambda done: called.append(done.cancelled()))
     await asyncio.wait(futures)
     await asyncio.sleep(0)
     return called
@@ -86,23 +86,23 @@ def first_is_cancelled(futures: Futures, succeed: Callable[[], object], fail: Ca
 def all_are_cancelled_with_a_message(
     futures: Futures, succeed: Callable[[], object], fail: Callable[[], object]
 ) -> None:
-    for one in futures:
-        one.cancel("enough")
+    for future in futures:
+        future.cancel("enough")
 
 
 def of_asyncio() -> tuple[Futures, Callable[[], object], Callable[[], object]]:
     futures = [asyncio.get_running_loop().create_future() for _ in range(2)]
-    left = iter(futures)
+    unfinished = iter(futures)
 
-    def end(give: Callable[[Any], object]) -> None:
-        one = next(left)
-        if not one.done():
-            give(one)
+    def end_next(end: Callable[[Any], object]) -> None:
+        future = next(unfinished)
+        if not future.done():
+            end(future)
 
     return (
         futures,
-        lambda: end(lambda one: one.set_result(METADATA)),
-        lambda: end(lambda one: one.set_exception(FAILURE)),
+        lambda: end_next(lambda future: future.set_result(METADATA)),
+        lambda: end_next(lambda future: future.set_exception(FAILURE)),
     )
 
 
@@ -113,13 +113,13 @@ def of_records() -> tuple[Futures, Callable[[], object], Callable[[], object]]:
     return futures, producer.complete_next, lambda: producer.error_next(FAILURE)
 
 
-def told(found: Any) -> Any:
-    """Without what differs: the metadata of records, and an error's identity."""
-    if isinstance(found, list | tuple) and not isinstance(found, RecordMetadata):
-        return [told(one) for one in found]
-    if isinstance(found, BaseException):
-        return type(found), found.args
-    return found if isinstance(found, bool | int | None) else METADATA
+def comparable(result: Any) -> Any:
+    """The result without its expected differences: the metadata of records, and the identity of errors."""
+    if isinstance(result, list | tuple) and not isinstance(result, RecordMetadata):
+        return [comparable(entry) for entry in result]
+    if isinstance(result, BaseException):
+        return type(result), result.args
+    return result if isinstance(result, bool | int | None) else METADATA
 
 
 async def outcome(make: Callable[[], Any], use: Callable[[Futures], Awaitable[Any]], fate: Fate, before: bool) -> Any:
@@ -131,10 +131,10 @@ async def outcome(make: Callable[[], Any], use: Callable[[Futures], Awaitable[An
     if not before:
         await asyncio.sleep(0.001)
         fate(futures, succeed, fail)
-    # Not wait_for(): what does not end may not be cancelled either.
+    # Not wait_for(), which cancels the task and waits for it: a task that never ends may not react to that either.
     done, _ = await asyncio.wait([using], timeout=PATIENCE)
     assert done, "it never ends"
-    return told([] if using.cancelled() else using.exception() or using.result())
+    return comparable([] if using.cancelled() else using.exception() or using.result())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""AIOKafkaProducer while memory or metadata are missing: the loop goes on, and nothing changes places or gets lost."""
+"""AIOKafkaProducer while records wait for memory or metadata: the loop runs, and records keep their order."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_sends_that_never_wait_give_other_tasks_their_turn(aio_cluster: Embedded
 
 @pytest.mark.parametrize("detour", [False, True])
 def test_records_of_a_topic_keep_their_order(aio_cluster: EmbeddedCluster, detour: bool) -> None:
-    """Started in one order by one task, some wait for metadata, some for memory, the others for their turn."""
+    """One task starts all sends; some wait for metadata, some for memory, the others for their turn."""
     serializer = (lambda value: value) if detour else None
     topic = f"order-{detour}"
 
@@ -107,7 +107,7 @@ def test_records_of_a_topic_keep_their_order(aio_cluster: EmbeddedCluster, detou
 
 @pytest.mark.parametrize("detour", [False, True])
 def test_no_record_overtakes_one_whose_memory_has_come(aio_cluster: EmbeddedCluster, detour: bool) -> None:
-    """Memory is there, and the loop has not told the first of it when another task sends."""
+    """A second task sends when the first record's memory has come, and the loop has not woken the first task yet."""
     serializer = (lambda value: value) if detour else None
     topic = f"overtaking-{detour}"
 
@@ -119,7 +119,7 @@ def test_no_record_overtakes_one_whose_memory_has_come(aio_cluster: EmbeddedClus
                 await fill(producer, topic)
                 first = asyncio.create_task(producer.send(topic, VALUE, partition=0))
                 await until(waiting(producer))
-            while pool.waiting or pool.free_bytes < 4 * SLAB:  # not awaited: the loop learns nothing
+            while pool.waiting or pool.free_bytes < 4 * SLAB:  # not awaited: the loop does not run meanwhile
                 time.sleep(0.001)
             second = await producer.send(topic, VALUE, partition=0)
             assert (await (await first)).offset < (await second).offset
@@ -167,7 +167,7 @@ def test_cancelled_send_queues_nothing_and_keeps_no_memory(aio_cluster: Embedded
 
 
 def test_memory_that_is_no_longer_needed_is_released(aio_cluster: EmbeddedCluster) -> None:
-    """While a record waits for a batch of its own, send_many, which waits in front of it, opens one with room."""
+    """A record waits for memory; send_many(), which waits in front of it, opens a batch with room for both."""
 
     async def test() -> None:
         async with small(aio_cluster) as producer:
@@ -196,8 +196,8 @@ def test_max_block_ms_bounds_the_wait(aio_cluster: EmbeddedCluster) -> None:
                 sends = [producer.send("blocked", VALUE, partition=0) for _ in range(3)]
                 errors = await asyncio.gather(*sends, return_exceptions=True)
                 assert [type(error) for error in errors] == [BufferExhaustedError] * 3
-                left = [int(str(error).partition("within ")[2].partition(" ms")[0]) for error in errors[1:]]
-                assert max(left) < 40, "their time ran in line, too"
+                waited = [int(str(error).partition("within ")[2].partition(" ms")[0]) for error in errors[1:]]
+                assert max(waited) < 40, "the time in line must count, too"
                 sends = [producer.send("never-heard-of", VALUE) for _ in range(3)]
                 for error in await asyncio.gather(*sends, return_exceptions=True):
                     assert isinstance(error, TimeoutError)
@@ -209,7 +209,7 @@ def test_max_block_ms_bounds_the_wait(aio_cluster: EmbeddedCluster) -> None:
 def test_wrong_record_is_refused_and_leaves_the_line(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         async with small(aio_cluster, max_block_ms=200) as producer:
-            for _ in range(2):  # by both ways: the topic is known at the second
+            for _ in range(2):  # on both paths: the topic is known the second time
                 for wrong, error in (
                     ({"topic": "no topic"}, InvalidTopicError),
                     ({"topic": "wrong", "partition": "one"}, InvalidPartitionsError),
@@ -271,7 +271,7 @@ def test_stop_sends_all_buffered_records_and_takes_no_more(
 
 
 def test_record_that_outlives_its_loop_does_not_stop_the_sender(aio_cluster: EmbeddedCluster) -> None:
-    """Who never calls stop() and closes the loop has records in flight; their end finds no loop to wake."""
+    """The loop was closed without stop(): records in flight end, and there is no loop to wake."""
     producer = small(aio_cluster)
 
     async def test() -> AIORecordFuture:

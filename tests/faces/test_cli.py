@@ -1,4 +1,4 @@
-"""The command line: the demo finds what it is made to find, says what is missing, and leaves nothing behind."""
+"""The command line: the demo detects faults, reports what is missing, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECOND_TASK = 1 << 33
 
 
 def sent() -> list[Record]:
-    """What a reader sees of a faultless write: two tasks' rows, in each partition in the order of the task."""
+    """The records of a faultless write: the rows of two tasks, in each partition in the order of the task."""
     records: list[Record] = []
     for row in [*range(20), *range(SECOND_TASK, SECOND_TASK + 20)]:
         key = b"k%d" % (row % 5)
@@ -129,7 +129,7 @@ def test_spark_and_python_compute_the_same_checksum(spark: SparkSession) -> None
 
 
 def invoke(spark: SparkSession, *arguments: str) -> Result:
-    """The command in this process, so that it runs in the session of the tests, which it must leave running."""
+    """Run the command in this process: it uses the Spark session of the tests and must leave it running."""
     result = CliRunner().invoke(main, ["demo", *arguments])
     assert spark.range(1).count() == 1
     return result
@@ -216,7 +216,7 @@ def test_file_of_an_unknown_kind_is_refused(spark: SparkSession, tmp_path: Path)
         demo_spark.read(spark, tmp_path / "in.xls", None)
 
 
-# ---- what may be missing ---------------------------------------------------------------------------------------------
+# ---- missing requirements --------------------------------------------------------------------------------------------
 
 
 def test_missing_java_is_reported_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

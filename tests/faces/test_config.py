@@ -1,4 +1,4 @@
-"""ProducerConfig: both spellings, Kafka's defaults, ranges, and messages that help."""
+"""ProducerConfig: both spellings, Kafka's defaults, ranges, and error texts that help."""
 
 from __future__ import annotations
 

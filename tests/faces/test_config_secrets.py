@@ -1,4 +1,4 @@
-"""Settings of security: what contradicts is refused, and no secret is ever told."""
+"""Security settings: contradictions are refused, and no secret appears in any output."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def test_every_secret_has_a_secret_type() -> None:
 )
 def test_secret_is_never_shown(name: str, beside: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    told = []
+    output = []
     try:
         found = ProducerConfig.from_mapping(SERVERS, {name: SENTINEL}, beside)
-        told += [repr(found), str(found), repr(found.given()), found.model_dump_json(), repr(found.model_fields_set)]
+        output += [repr(found), str(found), repr(found.given()), found.model_dump_json(), repr(found.model_fields_set)]
         assert getattr(found, name).get_secret_value() == SENTINEL
         assert getattr(pickle.loads(pickle.dumps(found)), name).get_secret_value() == SENTINEL
     except ConfigError:
-        told.append(traceback.format_exc())
-    assert SENTINEL not in "".join(told) + caplog.text
+        output.append(traceback.format_exc())
+    assert SENTINEL not in "".join(output) + caplog.text
 
 
 @pytest.mark.parametrize("bad", [b"\xff" + SENTINEL.encode(), [SENTINEL], {"a": SENTINEL}, 5])
@@ -133,7 +133,7 @@ def test_javas_reporter_is_accepted_and_dropped() -> None:
     assert config(metric_reporters="org.apache.kafka.common.metrics.JmxReporter").metric_reporters == ()
 
 
-# ---- what goes together ----------------------------------------------------------------------------------------------
+# ---- settings that depend on each other ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -179,14 +179,14 @@ def test_settings_that_fit_are_accepted() -> None:
 
 
 def test_reconnect_backoff_given_alone_does_not_grow() -> None:
-    """As in Java: given without its maximum it is meant as it is."""
+    """As in Java: without a maximum of its own the pause is constant."""
     assert config(reconnect_backoff_ms=200).reconnect_backoff_max_ms == 200
     assert config(reconnect_backoff_ms=200, reconnect_backoff_max_ms=900).reconnect_backoff_max_ms == 900
     assert config(retry_backoff_ms=200).retry_backoff_max_ms == 1000
 
 
 def test_derived_default_does_not_count_as_given() -> None:
-    """Else a producer made from another's settings and one more would find a contradiction that nobody wrote."""
+    """Otherwise settings copied from another producer, plus one more, could contradict a default that nobody wrote."""
     first = config(linger_ms=100_000, acks=1)
     again = ProducerConfig.from_mapping(first.given() | {"acks": "all", "request_timeout_ms": 60_000})
     assert (first.delivery_timeout_ms, again.delivery_timeout_ms) == (130_000, 160_000)
@@ -221,7 +221,7 @@ def test_ordinary_settings_are_not_logged(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.text == ""
 
 
-# ---- whatever is given -----------------------------------------------------------------------------------------------
+# ---- any value -------------------------------------------------------------------------------------------------------
 
 NAMES = sorted([*ProducerConfig.model_fields, *refused.JAVA_ONLY])
 VALUES = st.one_of(

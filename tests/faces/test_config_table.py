@@ -1,4 +1,4 @@
-"""No setting of Kafka's producer is forgotten: each row of Kafka's own table is taken, or refused with a reason."""
+"""Each setting in Kafka's own table of producer settings is accepted, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ KAFKAS = {
 OURS = {row.name: row for row in table.rows()}
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 
-# Where our default is not Kafka's, and why.
+# Settings whose default is not Kafka's, and why.
 OTHER_DEFAULTS = {
     "bootstrap.servers": "Java's empty list is an error as well",
     "client.id": "Java numbers its producers",
-    "enable.metrics.push": "nothing is pushed",
-    "key.serializer": "bytes need none",
-    "value.serializer": "bytes need none",
+    "enable.metrics.push": "kafkabuf pushes no metrics",
+    "key.serializer": "bytes need no serializer",
+    "value.serializer": "bytes need no serializer",
     "metric.reporters": "there is no JMX",
-    "ssl.keystore.type": "Java's stores are not read",
-    "ssl.truststore.type": "Java's stores are not read",
+    "ssl.keystore.type": "kafkabuf cannot read Java's stores",
+    "ssl.truststore.type": "kafkabuf cannot read Java's stores",
 }
-# Not Kafka's.
+# Settings that Kafka does not have.
 OUR_OWN = {"record.magic", "sasl.username", "sasl.password", "sasl.oauthbearer.token.provider"}
 ALIKE = {"int": {"int", "long", "short"}, "float": {"double"}, "object": {"class"}}
 
@@ -48,7 +48,7 @@ def kafkas_default(row: dict[str, str]) -> str:
 
 
 def wrong_value(row: dict[str, str]) -> str:
-    """Not the default, and of the right type."""
+    """A value of the right type that is not the default."""
     if row["type"] in ("int", "long", "short", "double"):
         return "12"
     return "true" if row["type"] == "boolean" else "com.example.Other"
@@ -85,7 +85,7 @@ def test_range_is_kafkas(name: str) -> None:
 
 @pytest.mark.parametrize("name", KAFKAS)
 def test_setting_is_known_by_both_names(name: str) -> None:
-    """Something of a type that no setting has is refused: by the setting's name, and not because there is none."""
+    """A value of a type that no setting has is refused, by an error about the value that names the setting."""
     for spelt in (name, name.replace(".", "_")):
         with pytest.raises(ConfigError) as raised:
             ProducerConfig.from_mapping({} if name == "bootstrap.servers" else SERVERS, {spelt: 1j})
@@ -105,7 +105,7 @@ def test_setting_without_use_here_is_refused_unless_at_its_default(name: str) ->
 
 @pytest.mark.parametrize("name", ProducerConfig.model_fields)
 def test_default_is_accepted_as_a_string(name: str) -> None:
-    """As Spark has it: whatever the page says is the default must be taken when it is written down."""
+    """Spark passes strings: the default, written as on the page, must be accepted."""
     row = OURS[dotted(name)]
     if row.default in ("required", "null"):
         return
@@ -125,7 +125,7 @@ def run(*arguments: str) -> str:
 def test_page_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     page = (HERE.parents[1] / "docs" / "configuration.md").read_text()
-    assert page == run("--format", "markdown"), "write it anew: kafkabuf config --format markdown"
+    assert page == run("--format", "markdown"), "generate the page again: kafkabuf config --format markdown"
 
 
 def test_every_setting_is_printed() -> None:

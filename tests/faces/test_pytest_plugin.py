@@ -1,4 +1,4 @@
-"""The pytest fixtures as users get them: in pytest runs of their own."""
+"""The pytest fixtures, as users have them: each test runs pytest in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLUGIN = "kafkabuf.pytest_plugin"
 
 @pytest.fixture(autouse=True)
 def no_other_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Theirs take seconds, and ours may be installed or not."""
+    """Other plugins take seconds to load, and the plugin of kafkabuf may be installed or not."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 

@@ -1,4 +1,4 @@
-"""MockProducer: what a test that uses it relies on."""
+"""MockProducer: the promises on which a user's tests rely."""
 
 from __future__ import annotations
 

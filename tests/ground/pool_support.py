@@ -1,4 +1,4 @@
-"""What the tests of the buffer pool share: pools of small slabs, and clocks that say or decide when a thread waits."""
+"""Helpers of the buffer pool's tests: pools of small slabs, and clocks that report or decide when a thread waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 20.0  # seconds after which a thread that should have been served cou
 
 
 class ArrivalClock(SystemClock):
-    """Tells the test when a thread stands in the queue, so that no test has to sleep and hope."""
+    """Lets a test wait until a thread stands in the queue."""
 
     def __init__(self) -> None:
         self._arrivals = threading.Semaphore(0)
@@ -30,7 +30,7 @@ class ArrivalClock(SystemClock):
 
 
 class ScriptedClock(ManualClock):
-    """Runs what the test wants to happen while a thread waits, in that thread, at given times after its arrival."""
+    """Runs the test's actions while a thread waits: in that thread, at the given seconds after the wait began."""
 
     def __init__(self, *script: tuple[float, Callable[[], object]]) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
     def run() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:  # the test that asks for the result gets it
+        except BaseException as error:  # future.result() raises it in the test
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
@@ -64,7 +64,7 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """For a ManualClock, whose waiters cannot be told of: look again until the thread has come."""
+    """Poll until the condition holds. For a ManualClock, which cannot report a waiting thread."""
     pause = threading.Event()
     for _ in range(int(PATIENCE * 1000)):
         if condition():
@@ -78,7 +78,7 @@ def make_pool(slabs: int, clock: SystemClock | ManualClock | None = None, *, loo
 
 
 def assert_whole(pool: BufferPool) -> None:
-    """Every byte is back, nobody waits, and the books agree."""
+    """Every byte is free, no thread waits, and the pool's checks pass."""
     pool.check()
     assert pool.waiting == 0
     assert pool.free_bytes == pool.accounting()["free"] == pool.total - pool.loose

@@ -1,4 +1,4 @@
-"""Extensions whose queues the GIL guards must not tell a free-threaded interpreter that they do without it."""
+"""The GIL guards the queues, so no extension may tell a free-threaded interpreter that it works without the GIL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_no_extension_claims_to_work_without_the_gil() -> None:
-    assert PartitionQueue("t", 0).partition == 0  # imported: an interpreter without GIL has turned it on
+    assert PartitionQueue("t", 0).partition == 0  # imported: a free-threaded interpreter has turned the GIL on
     assert getattr(sys, "_is_gil_enabled", lambda: True)()
     sources = [*ROOT.glob("kafkabuf/**/*.pyx"), *ROOT.glob("kafkabuf/**/*.pxd"), ROOT / "setup.py"]
     assert len(sources) > 20

@@ -1,4 +1,4 @@
-"""What send() borrows from its caller: headers that change while they are read, or while memory is waited for."""
+"""The memory that send() borrows from its caller: headers that change while send() reads them or waits for memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_any_number_of_headers_in_any_shape_is_written(count: int, shape: Any) -
 
 
 class Meddler:
-    """A pair that changes the list it stands in while it is looked at."""
+    """A pair that changes its own list while it is unpacked."""
 
     def __init__(self, pairs: list[Any], change: Any) -> None:
         self.pairs, self.change = pairs, change
@@ -51,7 +51,7 @@ def test_list_that_shrinks_meanwhile_is_read_to_its_new_end(shape: str) -> None:
 
 def test_list_that_grows_meanwhile_is_read_to_its_first_length() -> None:
     pairs: list[Any] = []
-    pairs += [Meddler(pairs, lambda them: them.extend([("x", b"y")] * 1000)), *[("b", b"2")] * 7]
+    pairs += [Meddler(pairs, lambda list_: list_.extend([("x", b"y")] * 1000)), *[("b", b"2")] * 7]
     assert read_back(pairs) == (("meddler", b"m"), *[("b", b"2")] * 7)
 
 

@@ -1,4 +1,4 @@
-"""What records, batches and partitions leave behind: nothing. Counted in blocks of Python's allocator and slabs."""
+"""Records, batches and partitions leave no memory behind, counted in blocks of Python's allocator and in slabs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rigs.producer import TOPIC, Rig, assert_whole
 
 RECORDS = 300_000
 RETRIABLE, LASTING = 7, 87
-# Blocks that may come and go for reasons of the interpreter's own: caches, free lists.
+# Blocks that the interpreter itself may take or free: caches, free lists.
 NOISE = 300
 
 
@@ -68,7 +68,7 @@ def retry(rig: Rig, sent: Sent) -> None:
 
 
 def lose(rig: Rig, sent: Sent) -> None:
-    """Its connection breaks, once; then the broker has it."""
+    """The first request's connection breaks; the broker acknowledges the retry."""
     if rig.incomplete()[0].attempts < 2:
         rig.client.fail(sent, NetworkError("cut"))
     else:
@@ -89,7 +89,7 @@ def test_ended_batch_leaves_nothing_behind(
     rig = Rig(slabs=4, linger_ms=0)
     called: list[Any] = []
 
-    def one() -> None:
+    def send_and_end_one_record() -> None:
         future = rig.send(b"x" * 800, callback=lambda metadata, error: called.append(error))
         for _ in range(10):
             rig.turn()
@@ -105,32 +105,32 @@ def test_ended_batch_leaves_nothing_behind(
             kept.clear()
 
     for _ in range(200):
-        one()
+        send_and_end_one_record()
     before = blocks()
     for _ in range(2_000):
-        one()
+        send_and_end_one_record()
     assert blocks() - before < NOISE
     assert_whole(rig.pool)
 
 
 def test_turn_costs_the_same_with_many_idle_partitions() -> None:
-    """In CPU time of this thread, the best of many turns: 20,000 looks more would make it fifty times as much."""
+    """CPU time of this thread, the best of many turns: a look at 20,000 queues would take fifty times as long."""
 
     def best_turn(partitions: int) -> int:
         rig = Rig(leaders=[1] * partitions, slabs=32, linger_ms=0)
-        for partition in range(partitions):  # a queue that was never used is a different thing
+        for partition in range(partitions):  # each queue is used once: an unused queue might cost less
             rig.send(partition=partition)
             if partition % 32 == 31:
                 rig.ack_all()
         rig.ack_all()
         rig.client.sent.clear()
-        found = []
+        turns = []
         for _ in range(50):
             rig.send(partition=partitions // 2)
             started = time.thread_time_ns()
             rig.turn()
-            found.append(time.thread_time_ns() - started)
+            turns.append(time.thread_time_ns() - started)
             rig.ack_all()
-        return min(found)
+        return min(turns)
 
     assert best_turn(20_000) < 5 * best_turn(10)

@@ -1,4 +1,4 @@
-"""producer.metrics(): what is counted, over which time, and what it is called."""
+"""producer.metrics(): which values it has, over which time, and their names."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from kafkabuf.prometheus import ProducerCollector
 from kafkabuf.protocol.messages import PRODUCE
 from rigs.producer import PATIENCE, only_request, quick_rig
 
-# Names that dashboards made for Java's producer look for, as of Kafka 4.1: those of the group producer-metrics, without
-# record-size-max (it would cost every record), authentication, and names that Java calls deprecated; then of a topic
-# and of a node.
+# The names of Kafka 4.1 that dashboards for Java's producer use: those of the group producer-metrics, without
+# record-size-max (it would cost time for every record), authentication, and deprecated names; then those of a topic and
+# of a node.
 OF_PRODUCER = """
 batch-size-avg batch-size-max compression-rate-avg record-queue-time-avg record-queue-time-max record-size-avg
 records-per-request-avg record-send-rate record-send-total record-retry-rate record-retry-total record-error-rate
@@ -262,7 +262,7 @@ def test_prometheus_gets_legal_names_with_labels(producer: KafkaProducer) -> Non
 
 
 def exported(producer: KafkaProducer, meanwhile: Callable[[], object] = lambda: None) -> dict[str, Any]:
-    """What OpenTelemetry has of the producer, by name; `meanwhile` is done after observe()."""
+    """The metrics of the producer in OpenTelemetry, by name; calls `meanwhile` after observe()."""
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     observe(producer, provider.get_meter("kafkabuf"))
@@ -270,7 +270,7 @@ def exported(producer: KafkaProducer, meanwhile: Callable[[], object] = lambda: 
     data = reader.get_metrics_data()
     provider.shutdown()
     assert data is not None
-    return {one.name: one.data for r in data.resource_metrics for s in r.scope_metrics for one in s.metrics}
+    return {metric.name: metric.data for r in data.resource_metrics for s in r.scope_metrics for metric in s.metrics}
 
 
 def test_opentelemetry_observes_later_topics(producer: KafkaProducer) -> None:
@@ -285,7 +285,7 @@ def test_opentelemetry_observes_later_topics(producer: KafkaProducer) -> None:
     assert sent.is_monotonic
     assert {(point.attributes or {})["topic"]: point.value for point in sent.data_points} == {"one": 1, "two": 1}
     assert {name for name, _, value in labelled(producer) if value == value} == {
-        name + "_total" * isinstance(one, Sum) for name, one in found.items()
+        name + "_total" * isinstance(data, Sum) for name, data in found.items()
     }
 
 
@@ -293,7 +293,7 @@ def test_opentelemetry_does_not_observe_an_average_of_nothing(producer: KafkaPro
     found = exported(producer)
     assert "kafka_producer_batch_size_avg" not in found
     assert "kafka_producer_record_send_rate" in found
-    # The SDK would drop it too; other implementations need not.
+    # The SDK would drop the NaN too; other implementations may not.
     assert list(_observations(producer, "kafka_producer_batch_size_avg", CallbackOptions())) == []
 
 

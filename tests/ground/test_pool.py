@@ -1,7 +1,6 @@
-"""BufferPool and Slab in one thread: which memory is handed out, and that none is lost or given to two.
+"""BufferPool and Slab in one thread: which slabs the pool hands out; no slab is lost or has two owners.
 
-The thirteen cases of Kafka's BufferPoolTest are here and in test_pool_waiting.py, in our own words; a comment names
-the case.
+The thirteen cases of Kafka's BufferPoolTest are here and in test_pool_waiting.py; a comment names Kafka's case.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def test_request_larger_than_the_pool_is_refused_at_once(nbytes: int) -> None:
 
 def test_size_is_converted_once_before_it_is_checked() -> None:
     class Humble(int):
-        """Says that it is neither too small nor too large."""
+        """An int whose comparisons say that it is neither too small nor too large."""
 
         def __lt__(self, other: object) -> bool:
             return False
@@ -183,8 +182,8 @@ def test_memory_error_leaves_the_pool_whole(monkeypatch: pytest.MonkeyPatch) -> 
         patch.setattr(_pool, "_new_arena", refuse)
         with pytest.raises(MemoryError, match="no 4096 bytes"):
             make_pool(4)
-    # Kafka allocates a large buffer when it is asked for one and can fail there; here that is memory held since the
-    # start, and the only thing left to fail is the waiting itself.
+    # Kafka allocates a large buffer on request, which can fail. This pool has its memory from the start; the only later
+    # allocation is that of a waiting thread's lock.
     pool = make_pool(2)
     held = pool.allocate(1, 0)
     with monkeypatch.context() as patch:

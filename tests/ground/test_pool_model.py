@@ -1,4 +1,4 @@
-"""BufferPool beside a model that says exactly which slabs each request must get (hypothesis, rule based)."""
+"""BufferPool beside a model that predicts exactly which slabs each request gets (hypothesis, rule based)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.ground.pool_support import SLAB
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """The pool beside a model of lists that says exactly which slabs each request must get."""
+    """The pool beside a model of lists that predicts exactly which slabs each request gets."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pool = BufferPool(150 * SLAB + 11, SLAB, clock=ManualClock(auto_advance=True))
-        self.free = list(reversed(range(150)))  # the last goes out first
+        self.free = list(reversed(range(150)))  # the pool hands out the last entry first
         self.held: list[tuple[Slab, str]] = []
         self.closed = False
 

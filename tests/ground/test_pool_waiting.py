@@ -1,4 +1,4 @@
-"""BufferPool with threads that wait: who is served, in which order, and that whoever gives up leaves no trace."""
+"""BufferPool with waiting threads: they are served in order, and a thread that gives up leaves no trace."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_memory_handed_over_at_the_time_out_is_kept() -> None:
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[], None]]:
-    """Raises one KeyboardInterrupt in the main thread, as Ctrl-C does, for another thread to call."""
+    """A function for another thread, which raises one KeyboardInterrupt in the main thread, as Ctrl-C does."""
     main, handled = threading.main_thread().ident, threading.Event()
     assert main is not None
 
@@ -129,7 +129,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
         raise KeyboardInterrupt
 
     def interrupt() -> None:
-        # Again and again: a signal that comes just before a thread blocks does not wake it.
+        # Repeatedly: a signal that comes just before a thread blocks does not wake the thread.
         while not handled.is_set():
             signal.pthread_kill(main, signal.SIGINT)
             handled.wait(0.05)
@@ -207,7 +207,7 @@ def test_sender_is_woken_once_it_can_see_the_waiter() -> None:
     pool = make_pool(1)
     pool.on_exhausted = sender
     held.append(pool.allocate(1, 0))
-    pool.allocate(1, 1.0).release()  # served, because what was woken knew that someone waits
+    pool.allocate(1, 1.0).release()  # served, because the Sender saw the waiting thread when it was woken
     assert seen == [1]
     assert_whole(pool)
 

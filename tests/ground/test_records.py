@@ -62,7 +62,7 @@ def test_bytes_equal_those_of_another_encoder(magic: int, data: st.DataObject) -
 @MAGICS
 @given(data=st.data(), write_limit=st.integers(0, 2000))
 def test_record_is_taken_exactly_while_it_fits(magic: int, data: st.DataObject, write_limit: int) -> None:
-    """hasRoomFor: kafka-python's rule is Java's, the first record always and the others within the limit."""
+    """hasRoomFor: kafka-python's rule is Java's. The first record always fits, the others within the limit."""
     ours, theirs = MemoryRecordsBuilder(magic, write_limit), kafka_python_builder(magic, write_limit)
     for record in data.draw(st.lists(records(magic, 64), max_size=30)):
         taken = theirs.append(ours.count, *record) is not None
@@ -124,7 +124,7 @@ def test_batch_of_one_needs_at_most_its_upper_bound(magic: int, data: st.DataObj
 
 @pytest.mark.parametrize("before", [0, 1, 63, 64, 8191, 8192])
 def test_later_record_needs_at_most_its_upper_bound(before: int) -> None:
-    """The bound must hold in any place of a batch: a sealed batch's record moves into a new one, never the reverse."""
+    """The bound must hold at any position of a batch: send() checks it before it knows the position."""
     builder = MemoryRecordsBuilder(2, 1 << 24)
     for _ in range(before):
         builder.append(LAST_TIMESTAMP, None, None)
@@ -277,7 +277,7 @@ def test_negative_timestamp_is_refused(magic: int, timestamp: int) -> None:
 
 
 def untouched(size: int) -> memoryview:
-    """Address space without memory behind it: whoever reads or copies it all takes gigabytes."""
+    """Address space without memory behind it: a read or copy of all of it would take gigabytes."""
     return np.empty(size, np.uint8).data
 
 
@@ -326,5 +326,5 @@ def test_closed_batch_takes_no_record(magic: int) -> None:
 
 @MAGICS
 def test_empty_batch_gives_no_bytes(magic: int) -> None:
-    """Java's is MemoryRecords.EMPTY; a batch of magic 2 that counts no record is refused as corrupt."""
+    """Java's is MemoryRecords.EMPTY; brokers refuse a batch of magic 2 without records as corrupt."""
     assert MemoryRecordsBuilder(magic).close() == b""

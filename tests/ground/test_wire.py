@@ -1,4 +1,4 @@
-"""Checksums and the key's hash: by instruction, by table, and as everybody else computes them."""
+"""Checksums, by instruction and by table, and the hash of keys, beside other implementations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CRCS = pytest.mark.parametrize(
     ],
     ids=["crc32c by instruction", "crc32c by table", "crc32 by instruction", "crc32 by table"],
 )
-# All that a short record can have; then around where CRC-32C's three streams of 512 bytes take another turn.
+# All lengths of a short record; then the lengths around which CRC-32C's three streams of 512 bytes run once more.
 LENGTHS = [*range(600), *(n + off for n in (1536, 3072, 4608, 16384) for off in range(-17, 18))]
 NOISE = np.random.default_rng(7).bytes(70_000)
 
@@ -65,8 +65,8 @@ def test_crc_has_its_check_value() -> None:
     assert crc32(b"123456789") == crc32_portable(b"123456789") == 0xCBF43926
 
 
-# Answers of Utils.murmur2 and of BuiltInPartitioner.partitionForKey among 7, of kafka-clients 4.1.2 and 3.9.2 under
-# OpenJDK 17, where an int is signed.
+# Results of Utils.murmur2, and of BuiltInPartitioner.partitionForKey with 7 partitions, in kafka-clients 4.1.2 and
+# 3.9.2 under OpenJDK 17. An int is signed there.
 @pytest.mark.parametrize(
     ("key", "signed", "partition"),
     [
@@ -77,7 +77,7 @@ def test_crc_has_its_check_value() -> None:
         (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971, 3),
         (b"abc", 479470107, 4),
         (b"abcdefghijkl", -535286937, 6),
-        # Of each length modulo 4, of bytes that are negative in Java.
+        # Each length modulo 4, with bytes that are negative in Java.
         (b"", 275646681, 2),
         (b"\xff", -311467685, 5),
         (b"\xff\x80", -442788720, 6),
