@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import OFFSETS_TOPIC, offsets_partition
 from kafkabuf.broker.transactions import code_for
 from kafkabuf.errors import KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import ADD_OFFSETS_TO_TXN, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(ADD_OFFSETS_TO_TXN, 0, 4)

@@ -5,15 +5,13 @@ One partition that does not exist fails them all: the others are OPERATION_NOT_A
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.transactions import Producer, TopicPartition, code_for
 from kafkabuf.errors import KafkaError, NotCoordinatorError, OperationNotAttemptedError
 from kafkabuf.protocol.messages import ADD_PARTITIONS_TO_TXN, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(ADD_PARTITIONS_TO_TXN, 0, 5, own_errors=True, fails_after=True)

@@ -4,15 +4,13 @@ clients change them one by one, by IncrementalAlterConfigs."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import ALTER_CONFIGS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 TOPIC = 2
 # From a topic and what is asked for it to the settings that it is to have.

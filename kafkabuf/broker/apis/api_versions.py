@@ -4,13 +4,11 @@ the cluster was given; as in Kafka, version 3 leaves supported features that beg
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api, version_ranges
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.protocol.messages import API_VERSIONS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _FEATURE = "transaction.version"
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import CREATE_PARTITIONS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(CREATE_PARTITIONS, 0, 3, own_errors=True)

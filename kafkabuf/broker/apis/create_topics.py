@@ -4,15 +4,13 @@ configs.py for which of them act."""
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.configs import topic_settings
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.errors import InvalidConfigError, InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import CREATE_TOPICS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _DEFAULT = -1
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DELETE_GROUPS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(DELETE_GROUPS, 0, 2, own_errors=True)

@@ -3,14 +3,12 @@ for the high watermark."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DELETE_RECORDS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _ALL = -1
 

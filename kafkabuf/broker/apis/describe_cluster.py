@@ -5,15 +5,13 @@ Deviation: there are no controllers to describe."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.cluster.placement import NO_NODE
 from kafkabuf.protocol.messages import DESCRIBE_CLUSTER, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _BROKERS, _CONTROLLERS = 1, 2
 _MISMATCHED_ENDPOINT_TYPE, _UNSUPPORTED_ENDPOINT_TYPE = 114, 115

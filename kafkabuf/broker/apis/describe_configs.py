@@ -3,16 +3,14 @@ settings that say how this broker is, and nothing is documented."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.configs import Setting, node_settings, topic_settings
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.log.names import check_name
 from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_CONFIGS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 TOPIC, BROKER = 2, 4
 

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.operations import GROUP_OPERATIONS, NOT_ASKED
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.members import Member
 from kafkabuf.errors import GroupIdNotFoundError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_GROUPS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _FIRST_TO_KNOW_NOT_FOUND = 6
 

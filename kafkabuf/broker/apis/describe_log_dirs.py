@@ -3,14 +3,12 @@ is kept in memory has no folder, and lies under one called "memory"."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.protocol.messages import DESCRIBE_LOG_DIRS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 IN_MEMORY = "memory"
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.log.producer_state import ProducerEntry
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_PRODUCERS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(DESCRIBE_PRODUCERS, 0, 0, own_errors=True)

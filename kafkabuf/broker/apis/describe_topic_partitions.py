@@ -3,17 +3,15 @@ partitions; a cursor says where the next request has to go on (KIP-966)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.metadata import describe_partition
 from kafkabuf.broker.apis.operations import TOPIC_OPERATIONS
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.log.names import check_name
 from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import DESCRIBE_TOPIC_PARTITIONS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 # Kafka's max.request.partition.size.limit.
 MAX_PARTITIONS = 2000

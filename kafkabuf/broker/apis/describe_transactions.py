@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.transactions import Transaction
 from kafkabuf.errors import InvalidRequestError, NotCoordinatorError, TransactionalIdNotFoundError
 from kafkabuf.protocol.messages import DESCRIBE_TRANSACTIONS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

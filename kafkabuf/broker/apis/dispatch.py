@@ -11,19 +11,17 @@ import struct
 from asyncio import Future, isfuture
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.request_log import LoggedRequest
 from kafkabuf.errors import InvalidRequestError, UnsupportedVersionError
 from kafkabuf.protocol import messages
 from kafkabuf.protocol.messages import RequestHeader
 from kafkabuf.protocol.schema import Buffer
 
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
-    from kafkabuf.broker.guards.request_log import LoggedRequest
-
 Frame = Sequence[Buffer]
-Handler = Callable[["Node", RequestHeader, Any], Any]
+Handler = Callable[[Node, RequestHeader, Any], Any]
 
 _KEY = struct.Struct(">h")
 _PREFIX = struct.Struct(">hhi")

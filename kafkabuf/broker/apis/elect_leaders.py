@@ -4,9 +4,10 @@ means all partitions, and its answer has those that changed or failed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Cluster, Node
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.state import NO_LEADER
 from kafkabuf.errors import (
@@ -17,9 +18,6 @@ from kafkabuf.errors import (
     PreferredLeaderNotAvailableError,
 )
 from kafkabuf.protocol.messages import ELECT_LEADERS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Cluster, Node
 
 _KINDS = PREFERRED, UNCLEAN = 0, 1
 

@@ -7,16 +7,13 @@ comes over a connection is not believed; magic 0 and 1 are never converted.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from kafkabuf.broker.apis.dispatch import Frame, api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.replica.reading import Answer, read
 from kafkabuf.protocol import fetch
 from kafkabuf.protocol.fetch import FetchRequest
 from kafkabuf.protocol.messages import FETCH, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _FETCH_SESSION_ID_NOT_FOUND = 70
 

@@ -3,15 +3,13 @@ alive, picked by its name. Other keys are refused with INVALID_REQUEST."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.cluster.placement import NO_NODE
 from kafkabuf.errors import CoordinatorNotAvailableError, InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import FIND_COORDINATOR, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 GROUP, TRANSACTION = 0, 1
 

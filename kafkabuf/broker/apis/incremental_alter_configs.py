@@ -3,17 +3,15 @@ to and takes from those that are lists (KIP-339)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.alter_configs import alter
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.cluster.configs import LIST, TOPIC_CONFIGS
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.errors import InvalidConfigError, InvalidRequestError
 from kafkabuf.protocol.messages import INCREMENTAL_ALTER_CONFIGS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

@@ -3,15 +3,13 @@ raised. Version 6 (two-phase commit, KIP-939) is not served."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.transactions import code_for
 from kafkabuf.errors import InvalidRequestError, KafkaError, NotCoordinatorError
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _NOTHING = (-1, -1)
 

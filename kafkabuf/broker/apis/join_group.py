@@ -5,16 +5,14 @@ given its id (KIP-394), from version 9 on a static member that comes back may be
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.members import Joining, failed
 from kafkabuf.errors import UnknownMemberIdError
 from kafkabuf.protocol.messages import JOIN_GROUP, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(JOIN_GROUP, 0, 9)

@@ -3,13 +3,11 @@ version 5 on (KIP-848). All groups here are classic ones."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.protocol.messages import LIST_GROUPS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 CLASSIC = "classic"
 

@@ -5,15 +5,13 @@ last stable offset."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.errors import KafkaError, UnsupportedVersionError, error_for_code
 from kafkabuf.protocol.messages import LIST_OFFSETS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 # The first version to know each.

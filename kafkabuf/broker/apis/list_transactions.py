@@ -5,14 +5,12 @@ Java's)."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.transactions import State, Transaction
 from kafkabuf.protocol.messages import LIST_TRANSACTIONS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _INVALID_REGULAR_EXPRESSION = 128
 

@@ -7,20 +7,18 @@ Deviation: a new topic has its leaders in the same answer (Kafka first says LEAD
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.log.names import check_name
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.state import leader_error
 from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.errors import InvalidRequestError, KafkaError, UnknownTopicOrPartitionError, error_for_code
 from kafkabuf.protocol.messages import METADATA, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 NO_TOPIC_ID = UUID(int=0)
 _FIRST_BY_ID = 12

@@ -4,9 +4,10 @@ Deviation: offsets are kept as long as the cluster; the retention time of old ve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.group import Group
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.offsets import MAX_METADATA, Committed
@@ -18,10 +19,6 @@ from kafkabuf.errors import (
     error_for_code,
 )
 from kafkabuf.protocol.messages import OFFSET_COMMIT, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
-
 
 _FIRST_TO_KNOW_NOT_FOUND = 9
 

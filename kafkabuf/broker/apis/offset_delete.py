@@ -3,16 +3,14 @@ group of consumers may have members meanwhile (KIP-496)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.group import Group, State
 from kafkabuf.broker.groups.groups import CONSUMER, check_coordinator, subscribed_topics
 from kafkabuf.errors import GroupSubscribedToTopicError, KafkaError, NonEmptyGroupError
 from kafkabuf.protocol.messages import OFFSET_DELETE, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(OFFSET_DELETE, 0, 0)

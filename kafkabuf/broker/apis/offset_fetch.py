@@ -4,16 +4,14 @@ and later) gets UNSTABLE_OFFSET_COMMIT where a transaction that has not ended wo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.broker.groups.offsets import Committed, GroupOffsets
 from kafkabuf.errors import UnstableOffsetCommitError
 from kafkabuf.protocol.messages import OFFSET_FETCH, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _FIRST_GROUPS = 8
 _NEVER = Committed(-1, -1, "")

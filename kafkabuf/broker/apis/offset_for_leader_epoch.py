@@ -3,14 +3,12 @@ whether the records it has read were lost with a former leader (KIP-320)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.errors import KafkaError, error_for_code
 from kafkabuf.protocol.messages import OFFSET_FOR_LEADER_EPOCH, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(OFFSET_FOR_LEADER_EPOCH, 2, 4, own_errors=True)

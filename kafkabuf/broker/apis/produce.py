@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafkabuf.broker.apis.dispatch import Frame, api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.replica.appending import ALL, Appended, Terms, append_as_leader
 from kafkabuf.broker.replica.delayed import DelayedAnswer, Pending, ReplicationWait
 from kafkabuf.errors import (
@@ -30,9 +30,6 @@ from kafkabuf.errors import (
 from kafkabuf.protocol import produce
 from kafkabuf.protocol.messages import PRODUCE, RequestHeader
 from kafkabuf.protocol.produce import PartitionResult, ProduceRequest, ProduceResponse
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 log = logging.getLogger("kafkabuf.broker")
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.errors import IllegalSaslStateError
 from kafkabuf.protocol.messages import SASL_AUTHENTICATE, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(SASL_AUTHENTICATE, 0, 2)

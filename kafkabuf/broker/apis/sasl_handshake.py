@@ -3,14 +3,12 @@ here it comes without SASL, or too soon after the last time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.errors import IllegalSaslStateError
 from kafkabuf.protocol.messages import SASL_HANDSHAKE, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(SASL_HANDSHAKE, 0, 1)

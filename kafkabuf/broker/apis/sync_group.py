@@ -4,16 +4,13 @@ member says which protocol it believes in (KIP-559)."""
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.groups import check_coordinator
 from kafkabuf.errors import InconsistentGroupProtocolError, UnknownMemberIdError
 from kafkabuf.protocol.messages import SYNC_GROUP, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
-
 
 _FIRST_PROTOCOL = 5
 

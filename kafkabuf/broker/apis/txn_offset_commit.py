@@ -4,17 +4,15 @@ that has read the records (KIP-447)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.groups.group import NO_GENERATION
 from kafkabuf.broker.groups.groups import OFFSETS_TOPIC, check_coordinator, offsets_partition
 from kafkabuf.broker.groups.offsets import Committed
 from kafkabuf.errors import KafkaError
 from kafkabuf.protocol.messages import TXN_OFFSET_COMMIT, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 _FIRST_TO_KNOW_ABORTABLE = 4
 _FIRST_OF_VERSION_2 = 5

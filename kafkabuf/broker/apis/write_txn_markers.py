@@ -4,15 +4,13 @@ it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkabuf.broker.apis.dispatch import api
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.errors import KafkaError
 from kafkabuf.protocol.messages import WRITE_TXN_MARKERS, RequestHeader
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 
 @api(WRITE_TXN_MARKERS, 1, 1, own_errors=True)

@@ -13,9 +13,10 @@ middle of the dialogue get no answer before the connection is closed.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafkabuf.broker.apis.dispatch import Frame, open_request, refuse_api_versions
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.guards.sasl import Exchange
 from kafkabuf.broker.guards.security import Mechanisms
 from kafkabuf.errors import (
@@ -27,9 +28,6 @@ from kafkabuf.errors import (
 )
 from kafkabuf.protocol.messages import API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kafkabuf.protocol.schema import Buffer
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 # A client that authenticates again sooner is refused.
 _MIN_REAUTHENTICATION_SECONDS = 1.0

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import TYPE_CHECKING
 
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.front.server import Connection
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
 
 log = logging.getLogger("kafkabuf.broker")
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafkabuf.broker.apis.dispatch import Answer, Frame, Later, api_key, dispatch
+from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.front.authenticator import Authenticator
 from kafkabuf.broker.guards.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
+from kafkabuf.broker.waiting.timer import Timeout
 from kafkabuf.errors import InvalidRequestError, KafkaError
 from kafkabuf.protocol.messages import PRODUCE
-
-if TYPE_CHECKING:
-    from kafkabuf.broker.cluster.node import Node
-    from kafkabuf.broker.waiting.timer import Timeout
 
 log = logging.getLogger("kafkabuf.broker")
 
