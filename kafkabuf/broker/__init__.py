@@ -1,14 +1,20 @@
 """A small Kafka in one process, for demos and tests: `EmbeddedCluster`.
 
-front/ accepts connections, reads frames and authenticates, apis/ has the handlers (one file per API key), cluster/ the
-nodes, the topics and the controller, replica/ the copies of partitions, log/ their records, groups/ the consumer
-groups, guards/ the limits, waiting/ the requests that wait.
-The broker shares protocol/, errors and clock with the client and nothing else, so that it checks the client's encoder
+front/     accepts connections, reads frames and authenticates
+apis/      the handlers: one file for each API key
+cluster/   the nodes, the topics, and the controller that elects leaders
+replica/   the copies of partitions, and how followers fetch from leaders
+log/       the records of a copy
+groups/    the consumer groups
+guards/    limits, quotas, faults, the request log, security
+waiting/   the requests that wait, and their timers
+
+The broker shares protocol/, errors and clock with the client and nothing else. It therefore checks the client's encoder
 instead of agreeing with it.
 
-Parts that are of use on their own, from any thread: `TimingWheel`, which runs what is due later, and
-`RequestPurgatory`, in which a `DelayedOperation` waits for one of its keys to change or to expire. An
-`ExpirationReaper` is the thread that drives a wheel where there is no event loop.
+Some parts are of use on their own, and any thread may use them. A `TimingWheel` runs tasks when they are due. In a
+`RequestPurgatory` a `DelayedOperation` waits until one of its keys changes or its time is over. An `ExpirationReaper`
+is a thread that drives a wheel where there is no event loop.
 """
 
 from kafkabuf.broker.embedded import EmbeddedCluster

@@ -1,4 +1,4 @@
-"""Parts of `EmbeddedCluster`'s face: faults on purpose, and the requests of clients. Any thread may call these."""
+"""Methods of `EmbeddedCluster` for faults on purpose and for the requests of clients. Any thread may call them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Caller:
         raise NotImplementedError
 
     def _ask(self, topic: str, partition: int, function: Callable[[Partition], T]) -> T:
-        """What `function` says of a partition."""
+        """Calls `function` with a partition, and returns its result."""
         return self._call(lambda c: function(c.catalogue.topic(topic).partition(partition)))
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
@@ -36,73 +36,80 @@ class FaultControls(Caller):
     def fail_next(
         self, api_key: int, error_code: int, times: int = 1, topic: str | None = None, *, after: bool = False
     ) -> None:
-        """The next `times` requests of an API are answered with an error, and nothing else happens.
+        """The node answers the next `times` requests of an API with an error, and does not carry them out.
 
-        With `topic` only requests that name it count and only its partitions fail (Produce, Fetch, Metadata,
-        ListOffsets). With `after` the request is carried out before it is answered so: for Produce the records are in
-        the log (Produce, and all APIs that do not name topics, those of transactions among them).
+        With `topic`, only requests that name the topic count, and only its partitions fail (Produce, Fetch, Metadata,
+        ListOffsets). With `after` the node carries the request out before it answers with the error: a Produce request
+        has its records in the log by then. `after` works for Produce and for all APIs that do not name topics, the APIs
+        of transactions among them; ConfigError for other APIs.
         """
         if after and not (api_key in APIS and APIS[api_key].fails_after):
-            raise ConfigError(f"requests of API key {api_key} cannot fail after they were carried out")
+            raise ConfigError(f"requests of API key {api_key} cannot fail after the node has carried them out")
         self._call(lambda c: c.faults.fail(api_key, error_code, times, topic, after))
 
     def delay_next(self, api_key: int, seconds: float, times: int = 1) -> None:
-        """The next `times` answers of an API are held back; what was asked for has happened by then."""
+        """The node holds the next `times` responses of an API back. It carries the requests out at once."""
         self._call(lambda c: c.faults.delay(api_key, seconds, times))
 
     def drop_next(self, api_key: int, times: int = 1) -> None:
-        """The next `times` requests of an API are carried out, but instead of an answer the connection is closed."""
+        """The node carries the next `times` requests of an API out, then closes the connection without a response."""
         self._call(lambda c: c.faults.drop(api_key, times))
 
     def set_latency(self, seconds: float, api_key: int | None = None, node_id: int | None = None) -> None:
-        """Holds back every answer of an API, of a node, or of both together (None: of all), until it is set to 0.
+        """Holds back every response of an API, of a node, or of an API on one node (None: of all), until a call sets
+        the latency to 0.
 
-        Latencies that concern a request add up, and so does `delay_next`. What was asked for has happened by then.
+        All latencies that concern a request add up, and `delay_next` adds to them. The node carries the requests out at
+        once.
         """
         if seconds < 0:
-            raise ConfigError(f"a latency of {seconds} s: 0 and above are allowed")
+            raise ConfigError(f"seconds={seconds}: a latency of 0 or more is needed")
         self._call(lambda c: c.faults.set_latency(seconds, api_key, node_id))
 
     def throttle_next(self, api_key: int, throttle_ms: int, times: int = 1) -> None:
-        """The next `times` answers of an API tell the client to wait, and its connection is not served meanwhile
-        (KIP-219)."""
+        """The next `times` responses of an API tell the client to wait, and the node does not serve the client's
+        connection meanwhile (KIP-219)."""
         self._call(lambda c: c.faults.throttle(api_key, throttle_ms, times))
 
     def set_producer_quota(self, client_id: str | None, bytes_per_second: float | None) -> None:
-        """Kafka's quota producer_byte_rate: for a client.id, or with None for every client.id without a quota of its
-        own; a rate of None removes the quota. A faster client is throttled. `clear_faults` leaves quotas as they
-        are."""
+        """Sets Kafka's quota producer_byte_rate for a client.id. A client.id of None stands for every client.id without
+        a quota of its own. A rate of None removes the quota. The cluster throttles a client that is faster than its
+        quota. `clear_faults` leaves quotas as they are."""
         if bytes_per_second is not None and bytes_per_second <= 0:
-            raise ConfigError(f"a quota of {bytes_per_second} bytes/s: more than 0 is needed, None for no quota")
+            raise ConfigError(f"bytes_per_second={bytes_per_second}: more than 0 is needed, or None for no quota")
         self._call(lambda c: c.quotas.set_producer_rate(client_id, bytes_per_second))
 
     def cut_connections(self, node_id: int | None = None) -> int:
-        """Cuts all connections, or those to one node, as a network does; the nodes go on. Returns how many."""
+        """Cuts all connections, or the connections to one node, as a network does. The nodes go on. Returns how many
+        connections it cut."""
         return self._call(lambda c: c.cut_connections(node_id))
 
     def cut_after(self, nbytes: int, node_id: int | None = None, *, sent: bool = False) -> None:
-        """Cuts the connection over which the byte after the next `nbytes` to a node (None: to any) would pass; with
-        `sent` of those from it. So requests and answers end in the middle. Cuts asked for so come one after another."""
+        """Lets `nbytes` more bytes pass to a node (None: to any node), and cuts the connection on which the next byte
+        would pass: a request ends in the middle. With `sent` this counts the bytes from the node, and a response ends
+        in the middle. Each further call counts from the cut before."""
         if nbytes < 0:
-            raise ConfigError(f"a cut after {nbytes} bytes: 0 and above are allowed")
+            raise ConfigError(f"nbytes={nbytes}: 0 or more bytes are needed")
         self._call(lambda c: c.faults.cut_after(nbytes, node_id, sent))
 
     def hold_markers(self) -> None:
-        """From now on transactions do not come to their end: their producers get CONCURRENT_TRANSACTIONS."""
+        """From now on no transaction comes to its end: the coordinator answers the producers of ending transactions
+        with CONCURRENT_TRANSACTIONS."""
         self._call(lambda c: c.transactions.hold())
 
     def release_markers(self) -> None:
-        """Ends the transactions that were held. Later transactions end at once."""
+        """Ends the transactions that `hold_markers` held open. Later transactions end at once."""
         self._call(lambda c: c.transactions.release())
 
     def clear_faults(self) -> None:
-        """Removes every fault but quotas and held markers."""
+        """Removes every fault, except quotas and held markers."""
         self._call(lambda c: c.faults.clear())
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counted since the start, over all nodes; `parked` requests wait for something to happen."""
+    """Sums over all nodes. `requests`, `bytes_in` and `bytes_out` count since the start. `parked` is the number of
+    connections with a request that waits for an event."""
 
     nodes: int
     nodes_up: int
@@ -117,8 +124,7 @@ class TrafficControls(Caller):
     def requests(
         self, api_key: int | None = None, *, node_id: int | None = None, topic: str | None = None
     ) -> list[LoggedRequest]:
-        """The requests in the log, oldest first. Each argument leaves only the requests of an API, to a node, or with
-        a topic."""
+        """The requests in the log, oldest first: of an API, to a node and with a topic, where an argument says so."""
         return self._call(lambda c: c.request_log.find(_match(api_key, node_id, topic)))
 
     def clear_requests(self) -> None:
@@ -135,24 +141,29 @@ class TrafficControls(Caller):
         count: int = 1,
         timeout: float = 10.0,
     ) -> LoggedRequest:
-        """Waits for the `count`th such request, counting those before the call, and returns it. The request may not
-        have been answered yet. `where` may filter further; the cluster's thread calls it. TimeoutError after `timeout`
-        seconds of real time, whatever the cluster's clock is."""
+        """Waits for the `count`th matching request and returns it. Requests before the call count. The node may not
+        have answered the request yet. `where` is a further filter, which the cluster's thread calls. TimeoutError after
+        `timeout` seconds of real time, whatever the cluster's clock is."""
         match = _match(api_key, node_id, topic)
 
         async def wait() -> LoggedRequest:
             log = self._running().request_log
-            return await log.wait_for(lambda one: match(one) and (where is None or where(one)), count, timeout)
+            return await log.wait_for(lambda r: match(r) and (where is None or where(r)), count, timeout)
 
         return self._await(wait())
 
     def stats(self) -> Stats:
+        """Counts of nodes, connections, requests and bytes."""
         return self._call(_stats)
 
 
 def _match(api_key: int | None, node_id: int | None, topic: str | None) -> Match:
-    def match(one: LoggedRequest) -> bool:
-        return api_key in (None, one.api_key) and node_id in (None, one.node_id) and (not topic or topic in one.topics)
+    def match(request: LoggedRequest) -> bool:
+        return (
+            api_key in (None, request.api_key)
+            and node_id in (None, request.node_id)
+            and (not topic or topic in request.topics)
+        )
 
     return match
 

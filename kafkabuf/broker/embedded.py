@@ -25,26 +25,26 @@ T = TypeVar("T")
 
 
 class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
-    """N Kafka nodes on loopback, in one background thread. A context manager; or call `start` and `stop`.
+    """Kafka nodes on loopback, in one background thread. Use it as a context manager, or call `start` and `stop`.
 
         with EmbeddedCluster(brokers=3) as cluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
-    Topics, records and groups live in memory and outlive the nodes, not the cluster; with a `data_dir` they lie in that
-    folder, in Kafka's format, and the next cluster to be given it goes on with them. Nodes are numbered from 1. Methods
-    may be called from any thread; they run in the cluster's own and return when done.
+    Topics, records and groups live in memory. They outlive the nodes, but not the cluster. With a `data_dir` they lie
+    in that folder, in Kafka's format, and the next cluster with this folder goes on with them. Nodes are numbered from
+    1. Any thread may call the methods: the cluster's thread runs them, and the caller waits for the result.
 
-    Every copy of a partition has a log of its own; followers fetch, acks=all waits for the ISR, and the controller
+    Every copy of a partition has a log of its own. Followers fetch, acks=all waits for the ISR, and the controller
     elects another leader from the ISR when a leader dies. A topic that is created without a replication factor has
     `replication_factor` copies of each partition. The default is 3, or the number of nodes if that is less (Kafka's
     default.replication.factor is 1, with which no topic outlives a node).
     `min_insync_replicas`, `replica_lag_time_max_ms`, `broker_session_timeout_ms` are Kafka's settings.
 
     `retention_bytes` is per partition. With `verify_records` a node reads every magic 2 batch record by record on
-    arrival, as Kafka does: a few microseconds each. `transaction_version` is Kafka's feature transaction.version: with
-    2 clients that know KIP-890 follow it, with 0 they do not. With a `ManualClock`, call `tick` after moving it.
-    `security` is for TLS and SASL, `limits` for what clients may ask of a node; `request_log` is the number of requests
-    that `requests` can return.
+    arrival, as Kafka does; that costs a few microseconds for each batch. `transaction_version` is the level of Kafka's
+    feature transaction.version: with 2 the clients that know KIP-890 use it, with 0 they do not. With a `ManualClock`,
+    call `tick` after each move of the clock. `security` sets up TLS and SASL. `limits` are the limits of connections
+    and requests. `request_log` is the number of requests that `requests` can return.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
     # ---- lifecycle
 
     def start(self) -> Self:
-        """Returns when every node listens. OSError if a port is taken, ConfigError if the TLS files cannot be used,
-        KafkaStorageError if the disk refuses."""
+        """Returns when every node listens. Raises OSError if a port is taken, ConfigError if the TLS files cannot be
+        used, KafkaStorageError if the disk refuses, and ClosedError if the cluster is running."""
         if self._thread is not None:
             raise ClosedError(
-                "the cluster is the parent process's: make another in a forked child"
-                if self._is_parents()
+                "the cluster belongs to the parent process: make another cluster in the forked child"
+                if self._in_forked_child()
                 else "the cluster is running; stop it before starting it again"
             )
         apis.load()
@@ -134,9 +134,9 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
             loop.close()
 
     def stop(self) -> None:
-        """Cuts all connections and ends the thread. A second call does nothing. `start` begins anew, with nothing but
-        the contents of the data_dir. In a forked child `stop` does nothing: the parent's cluster goes on."""
-        if self._thread is None or self._loop is None or self._cluster is None or self._is_parents():
+        """Cuts all connections and ends the thread. A second call does nothing. A later `start` has nothing but the
+        contents of the data_dir. In a forked child `stop` does nothing: the parent's cluster goes on."""
+        if self._thread is None or self._loop is None or self._cluster is None or self._in_forked_child():
             return
         self._await(self._cluster.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -169,9 +169,9 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError. A replication
-        factor of -1 is the cluster's. The configs that matter are those of `LogConfig`, max.message.bytes,
-        min.insync.replicas and unclean.leader.election.enable."""
+        """A replication factor of -1 stands for the cluster's `replication_factor`. The broker acts on the configs of
+        `LogConfig`, max.message.bytes, min.insync.replicas and unclean.leader.election.enable. Raises TopicExistsError,
+        InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError or InvalidConfigError."""
         self._call(lambda c: c.catalogue.create_topic(name, partitions, replication_factor, configs))
 
     def topics(self) -> dict[str, int]:
@@ -180,29 +180,30 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset that the next record will get."""
-        return self._ask(topic, partition, lambda one: one.log.end_offset)
+        return self._ask(topic, partition, lambda p: p.log.end_offset)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        return self._call(lambda c: {one.index: one.log.end_offset for one in c.catalogue.topic(topic).partitions})
+        """{partition: the offset that its next record will get}"""
+        return self._call(lambda c: {p.index: p.log.end_offset for p in c.catalogue.topic(topic).partitions})
 
     def log_start_offset(self, topic: str, partition: int) -> int:
         """The first offset that retention has left."""
-        return self._ask(topic, partition, lambda one: one.log.log_start_offset)
+        return self._ask(topic, partition, lambda p: p.log.log_start_offset)
 
     def records(self, topic: str, partition: int) -> list[bytes]:
         """The stored bytes, one item for each batch (magic 2) or message set (magic 0 and 1), in offset order."""
-        return self._ask(topic, partition, lambda one: [bytes(batch.data) for batch in one.log.batches()])
+        return self._ask(topic, partition, lambda p: [bytes(batch.data) for batch in p.log.batches()])
 
     def leader(self, topic: str, partition: int) -> tuple[int, int]:
         """(node id, leader epoch); the node is -1 while the partition has no leader."""
-        state = self._ask(topic, partition, lambda one: one.state)
+        state = self._ask(topic, partition, lambda p: p.state)
         return state.leader, state.epoch
 
     def tick(self) -> None:
-        """Runs what a moved `ManualClock` has made due."""
+        """Runs the timers that are due after a move of the `ManualClock`."""
         self._call(lambda c: c.timer.advance())
 
-    # ---- into the cluster's thread
+    # ---- calls into the cluster's thread
 
     def _running(self) -> Cluster:
         if self._cluster is None:
@@ -217,14 +218,14 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
 
         return self._await(call())
 
-    def _is_parents(self) -> bool:
-        """Whether this is a forked child. It does not have the cluster's thread, and the fork may have cut a change of
-        the cluster's state in half."""
+    def _in_forked_child(self) -> bool:
+        """A forked child does not have the cluster's thread, and the fork may have happened in the middle of a change
+        of the cluster's state."""
         return self._pid != os.getpid()
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
-        if self._is_parents():
+        if self._in_forked_child():
             work.close()
-            raise ClosedError("the cluster was started before a fork and belongs to the parent process: ask it there")
+            raise ClosedError("the cluster was started before a fork and belongs to the parent process: use it there")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,5 +1,5 @@
-"""A part of `EmbeddedCluster`'s face: its nodes, their copies of partitions, and faults of both. Any thread may call
-these."""
+"""Methods of `EmbeddedCluster` for nodes, for their copies of partitions, and for faults of both. Any thread may call
+them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kafkabuf.errors import ConfigError
 class NodeControls(Caller):
     def in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
         """The nodes whose copies are in sync (the ISR)."""
-        return self._ask(topic, partition, lambda one: one.isr)
+        return self._ask(topic, partition, lambda p: p.isr)
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        """The offset up to which consumers may read: all copies in sync have the records before it."""
-        return self._ask(topic, partition, lambda one: one.log.high_watermark)
+        """Consumers may read the records before this offset: all copies in sync have them."""
+        return self._ask(topic, partition, lambda p: p.log.high_watermark)
 
     def replica_end_offsets(self, topic: str, partition: int) -> dict[int, int]:
-        """{node id: where its copy's log ends}"""
+        """{node id: the end offset of the log of its copy}"""
         return self._ask(
-            topic, partition, lambda one: {node_id: copy.log.end_offset for node_id, copy in one.copies.items()}
+            topic, partition, lambda p: {node_id: copy.log.end_offset for node_id, copy in p.copies.items()}
         )
 
     # ---- faults on purpose
@@ -43,13 +43,13 @@ class NodeControls(Caller):
         self._call(lambda c: c.nodes[node_id].pause())
 
     def resume_node(self, node_id: int) -> None:
-        """Lets a paused node go on. It then answers the requests that came meanwhile."""
+        """Lets a paused node go on. The node then answers the requests that came meanwhile."""
         self._call(lambda c: c.nodes[node_id].resume())
 
     def isolate_node(self, node_id: int, *, from_clients: bool = False) -> None:
         """Cuts a node off from the other nodes and the controller. As far as it knows, the node goes on leading its
-        partitions; after `broker_session_timeout_ms` other nodes lead them, too. With `from_clients` its clients do not
-        hear from the node either."""
+        partitions; after `broker_session_timeout_ms` other nodes lead the partitions, too. With `from_clients` its
+        clients do not hear from the node either."""
         self._call(lambda c: c.nodes[node_id].isolate(from_clients))
 
     def heal_node(self, node_id: int) -> None:
@@ -57,20 +57,21 @@ class NodeControls(Caller):
         self._call(lambda c: c.nodes[node_id].heal())
 
     def set_replica_lag(self, node_id: int, seconds: float) -> None:
-        """Delays every answer that a node fetches from the leaders, from now on. ConfigError below 0."""
+        """From now on delays every response that a node gets from the leaders it follows. ConfigError if `seconds` is
+        negative."""
         if seconds < 0:
-            raise ConfigError(f"a lag of {seconds} s: 0 and above are allowed")
+            raise ConfigError(f"seconds={seconds}: a lag of 0 or more is needed")
         self._call(lambda c: c.nodes[node_id].lag_by(seconds))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Makes a node the leader. The epoch rises, and the old leader answers its parked requests. ConfigError unless
-        the node is alive and its copy in sync."""
+        """Makes a node the leader. The leader epoch rises, and the old leader answers its parked requests. ConfigError
+        unless the node is alive and has a copy that is in sync."""
         if not self._call(lambda c: c.controller.move(c.catalogue.topic(topic).partition(partition), node_id)):
             raise ConfigError(
-                f"node {node_id} cannot lead {topic}-{partition}: its copy is not in sync, or it has none"
+                f"node {node_id} cannot lead {topic}-{partition}: the node is dead, or has no copy that is in sync"
             )
 
     def elect_preferred(self, topic: str, partition: int) -> bool:
-        """Makes the first of a partition's replicas its leader. Returns whether it leads: it has to be alive and in
-        sync."""
+        """Makes the first of a partition's replicas the leader. Returns whether that replica leads: it must be in sync,
+        and its node alive."""
         return self._call(lambda c: c.controller.prefer(c.catalogue.topic(topic).partition(partition)))

@@ -368,7 +368,7 @@ def test_request_with_a_dropped_response_is_carried_out(
         data = [{"name": "t", "partition_data": [{"index": 0, "records": batch([b"x"])}]}]
         client.send(0, 9, acks=-1, timeout=1000, topic_data=data)
         assert client.closed()
-    assert "the answer is dropped, as asked for" in caplog.text
+    assert "drop_next drops the response" in caplog.text
     assert cluster.end_offset("t", 0) == 1
     with leader_of(cluster, "t") as client:
         assert client.produce("t", batch([b"x"])).base_offset == 1

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kafkabuf.broker import EmbeddedCluster, apis
-from kafkabuf.broker.apis.dispatch import APIS, Later, dispatch
+from kafkabuf.broker.apis.dispatch import APIS, PendingResponse, dispatch
 from kafkabuf.broker.cluster.cluster import Cluster
 from kafkabuf.broker.cluster.cluster_config import ClusterConfig
 from kafkabuf.broker.front.server import Connection
@@ -104,8 +104,8 @@ def test_damaged_request_raises_nothing_but_kafka_errors(seed: int) -> None:
                     _, answer = dispatch(cluster.nodes[1], damaged(frame, random))
                 except KafkaError:
                     continue
-                if isinstance(answer, Later):
-                    answer.leave()
+                if isinstance(answer, PendingResponse):
+                    answer.give_up()
         await cluster.stop()
 
     def loop() -> asyncio.AbstractEventLoop:

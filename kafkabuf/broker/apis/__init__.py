@@ -1,5 +1,5 @@
-"""One file per API key. Each registers its handler and versions with `dispatch.api`; its header says what it does and
-where it deviates from Kafka."""
+"""One file for each API key. Each file registers its handler and its versions with `dispatch.api`. Its docstring says
+what the API does and where it deviates from Kafka."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""From a frame to the handler of its API key, and from the handler's answer to the frame that goes back.
+"""Finds the handler for a request, and makes a frame of the handler's response.
 
-Each file under apis/ registers one API: key, versions, handler. A handler gets the node that was asked, the request's
-header and its decoded body, and returns the answer or a future of it. It runs in the event loop and must not keep
-the frame: what it wants to keep it copies before it returns or first awaits.
+Each file under apis/ registers one API: key, versions, handler. A handler gets the node that received the request, the
+request's header and its decoded body. It returns the response, or a future of it. It runs in the event loop. The
+request's bytes are valid until the handler returns: a handler copies the bytes that it keeps.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ _UNSUPPORTED_VERSION = 35
 @dataclass(frozen=True, slots=True)
 class Api:
     """`decode` and `encode` default to kio's schemas: a handler then returns a mapping of plain values, or None to send
-    nothing. `encode` puts the throttle time, in milliseconds, into the answer. With `own_errors` the handler asks the
-    fault queue by itself, else an injected error answers for it; `fails_after` says that it knows of errors that are
-    told once the request has been carried out."""
+    nothing. `encode` puts the throttle time, in milliseconds, into the response.
+
+    `own_errors`: the handler takes injected errors from the fault queue. Otherwise `dispatch` answers with the injected
+    error in place of the handler.
+    `fails_after`: the API can carry a request out and answer with an injected error then.
+    """
 
     key: int
     min_version: int
@@ -48,8 +51,8 @@ class Api:
 APIS: dict[int, Api] = {}
 
 
-def _encode(header: RequestHeader, answer: Mapping[str, Any], throttle_ms: int) -> Frame:
-    entity = messages.build_response(header.api_key, header.version, **{"throttle_time": throttle_ms, **answer})
+def _encode(header: RequestHeader, response: Mapping[str, Any], throttle_ms: int) -> Frame:
+    entity = messages.build_response(header.api_key, header.version, **{"throttle_time": throttle_ms, **response})
     return (messages.encode_response(header.api_key, header.version, header.correlation_id, entity),)
 
 
@@ -76,67 +79,69 @@ def api(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that was read, and entered in the request log."""
+    """A decoded request. The request log has it too, unless the log is off."""
 
     api: Api
     header: RequestHeader
     body: Any
     logged: LoggedRequest | None
 
-    def encode(self, answer: Any, throttle_ms: int = 0) -> Frame | None:
-        """The frame to answer with, None if `answer` is. The request log learns of its error."""
+    def encode(self, response: Any, throttle_ms: int = 0) -> Frame | None:
+        """The frame of a response; None if there is no response. Enters the response's error in the request log."""
         if self.logged is not None:
-            self.logged.note_answer(answer)
-        return None if answer is None else self.api.encode(self.header, answer, throttle_ms)
+            self.logged.note_response(response)
+        return None if response is None else self.api.encode(self.header, response, throttle_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
-    """The answer of a request that waits for something. The connection awaits it, or leaves it: a connection may end
-    before it has begun to wait. (A coroutine would complain of that, and the parked request would wait on.)"""
+class PendingResponse:
+    """The response to a parked request. The connection awaits it, or gives it up when the connection ends. A connection
+    may end before it has begun to wait. (Python warns of a coroutine that nobody awaits, and the request would stay
+    parked.)"""
 
     request: Request
-    answer: Future[Any]
+    response: Future[Any]
     throttle_ms: int
 
     def __await__(self) -> Generator[Any, None, Frame | None]:
-        return self.request.encode((yield from self.answer), self.throttle_ms)
+        return self.request.encode((yield from self.response), self.throttle_ms)
 
-    def leave(self, _: object = None) -> None:
-        """Gives up waiting. Does nothing if the answer has come."""
-        self.answer.cancel()
+    def give_up(self, _: object = None) -> None:
+        """Takes the request out of its purgatory. Does nothing if the response is there."""
+        self.response.cancel()
 
 
-# A frame, None for no answer, or what will be either.
-Answer = Frame | Later | None
+# None: the request gets no response.
+Response = Frame | PendingResponse | None
 
 
 def api_key(frame: Buffer) -> int:
-    """-1 if the frame is too short to have one."""
+    """The request's API key; -1 if the frame is too short to have a key."""
     return int(_KEY.unpack_from(frame)[0]) if len(frame) >= _KEY.size else -1
 
 
 def open_request(node: Node, frame: Buffer) -> Request:
-    """InvalidRequestError or UnsupportedVersionError for what cannot be read."""
+    """Decodes a request and enters it in the request log. InvalidRequestError or UnsupportedVersionError if the request
+    cannot be decoded."""
     if len(frame) < _PREFIX.size:
         raise InvalidRequestError(f"a request of {len(frame)} bytes: its header alone takes more")
     key, version, _ = _PREFIX.unpack_from(frame)
-    found = APIS.get(key)
-    if found is None:
+    served = APIS.get(key)
+    if served is None:
         raise UnsupportedVersionError(f"API key {key} is not served here")
-    if not found.min_version <= version <= found.max_version:
+    if not served.min_version <= version <= served.max_version:
         raise UnsupportedVersionError(
-            f"API key {key} version {version}: versions {found.min_version} to {found.max_version} are served"
+            f"API key {key} version {version}: versions {served.min_version} to {served.max_version} are served"
         )
     header = messages.decode_request_header(frame)
-    body = found.decode(frame, header)
-    return Request(found, header, body, node.cluster.request_log.add(node, header, body))
+    body = served.decode(frame, header)
+    return Request(served, header, body, node.cluster.request_log.add(node, header, body))
 
 
-def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0) -> tuple[int, Answer]:
-    """The API key and the answer, which tells the client to wait for `throttle_ms`.
+def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0) -> tuple[int, Response]:
+    """Answers a request. Returns its API key and the response, which tells the client to wait for `throttle_ms`.
 
-    InvalidRequestError or UnsupportedVersionError where there is nothing to do but close the connection.
+    InvalidRequestError or UnsupportedVersionError if the caller can only close the connection.
     """
     key = api_key(frame)
     if key == messages.API_VERSIONS and (refusal := refuse_api_versions(frame)) is not None:
@@ -145,20 +150,22 @@ def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0) -> tuple[int, Answ
     faults, own_errors = node.cluster.faults, request.api.own_errors
     if not own_errors and (code := faults.take_error(key)):
         return key, request.encode({"error_code": code}, throttle_ms)
-    answer = request.api.handler(node, request.header, request.body)
+    response = request.api.handler(node, request.header, request.body)
     if not own_errors and (code := faults.take_error(key, after=True)):
-        answer = {"error_code": code}
-    if isfuture(answer):
-        return key, Later(request, answer, throttle_ms)
-    return key, request.encode(answer, throttle_ms)
+        response = {"error_code": code}
+    if isfuture(response):
+        return key, PendingResponse(request, response, throttle_ms)
+    return key, request.encode(response, throttle_ms)
 
 
 def refuse_api_versions(frame: Buffer) -> Frame | None:
-    """KIP-511: whatever version was asked for, the refusal is version 0 and names the versions that would do. None for
-    a version that is served."""
-    found = APIS[messages.API_VERSIONS]
-    _, version, correlation_id = _PREFIX.unpack_from(frame) if len(frame) >= _PREFIX.size else (0, found.min_version, 0)
-    if found.min_version <= version <= found.max_version:
+    """The refusal of an ApiVersions request in a version that is not served: always version 0, with the versions that
+    are served (KIP-511). None for a version that is served."""
+    served = APIS[messages.API_VERSIONS]
+    _, version, correlation_id = (
+        _PREFIX.unpack_from(frame) if len(frame) >= _PREFIX.size else (0, served.min_version, 0)
+    )
+    if served.min_version <= version <= served.max_version:
         return None
     entity = messages.build_response(
         messages.API_VERSIONS, 0, error_code=_UNSUPPORTED_VERSION, api_keys=list(version_ranges())
@@ -167,8 +174,8 @@ def refuse_api_versions(frame: Buffer) -> Frame | None:
 
 
 def version_ranges() -> list[dict[str, int]]:
-    """What ApiVersions tells of each API."""
+    """The versions of each API, as an ApiVersions response lists them."""
     return [
-        {"api_key": one.key, "min_version": one.min_version, "max_version": one.max_version}
-        for one in sorted(APIS.values(), key=lambda one: one.key)
+        {"api_key": served.key, "min_version": served.min_version, "max_version": served.max_version}
+        for served in sorted(APIS.values(), key=lambda served: served.key)
     ]

@@ -1,13 +1,13 @@
-"""The SASL dialogue of one connection, led as Kafka's SaslServerAuthenticator leads it. Thread: the event loop.
+"""The SASL dialogue of one connection (Kafka's SaslServerAuthenticator). Thread: the event loop.
 
-Before it has ended well only ApiVersions is served besides. SaslHandshake names the mechanism; its version 1 has tokens
-come in SaslAuthenticate requests, version 0 bare in frames (KIP-43, KIP-152). A session ends with the token or after
-connections.max.reauth.ms, whichever is first: by then the client authenticates again on the same connection, as the
-same principal and with the same mechanism (KIP-368), or its next request ends the connection. One that has no end
-cannot be renewed.
+Until the client has authenticated, the node serves no other request than ApiVersions. SaslHandshake names the
+mechanism. After version 1 of SaslHandshake the tokens come in SaslAuthenticate requests; after version 0 they come bare
+in frames (KIP-43, KIP-152). A session ends when its token expires, or after connections.max.reauth.ms if that is
+earlier. Before that end the client authenticates again on the same connection, as the same principal and with the same
+mechanism (KIP-368); otherwise its next request ends the connection. A session without an end cannot be renewed.
 
-Deviations: a refusal goes out at once, not after connection.failed.authentication.delay.ms; Produce and Fetch in the
-middle of the dialogue get no answer before the connection is closed.
+Deviations: a refusal goes out at once, not after connection.failed.authentication.delay.ms. A Produce or Fetch request
+in the middle of the dialogue gets no response before the connection is closed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MIN_REAUTHENTICATION_SECONDS = 1.0
 
 
 class Reply(NamedTuple):
-    """What goes back, and for a refusal why the connection is closed then."""
+    """`frame` is the response (None: there is none). A `refusal` is the reason why the connection is closed then."""
 
     frame: Frame | None
     refusal: str | None = None
@@ -50,10 +50,10 @@ class Authenticator:
         self.principal: str | None = None
         self._mechanism = ""
         self._exchange: Exchange | None = None
-        # Tokens come bare, without a request around them.
+        # Whether tokens come bare, without a request around them.
         self._bare = False
-        self._told_versions = False
-        # When the session is over; before when no other authentication may begin.
+        self._versions_answered = False
+        # When the session ends, and from when on the client may authenticate again.
         self._expires = math.inf
         self._again_from = 0.0
 
@@ -62,9 +62,9 @@ class Authenticator:
         return self.principal is not None
 
     def take(self, key: int, frame: Buffer) -> Reply | None:
-        """The answer to a request that is the dialogue's, None for one that may be served.
+        """The reply to a request of the dialogue; None for a request that the node may serve.
 
-        Raises what leaves nothing to do but close the connection.
+        Raises a KafkaError if the caller can only close the connection.
         """
         if self._exchange is not None:
             return self._authenticate(self._exchange, key, frame)
@@ -79,10 +79,10 @@ class Authenticator:
         return None
 
     def _check_first(self, key: int, frame: Buffer) -> None:
-        """ApiVersions may be asked for once, and again in another version where the first is refused."""
-        if key != API_VERSIONS or self._told_versions:
+        """Before SaslHandshake a client may send ApiVersions alone, until the node serves a version of it."""
+        if key != API_VERSIONS or self._versions_answered:
             raise IllegalSaslStateError(f"a request of API key {key} from a client that has not authenticated")
-        self._told_versions = refuse_api_versions(frame) is None
+        self._versions_answered = refuse_api_versions(frame) is None
 
     def _handshake(self, frame: Buffer) -> Reply:
         request = open_request(self._node, frame)
@@ -90,11 +90,11 @@ class Authenticator:
         code = self._node.cluster.faults.take_error(SASL_HANDSHAKE)
         if not code and name not in known:
             code = UnsupportedSaslMechanismError.code
-        answer = request.encode({"error_code": code, "mechanisms": list(known)})
+        response = request.encode({"error_code": code, "mechanisms": list(known)})
         if code:
-            reason = f"SASL mechanism {name!r} is refused, there are {', '.join(known)}"
-            # As Kafka: a client that authenticates again learns of the refusal from the end of the connection alone.
-            return Reply(None if self.authenticated else answer, reason)
+            reason = f"SASL mechanism {name!r} is refused, the mechanisms are {', '.join(known)}"
+            # As in Kafka: a client that authenticates again gets no response, only the end of the connection.
+            return Reply(None if self.authenticated else response, reason)
         if self.authenticated:
             self._again_from = self._clock.monotonic() + _MIN_REAUTHENTICATION_SECONDS
             self._exchange = self._mechanisms.begin_again(name, self._mechanism)
@@ -102,7 +102,7 @@ class Authenticator:
             self._exchange = self._mechanisms.begin(name)
         self._mechanism = name
         self._bare = request.header.version == 0
-        return Reply(answer)
+        return Reply(response)
 
     def _authenticate(self, exchange: Exchange, key: int, frame: Buffer) -> Reply:
         if self._bare:
@@ -116,23 +116,23 @@ class Authenticator:
         try:
             if code := self._node.cluster.faults.take_error(SASL_AUTHENTICATE):
                 raise error_for_code(code)
-            answer = self._respond(exchange, request.body.auth_bytes)
+            token = self._respond(exchange, request.body.auth_bytes)
         except KafkaError as error:
             return Reply(request.encode({"error_code": error.code, "error_message": str(error)}), str(error))
-        values = {"error_message": "", "auth_bytes": answer, "session_lifetime": self._lifetime_ms()}
+        values = {"error_message": "", "auth_bytes": token, "session_lifetime": self._lifetime_ms()}
         return Reply(request.encode(values))
 
     def _lifetime_ms(self) -> int:
-        """Of the session that has just begun; 0 where it has no end, or has not begun."""
+        """The lifetime of the session that has just begun; 0 if the session has no end, or has not begun."""
         if self._exchange is not None or math.isinf(self._expires):
             return 0
         return round((self._expires - self._clock.monotonic()) * 1000)
 
     def _respond(self, exchange: Exchange, token: bytes) -> bytes:
-        answer = exchange.respond(token)
+        response = exchange.respond(token)
         if exchange.principal is not None:
             self._finish(exchange.principal, exchange.expires_at)
-        return answer
+        return response
 
     def _finish(self, principal: str, expires_at: float | None) -> None:
         if self.principal not in (None, principal):

@@ -1,4 +1,5 @@
-"""A node's listening socket: TLS, the cap on connections, the end of those that overstay. Thread: the event loop."""
+"""A node's listening socket: accepts connections, limits their number, and closes those that exceed a time limit.
+Thread: the event loop."""
 
 from __future__ import annotations
 
@@ -13,15 +14,16 @@ log = logging.getLogger("kafkabuf.broker")
 
 _BACKLOG = 1024
 _ACCEPT_RETRY_SECONDS = 1.0
-# How often connections are asked whether they have overstayed; none is asked while there is none.
+# The pause between two checks of the connections' time limits. No timer runs while there are no connections.
 _SWEEP_SECONDS = 0.5
 _TLS_SHUTDOWN_SECONDS = 1.0
 
 
 class Listener:
-    """A listening socket and the connections being made from it. `close` returns when each of those has its protocol.
+    """A listening socket, and the accepted sockets that have no `Connection` yet. `close` returns when every accepted
+    socket has its `Connection`, or has failed.
 
-    asyncio's own Server forgets, unclosed, what it has accepted but not yet served when it is closed.
+    asyncio's own Server, when closed, forgets sockets that it has accepted and not served, and leaves them open.
     """
 
     def __init__(self, node: Node) -> None:
@@ -51,7 +53,7 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Most likely there are no file descriptors left: the socket stays readable, so look away for a while.
+            # Most likely no file descriptor is left. The socket stays readable, so stop watching it for a while.
             log.warning("cannot accept a connection on port %d: %s", self.port, error)
             self._loop.remove_reader(self._socket)
             self._resume = self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen)
@@ -60,7 +62,8 @@ class Listener:
             self._refuse(accepted)
             return
         accepted.setblocking(False)
-        # An answer is written whole. asyncio sets this only for sockets that were made with the protocol's number.
+        # The node writes a response whole. asyncio itself sets this option only for sockets that were made with the
+        # number of their protocol.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self._node)
         task = self._loop.create_task(self._connect(accepted, connection, peer))
@@ -70,16 +73,16 @@ class Listener:
             self.sweep()
 
     def _open(self) -> int:
-        made = self._node.connections
-        return len(made) + sum(one not in made for one in self._accepting.values())
+        connected = self._node.connections
+        return len(connected) + sum(connection not in connected for connection in self._accepting.values())
 
     def _refuse(self, accepted: socket.socket) -> None:
         """Logs the 1st, 2nd, 4th, 8th refusal and so on: a client that floods a node must not fill its log."""
         accepted.close()
         self._refused += 1
         if not self._refused & (self._refused - 1):
-            most = self._limits.max_connections
-            log.warning("node %d: %d connections are open, refusing more", self._node.node_id, most)
+            limit = self._limits.max_connections
+            log.warning("node %d: %d connections are open, refusing more", self._node.node_id, limit)
 
     async def _connect(self, accepted: socket.socket, connection: Connection, peer: object) -> None:
         context = self._node.cluster.tls
@@ -94,7 +97,7 @@ class Listener:
         return {"ssl_handshake_timeout": handshake, "ssl_shutdown_timeout": _TLS_SHUTDOWN_SECONDS}
 
     def sweep(self) -> None:
-        """Closes the connections that overstay, now and every so often while there are any."""
+        """Closes the connections that exceed a time limit. Repeats itself while there are connections."""
         for connection in tuple(self._node.connections):
             connection.check_overdue()
         busy = self._node.connections or self._accepting
@@ -108,7 +111,7 @@ class Listener:
         self._loop.remove_reader(self._socket)
         self._socket.close()
         if self._node.cluster.tls is not None:
-            # A handshake lasts as long as its client likes; cancelling it closes its socket.
+            # A client may take any time for its handshake. Cancelling the handshake closes its socket.
             for task in self._accepting:
                 task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)

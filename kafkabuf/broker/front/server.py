@@ -1,8 +1,9 @@
 """Framing: one connection of a client to a node. Thread: the event loop.
 
-Requests of one connection are answered one after the other, in the order they came, as Kafka does. While one waits (a
-long poll, a group's rebalance), the connection is muted (throttling, KIP-219) or the client does not read its answers,
-no more is read than the next request; other connections go on.
+As in Kafka, the node answers the requests of one connection one after the other, in the order in which they came. The
+connection is blocked while a request waits (a long poll, a group's rebalance), while the connection is muted
+(throttling, KIP-219), and while the client does not read its responses. A blocked connection serves no request and
+reads no more than the start of the next request. Other connections go on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import struct
 from typing import NamedTuple
 
-from kafkabuf.broker.apis.dispatch import Answer, Frame, Later, api_key, dispatch
+from kafkabuf.broker.apis.dispatch import Frame, PendingResponse, Response, api_key, dispatch
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.front.authenticator import Authenticator
 from kafkabuf.broker.guards.limits import MAX_UNAUTHENTICATED, MAX_WITHOUT_RECORDS
@@ -22,23 +23,25 @@ from kafkabuf.protocol.messages import PRODUCE
 
 log = logging.getLogger("kafkabuf.broker")
 
-# An idle connection costs no more than this; the first bytes of a larger request make it _INITIAL.
+# The buffer of an idle connection. The first bytes of a larger request make the buffer _INITIAL bytes large.
 _IDLE = 512
 _INITIAL = 16 * 1024
-# Memory follows the bytes that have come, not those announced: the buffer grows by this much or to twice what is in it.
+# The buffer grows with the bytes that have come, not with the length that a request announces: by this much, or to
+# twice the bytes in it.
 _STEP = 64 * 1024
-# A buffer this large stays with its connection, so that a producer of 1 MiB requests does not pay for a new one each
-# time.
+# A connection keeps a buffer of up to this size, so that a producer of 1 MiB requests does not need a new buffer for
+# each request.
 _KEEP = 2 * 1024 * 1024
-# Unread answers beyond this stop further requests of the connection from being served.
+# The node serves no further request of a connection whose client has left more bytes than this unread.
 _HIGH_WATER = 1024 * 1024
 _LENGTH = struct.Struct(">i")
 _KEY = struct.Struct(">h")
-_CUT = "cut after as many bytes as asked for"
+_CUT = "cut_after lets no more bytes pass"
 
 
-class _Sequel(NamedTuple):
-    """What follows on a request's answer: none goes out (`drop`), the connection is closed, and why, or it is muted."""
+class _Delivery(NamedTuple):
+    """How a response goes out. `drop`: the client does not get the response. `close`: the reason why the connection is
+    closed then, None if it stays open. `throttle_ms`: how long the connection is muted then."""
 
     drop: bool
     close: str | None
@@ -46,8 +49,8 @@ class _Sequel(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Bytes received are `_buffer[_start:_end]`. Frames are handed out as views of it, valid until their handler
-    returns; the buffer is replaced, never resized, because such a view may be alive."""
+    """The bytes received are `_buffer[_start:_end]`. A handler gets its frame as a view of the buffer, valid until the
+    handler returns. The buffer is replaced, never resized, because such a view may be alive."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -63,12 +66,13 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._reading = True
         self._closing = False
-        # When bytes last came, or were last taken by a client that lagged behind; when the first byte of the request
-        # under way came, None while there is none.
+        # When bytes last came, or when a client that lagged behind last took bytes.
         self._opened = self._active = self._clock.monotonic()
+        # When the first byte of an incomplete request came; None while there is no incomplete request.
         self._partial: float | None = None
-        # An answer that the node, paused or cut off from its clients, could not give yet; nothing is served meanwhile.
-        self._held: tuple[Frame | None, _Sequel] | None = None
+        # A response that waits because the node is paused or cut off from its clients. The connection serves no request
+        # meanwhile.
+        self._unsent: tuple[Frame | None, _Delivery] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -92,19 +96,19 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def parked(self) -> bool:
-        """Whether a request waits here for something to happen."""
+        """Whether a request of this connection waits for an event."""
         return self._waiting is not None
 
     @property
-    def _held_up(self) -> bool:
+    def _blocked(self) -> bool:
         waiting = self._waiting is not None or self._muted is not None
         return waiting or not self._writable or not self._node.answers
 
     def go_on(self) -> None:
-        """The node answers again."""
-        if self._held is not None:
-            held, self._held = self._held, None
-            self._send(*held)
+        """The node calls this when it answers its clients again."""
+        if self._unsent is not None:
+            unsent, self._unsent = self._unsent, None
+            self._send(*unsent)
         self._serve()
 
     # ---- bytes in
@@ -145,21 +149,21 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[first : first + size]
 
     def _check_size(self, size: int, held: int) -> None:
-        most = self._node.cluster.config.limits.socket_request_max_bytes
+        limit = self._node.cluster.config.limits.socket_request_max_bytes
         if self._authenticator is not None and not self._authenticator.authenticated:
-            most = min(most, MAX_UNAUTHENTICATED)
+            limit = min(limit, MAX_UNAUTHENTICATED)
         has_key = held >= _LENGTH.size + _KEY.size
         if has_key and _KEY.unpack_from(self._buffer, self._start + _LENGTH.size)[0] != PRODUCE:
-            most = min(most, MAX_WITHOUT_RECORDS)
-        if not 0 <= size <= most:
-            raise InvalidRequestError(f"a request of {size} bytes: 0 to {most} are allowed")
+            limit = min(limit, MAX_WITHOUT_RECORDS)
+        if not 0 <= size <= limit:
+            raise InvalidRequestError(f"a request of {size} bytes: 0 to {limit} are allowed")
 
-    # ---- requests, answers
+    # ---- requests, responses
 
     def _serve(self) -> None:
-        """Answers what has come, until a request has to wait or the client does not read."""
+        """Serves the requests that have come whole, until the connection is blocked."""
         try:
-            while not self._closing and not self._held_up:
+            while not self._closing and not self._blocked:
                 frame = self._next_frame()
                 if frame is None:
                     break
@@ -176,8 +180,8 @@ class Connection(asyncio.BufferedProtocol):
         self._read_or_pause()
 
     def _note_partial(self) -> None:
-        """While we are held up the rest of a request is not read, and its client not to blame."""
-        if self._start == self._end or self._held_up:
+        """A blocked connection does not read the rest of a request: the client's time does not count then."""
+        if self._start == self._end or self._blocked:
             self._partial = None
         elif self._partial is None:
             self._partial = self._active
@@ -187,24 +191,24 @@ class Connection(asyncio.BufferedProtocol):
         self._node.traffic.requests += 1
         throttle_ms = max(cluster.faults.take_throttle(key), cluster.quotas.charge(key, frame))
         reply = None if self._authenticator is None else self._authenticator.take(key, frame)
-        answer = reply.frame if reply is not None else dispatch(self._node, frame, throttle_ms)[1]
-        end = "the answer is dropped, as asked for" if cluster.faults.take_drop(key) else None
-        sequel = _Sequel(end is not None, end or (reply and reply.refusal), throttle_ms)
+        response = reply.frame if reply is not None else dispatch(self._node, frame, throttle_ms)[1]
+        dropped = "drop_next drops the response" if cluster.faults.take_drop(key) else None
+        delivery = _Delivery(dropped is not None, dropped or (reply and reply.refusal), throttle_ms)
         delay = cluster.faults.take_delay(key, self._node.node_id)
-        if isinstance(answer, Later) or delay:
-            self._waiting = asyncio.get_running_loop().create_task(self._answer_later(answer, delay, sequel))
-            if isinstance(answer, Later):
-                # A task that is cancelled before its first step never comes to what it was to await.
-                self._waiting.add_done_callback(answer.leave)
+        if isinstance(response, PendingResponse) or delay:
+            self._waiting = asyncio.get_running_loop().create_task(self._answer_later(response, delay, delivery))
+            if isinstance(response, PendingResponse):
+                # A task that is cancelled before its first step never awaits the response, and so never cancels it.
+                self._waiting.add_done_callback(response.give_up)
         else:
-            self._send(answer, sequel)
+            self._send(response, delivery)
 
-    async def _answer_later(self, answer: Answer, delay: float, sequel: _Sequel) -> None:
+    async def _answer_later(self, response: Response, delay: float, delivery: _Delivery) -> None:
         try:
-            frame = await answer if isinstance(answer, Later) else answer
+            frame = await response if isinstance(response, PendingResponse) else response
             if delay:
                 await self._node.cluster.timer.sleep(delay)
-            self._send(frame, sequel)
+            self._send(frame, delivery)
         except KafkaError as error:
             self._close(str(error))
         except Exception:
@@ -212,17 +216,17 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting = None
         self._serve()
 
-    def _send(self, frame: Frame | None, sequel: _Sequel) -> None:
+    def _send(self, frame: Frame | None, delivery: _Delivery) -> None:
         if not self._node.answers:
-            self._held = frame, sequel
+            self._unsent = frame, delivery
             return
-        # Before the answer goes: the client that gets it may move the clock at once.
-        if sequel.throttle_ms and sequel.close is None and not self._closing:
-            self._muted = self._node.cluster.timer.after(sequel.throttle_ms / 1000, self._unmute)
-        if frame is not None and not sequel.drop and self._transport is not None and not self._closing:
+        # The mute begins before the response goes out: a client may move the clock as soon as it has the response.
+        if delivery.throttle_ms and delivery.close is None and not self._closing:
+            self._muted = self._node.cluster.timer.after(delivery.throttle_ms / 1000, self._unmute)
+        if frame is not None and not delivery.drop and self._transport is not None and not self._closing:
             self._write(self._transport, b"".join((_LENGTH.pack(sum(map(len, frame))), *frame)))
-        if sequel.close is not None:
-            self._close(sequel.close)
+        if delivery.close is not None:
+            self._close(delivery.close)
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
         allowed = self._node.cluster.faults.take_sent(self._node.node_id, len(data))
@@ -257,8 +261,9 @@ class Connection(asyncio.BufferedProtocol):
         self._serve()
 
     def _read_or_pause(self) -> None:
-        """Reading stops only when bytes are waiting for an earlier request: a lone long poll costs no system call."""
-        reading = not self._held_up or self._end - self._start < _INITIAL
+        """Stops reading only when a blocked connection has received 16 KiB of further requests: a long poll without a
+        request behind it costs no system call."""
+        reading = not self._blocked or self._end - self._start < _INITIAL
         if self._transport is not None and not self._closing and reading != self._reading:
             self._reading = reading
             if reading:
@@ -266,10 +271,10 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    # ---- those that overstay
+    # ---- time limits
 
     def check_overdue(self) -> None:
-        """Closes the connection if its client has had all the time that it may take."""
+        """Closes the connection if its client has used up one of its time limits."""
         if (reason := self._overdue()) is not None:
             if not self._closing:
                 log.warning("node %d: closing the connection from %s: %s", self._node.node_id, self._peer, reason)
@@ -282,13 +287,17 @@ class Connection(asyncio.BufferedProtocol):
             return now - since > allowed_ms / 1000
 
         if self._closing:
-            return "it does not take its last answer" if over(self._active, limits.request_receive_timeout_ms) else None
+            return (
+                "the client does not read its last response"
+                if over(self._active, limits.request_receive_timeout_ms)
+                else None
+            )
         if self._waiting is not None or self._muted is not None or not self._node.answers:
             return None
         if self._partial is not None and over(self._partial, limits.request_receive_timeout_ms):
-            return f"a request took longer than {limits.request_receive_timeout_ms} ms to come"
-        stranger = self._authenticator is not None and not self._authenticator.authenticated
-        if stranger and over(self._opened, limits.authentication_timeout_ms):
+            return f"a request was incomplete for more than {limits.request_receive_timeout_ms} ms"
+        unauthenticated = self._authenticator is not None and not self._authenticator.authenticated
+        if unauthenticated and over(self._opened, limits.authentication_timeout_ms):
             return f"not authenticated after {limits.authentication_timeout_ms} ms"
         if over(self._active, limits.connections_max_idle_ms):
             return f"idle for longer than {limits.connections_max_idle_ms} ms"

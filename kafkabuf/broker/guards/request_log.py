@@ -60,9 +60,9 @@ class LoggedRequest:
     topics: dict[str, tuple[int, ...]]
     error_code: int | None = None
 
-    def note_answer(self, answer: Any) -> None:
+    def note_response(self, response: Any) -> None:
         """Thread: the event loop."""
-        self.error_code = answer if isinstance(answer, int) else _first_error(answer)
+        self.error_code = response if isinstance(response, int) else _first_error(response)
 
 
 Match = Callable[[LoggedRequest], bool]
