@@ -281,7 +281,7 @@ def test_leader_works_on_without_a_full_follower(tmp_path: Path, caplog: pytest.
                 assert client.produce("t", batch([b"x"]), acks=1).error_code == 0
                 assert cluster.end_offset("t", 0) == 2
             assert not room
-            assert "follows no more for a while: cannot write" in caplog.text
+            assert "does not follow its leader for 1.0 s: cannot write" in caplog.text
             assert cluster.replica_end_offsets("t", 0) == {leader: 2, 3 - leader: 1}
             clock.advance(1)
             cluster.tick()

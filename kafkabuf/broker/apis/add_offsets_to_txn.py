@@ -1,4 +1,5 @@
-"""AddOffsetsToTxn (key 25), versions 0 to 4: makes a group's offsets part of a transaction."""
+"""AddOffsetsToTxn (key 25), versions 0 to 4, on the transaction coordinator: makes a group's offsets part of a
+transaction."""
 
 from __future__ import annotations
 

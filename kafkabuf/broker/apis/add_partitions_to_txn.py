@@ -1,7 +1,9 @@
-"""AddPartitionsToTxn (key 24), versions 0 to 5. Until version 3 from clients: partitions of one transaction; from
-version 4 the batched form that brokers use among themselves, which may also only ask whether partitions were added.
+"""AddPartitionsToTxn (key 24), versions 0 to 5, on the transaction coordinator: adds partitions to transactions.
 
-One partition that does not exist fails them all: the others are OPERATION_NOT_ATTEMPTED."""
+Clients use versions up to 3, for one transaction. Brokers use the batched form of version 4 and later among themselves,
+which can also ask only whether partitions were added. If a partition does not exist, no partition of its transaction is
+added: the other partitions get OPERATION_NOT_ATTEMPTED.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,30 @@ from kafkabuf.protocol.messages import ADD_PARTITIONS_TO_TXN, RequestHeader
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     faults = node.cluster.faults
     injected = faults.take_error(ADD_PARTITIONS_TO_TXN)
-    late = 0 if injected else faults.take_error(ADD_PARTITIONS_TO_TXN, after=True)
+    injected_after = 0 if injected else faults.take_error(ADD_PARTITIONS_TO_TXN, after=True)
     if header.version < 4:
         producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
-        wanted = _partitions(request.v3_and_below_topics)
+        partitions = _partitions(request.v3_and_below_topics)
         transactional_id = request.v3_and_below_transactional_id
-        codes = dict.fromkeys(wanted, injected) if injected else _add(node, header, transactional_id, producer, wanted)
-        return {"results_by_topic_v3_and_below": _results(dict.fromkeys(wanted, late) if late else codes)}
+        codes = (
+            dict.fromkeys(partitions, injected)
+            if injected
+            else _add(node, header, transactional_id, producer, partitions)
+        )
+        return {
+            "results_by_topic_v3_and_below": _results(
+                dict.fromkeys(partitions, injected_after) if injected_after else codes
+            )
+        }
     if injected:
         return {"error_code": injected}
     results = []
-    for one in request.transactions:
-        producer, wanted = (one.producer_id, one.producer_epoch), _partitions(one.topics)
-        look = _verify if one.verify_only else _add
-        codes = look(node, header, one.transactional_id, producer, wanted)
-        results.append({"transactional_id": one.transactional_id, "topic_results": _results(codes)})
-    return {"error_code": late} if late else {"results_by_transaction": results}
+    for transaction in request.transactions:
+        producer = transaction.producer_id, transaction.producer_epoch
+        handle_partitions = _verify if transaction.verify_only else _add
+        codes = handle_partitions(node, header, transaction.transactional_id, producer, _partitions(transaction.topics))
+        results.append({"transactional_id": transaction.transactional_id, "topic_results": _results(codes)})
+    return {"error_code": injected_after} if injected_after else {"results_by_transaction": results}
 
 
 def _partitions(topics: Any) -> list[TopicPartition]:
@@ -41,30 +51,30 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 
 
 def _add(
-    node: Node, header: RequestHeader, transactional_id: str, producer: Producer, wanted: list[TopicPartition]
+    node: Node, header: RequestHeader, transactional_id: str, producer: Producer, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    codes = {one: node.cluster.catalogue.partition_code(*one) for one in wanted}
+    codes = {partition: node.cluster.catalogue.partition_code(*partition) for partition in partitions}
     if any(codes.values()):
-        return {one: code or OperationNotAttemptedError.code for one, code in codes.items()}
+        return {partition: code or OperationNotAttemptedError.code for partition, code in codes.items()}
     try:
         if not node.coordinates(transactional_id):
             raise NotCoordinatorError(f"node {node.node_id} does not coordinate {transactional_id!r}")
-        node.cluster.transactions.add(transactional_id, producer, wanted)
+        node.cluster.transactions.add(transactional_id, producer, partitions)
     except KafkaError as error:
-        return dict.fromkeys(wanted, code_for(error, header.version >= 2))
+        return dict.fromkeys(partitions, code_for(error, header.version >= 2))
     return codes
 
 
 def _verify(
-    node: Node, header: RequestHeader, transactional_id: str, producer: Producer, wanted: list[TopicPartition]
+    node: Node, header: RequestHeader, transactional_id: str, producer: Producer, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
     codes = {}
-    for one in wanted:
+    for partition in partitions:
         try:
-            node.cluster.transactions.verify(transactional_id, producer, one)
-            codes[one] = 0
+            node.cluster.transactions.verify(transactional_id, producer, partition)
+            codes[partition] = 0
         except KafkaError as error:
-            codes[one] = error.code
+            codes[partition] = error.code
     return codes
 
 

@@ -1,5 +1,8 @@
-"""AlterConfigs (key 33), versions 0 to 2, on any node: a topic's settings are those of the request and no others. Newer
-clients change them one by one, by IncrementalAlterConfigs."""
+"""AlterConfigs (key 33), versions 0 to 2, on any node: replaces all settings of a topic. Newer clients change single
+settings, with IncrementalAlterConfigs.
+
+Deviation: only the settings of topics can change.
+"""
 
 from __future__ import annotations
 
@@ -13,41 +16,45 @@ from kafkabuf.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkabuf.protocol.messages import ALTER_CONFIGS, RequestHeader
 
 TOPIC = 2
-# From a topic and what is asked for it to the settings that it is to have.
+# Returns the new settings of a topic, from the topic and the resource of the request.
 Change = Callable[[Topic, Any], dict[str, str]]
 
 
 @api(ALTER_CONFIGS, 0, 2, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_error(ALTER_CONFIGS)
-    return {"responses": [alter(node, one, _replace, request.validate_only, injected) for one in request.resources]}
+    return {
+        "responses": [
+            alter(node, resource, _replace, request.validate_only, injected) for resource in request.resources
+        ]
+    }
 
 
-def _replace(topic: Topic, asked: Any) -> dict[str, str]:
-    return {one.name: one.value for one in asked.configs}
+def _replace(topic: Topic, resource: Any) -> dict[str, str]:
+    return {config.name: config.value for config in resource.configs}
 
 
-def alter(node: Node, asked: Any, change: Change, dry_run: bool, injected: int) -> dict[str, Any]:
-    """The answer for one resource. IncrementalAlterConfigs differs by its `change`."""
-    result = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+def alter(node: Node, resource: Any, change: Change, dry_run: bool, injected: int) -> dict[str, Any]:
+    """Alters one resource, and returns its result. IncrementalAlterConfigs passes another `change`."""
+    result = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
         if injected:
             raise error_for_code(injected)
-        _check(asked)
-        topic = node.cluster.catalogue.topic(asked.resource_name)
-        node.cluster.catalogue.configure_topic(topic, change(topic, asked), dry_run=dry_run)
+        _check(resource)
+        topic = node.cluster.catalogue.topic(resource.resource_name)
+        node.cluster.catalogue.configure_topic(topic, change(topic, resource), dry_run=dry_run)
     except KafkaError as error:
         return {**result, "error_code": error.code, "error_message": str(error)}
     return {**result, "error_code": 0, "error_message": None}
 
 
-def _check(asked: Any) -> None:
-    names = [one.name for one in asked.configs]
-    if asked.resource_type != TOPIC:
+def _check(resource: Any) -> None:
+    names = [config.name for config in resource.configs]
+    if resource.resource_type != TOPIC:
         raise InvalidRequestError(
-            f"resource type {asked.resource_type}: only the settings of topics ({TOPIC}) change here"
+            f"resource type {resource.resource_type}: only the settings of topics ({TOPIC}) can change"
         )
-    if not asked.resource_name:
+    if not resource.resource_name:
         raise InvalidRequestError("Default topic resources are not allowed.")
     if len(set(names)) != len(names):
         raise InvalidRequestError("Error due to duplicate config keys")

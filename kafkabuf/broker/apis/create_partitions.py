@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), versions 0 to 3, on any node: a topic gets more partitions."""
+"""CreatePartitions (key 37), versions 0 to 3, on any node: adds partitions to topics."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _create(node: Node, asked: Any, dry_run: bool, injected: int) -> dict[str, Any]:
-    placed = None if asked.assignments is None else [tuple(one.broker_ids) for one in asked.assignments]
+def _create(node: Node, topic: Any, dry_run: bool, injected: int) -> dict[str, Any]:
+    nodes = None if topic.assignments is None else [tuple(placed.broker_ids) for placed in topic.assignments]
     try:
         if injected:
             raise error_for_code(injected)
-        node.cluster.catalogue.add_partitions(asked.name, asked.count, placed, dry_run=dry_run)
+        node.cluster.catalogue.add_partitions(topic.name, topic.count, nodes, dry_run=dry_run)
     except KafkaError as error:
-        return {"name": asked.name, "error_code": error.code, "error_message": str(error)}
-    return {"name": asked.name, "error_code": 0}
+        return {"name": topic.name, "error_code": error.code, "error_message": str(error)}
+    return {"name": topic.name, "error_code": 0}

@@ -1,4 +1,5 @@
-"""DeleteGroups (key 42), versions 0 to 2: groups without members, with their offsets."""
+"""DeleteGroups (key 42), versions 0 to 2, on the group's coordinator: deletes groups that have no members, with
+their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), versions 0 to 2, on the leader: what lies before an offset cannot be read any more; -1 stands
+"""DeleteRecords (key 21), versions 0 to 2, on the leader: deletes the records before an offset. The offset -1 stands
 for the high watermark."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             {
                 "name": topic.name,
                 "partitions": [
-                    _delete(node, topic.name, one, injected.get(topic.name, injected.get(None, 0)))
-                    for one in topic.partitions
+                    _delete(node, topic.name, partition, injected.get(topic.name, injected.get(None, 0)))
+                    for partition in topic.partitions
                 ],
             }
             for topic in request.topics
@@ -30,14 +30,14 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _delete(node: Node, name: str, asked: Any, injected: int) -> dict[str, int]:
+def _delete(node: Node, name: str, requested: Any, injected: int) -> dict[str, int]:
     try:
         if injected:
             raise error_for_code(injected)
-        leader = node.cluster.catalogue.topic(name).partition(asked.partition_index).led_by(node.node_id)
+        leader = node.cluster.catalogue.topic(name).partition(requested.partition_index).led_by(node.node_id)
         log = leader.log
-        log.delete_before(log.high_watermark if asked.offset == _ALL else asked.offset)
+        log.delete_before(log.high_watermark if requested.offset == _ALL else requested.offset)
         leader.wake()
     except KafkaError as error:
-        return {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": error.code}
-    return {"partition_index": asked.partition_index, "low_watermark": log.log_start_offset}
+        return {"partition_index": requested.partition_index, "low_watermark": -1, "error_code": error.code}
+    return {"partition_index": requested.partition_index, "low_watermark": log.log_start_offset}

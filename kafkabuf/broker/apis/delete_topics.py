@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), versions 1 to 6, on any node; by name, or from version 6 on by id as well."""
+"""DeleteTopics (key 20), versions 1 to 6, on any node: deletes topics by name, or from version 6 on by id."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from kafkabuf.protocol.messages import DELETE_TOPICS, RequestHeader
 
 @api(DELETE_TOPICS, 1, 6, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    wanted: list[tuple[str | None, UUID | None]]
+    requested: list[tuple[str | None, UUID | None]]
     if header.version < 6:
-        wanted = [(name, None) for name in request.topic_names]
+        requested = [(name, None) for name in request.topic_names]
     else:
-        wanted = [(one.name, one.topic_id) for one in request.topics]
-    injected = node.cluster.faults.take_errors(DELETE_TOPICS, [name for name, _ in wanted if name is not None])
-    return {"responses": [_delete(node, *one, injected.get(one[0], injected.get(None, 0))) for one in wanted]}
+        requested = [(topic.name, topic.topic_id) for topic in request.topics]
+    injected = node.cluster.faults.take_errors(DELETE_TOPICS, [name for name, _ in requested if name is not None])
+    return {
+        "responses": [
+            _delete(node, name, topic_id, injected.get(name, injected.get(None, 0))) for name, topic_id in requested
+        ]
+    }
 
 
 def _delete(node: Node, name: str | None, topic_id: UUID | None, injected: int) -> dict[str, Any]:
@@ -27,7 +31,7 @@ def _delete(node: Node, name: str | None, topic_id: UUID | None, injected: int) 
         if injected:
             raise error_for_code(injected)
         if (name is None) == (topic_id is None):
-            raise InvalidRequestError("a topic is named either by its name or by its id")
+            raise InvalidRequestError("a request names a topic either by its name or by its id")
         topic = node.cluster.catalogue.delete_topic(name or topic_id or "")
     except KafkaError as error:
         return {"name": name, "topic_id": topic_id, "error_code": error.code, "error_message": str(error)}

@@ -1,7 +1,8 @@
-"""DescribeCluster (key 60), versions 0 to 2: the nodes that are alive, and one that plays the controller; from version
-2 on, if asked, nodes that are dead as well, fenced as Kafka calls it.
+"""DescribeCluster (key 60), versions 0 to 2, on any node: the nodes that are alive, and the node that clients take for
+the controller. From version 2 on a request can ask for dead nodes too (Kafka calls them fenced).
 
-Deviation: there are no controllers to describe."""
+Deviation: there are no controller nodes to describe.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,13 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller.node_id,
         "brokers": [
-            {"broker_id": one.node_id, "host": one.host, "port": one.port, "is_fenced": not node.sees(one.node_id)}
-            for one in (cluster.nodes.values() if fenced_too else node.brokers())
+            {
+                "broker_id": broker.node_id,
+                "host": broker.host,
+                "port": broker.port,
+                "is_fenced": not node.sees(broker.node_id),
+            }
+            for broker in (cluster.nodes.values() if fenced_too else node.brokers())
         ],
         "cluster_authorized_operations": operations,
     }

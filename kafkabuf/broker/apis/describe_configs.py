@@ -1,5 +1,10 @@
-"""DescribeConfigs (key 32), versions 1 to 4, of topics and of nodes: see configs.py. Deviations: a node tells the few
-settings that say how this broker is, and nothing is documented."""
+"""DescribeConfigs (key 32), versions 1 to 4: the settings of topics and of nodes (cluster/configs.py).
+
+Deviations: a node lists only the few settings that describe this broker, none of them can change, and their source is
+the node's file even where the value is the default. There are no texts of documentation. log.retention.ms has no
+synonyms in hours or minutes. There are no eligible leader replicas (KIP-966), and so no min.insync.replicas that is set
+for the whole cluster.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +23,22 @@ TOPIC, BROKER = 2, 4
 @api(DESCRIBE_CONFIGS, 1, 4, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_error(DESCRIBE_CONFIGS)
-    return {"results": [_describe(node, asked, injected, request.include_synonyms) for asked in request.resources]}
+    return {
+        "results": [_describe(node, resource, injected, request.include_synonyms) for resource in request.resources]
+    }
 
 
-def _describe(node: Node, asked: Any, injected: int, synonyms: bool) -> dict[str, Any]:
-    result = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+def _describe(node: Node, resource: Any, injected: int, synonyms: bool) -> dict[str, Any]:
+    result = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
         if injected:
             raise error_for_code(injected)
-        settings = _settings(node, asked.resource_type, asked.resource_name)
+        settings = _settings(node, resource.resource_type, resource.resource_name)
     except KafkaError as error:
         return {**result, "error_code": error.code, "error_message": str(error)}
-    wanted = asked.configuration_keys
-    told = [_tell(one, synonyms) for one in settings if not wanted or one.name in wanted]
-    return {**result, "error_code": 0, "error_message": "", "configs": told}
+    keys = resource.configuration_keys
+    configs = [_describe_setting(setting, synonyms) for setting in settings if not keys or setting.name in keys]
+    return {**result, "error_code": 0, "error_message": "", "configs": configs}
 
 
 def _settings(node: Node, kind: int, name: str) -> list[Setting]:
@@ -43,11 +50,11 @@ def _settings(node: Node, kind: int, name: str) -> list[Setting]:
     if kind == BROKER and not name:
         return []
     raise InvalidRequestError(
-        f"resource {name!r} of type {kind}: topics ({TOPIC}) and this node ({BROKER}) are told of"
+        f"resource {name!r} of type {kind}: this node describes topics ({TOPIC}) and itself ({BROKER})"
     )
 
 
-def _tell(setting: Setting, synonyms: bool) -> dict[str, Any]:
+def _describe_setting(setting: Setting, synonyms: bool) -> dict[str, Any]:
     return {
         "name": setting.name,
         "value": setting.value,

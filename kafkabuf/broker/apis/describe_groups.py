@@ -1,5 +1,6 @@
-"""DescribeGroups (key 15), versions 0 to 6: state and members of groups coordinated here. One that does not exist is
-"Dead", and from version 6 on an error (KIP-1043). What its members said is told of a stable group only."""
+"""DescribeGroups (key 15), versions 0 to 6, on the group's coordinator: state and members of groups. A group that does
+not exist is "Dead", and from version 6 on an error too (KIP-1043). Only a stable group has a protocol and the metadata
+of its members."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _FIRST_TO_KNOW_NOT_FOUND = 6
 @api(DESCRIBE_GROUPS, 0, 6, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_error(DESCRIBE_GROUPS)
-    asked = getattr(request, "include_authorized_operations", False)
-    operations = GROUP_OPERATIONS if asked else NOT_ASKED
+    include = getattr(request, "include_authorized_operations", False)
+    operations = GROUP_OPERATIONS if include else NOT_ASKED
     return {"groups": [_describe(node, header, group_id, injected, operations) for group_id in request.groups]}
 
 
@@ -39,7 +40,7 @@ def _describe(node: Node, header: RequestHeader, group_id: str, injected: int, o
         "group_state": group.state.value,
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol if stable else "",
-        "members": [_member(group, one, stable) for one in group.members],
+        "members": [_member(group, member, stable) for member in group.members],
         "authorized_operations": operations,
     }
 

@@ -1,5 +1,7 @@
-"""DescribeLogDirs (key 35), versions 1 to 4: the bytes that this node keeps of each of its partitions. Deviation: what
-is kept in memory has no folder, and lies under one called "memory"."""
+"""DescribeLogDirs (key 35), versions 1 to 4: the size of each partition's log on this node.
+
+Deviation: the only log dir is called "memory", whether or not the logs lie in memory.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ IN_MEMORY = "memory"
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     if code := node.cluster.faults.take_error(DESCRIBE_LOG_DIRS):
         return {"error_code": code, "results": [{"error_code": code, "log_dir": IN_MEMORY}]}
-    kept = node.cluster.catalogue.topics
+    topics = node.cluster.catalogue.topics
     if request.topics is None:
-        wanted = {name: set(range(len(topic.partitions))) for name, topic in kept.items()}
+        requested = {name: set(range(len(topic.partitions))) for name, topic in topics.items()}
     else:
-        wanted = {one.topic: set(one.partitions) for one in request.topics if one.topic in kept}
-    found = [_describe(node, kept[name], indexes) for name, indexes in wanted.items()]
-    return {"results": [{"log_dir": IN_MEMORY, "topics": [one for one in found if one["partitions"]]}]}
+        requested = {topic.topic: set(topic.partitions) for topic in request.topics if topic.topic in topics}
+    described = [_describe(node, topics[name], indexes) for name, indexes in requested.items()]
+    return {"results": [{"log_dir": IN_MEMORY, "topics": [topic for topic in described if topic["partitions"]]}]}
 
 
 def _describe(node: Node, topic: Topic, indexes: set[int]) -> dict[str, Any]:
@@ -31,12 +33,12 @@ def _describe(node: Node, topic: Topic, indexes: set[int]) -> dict[str, Any]:
         "name": topic.name,
         "partitions": [
             {
-                "partition_index": one.index,
-                "partition_size": one.copies[node.node_id].log.size,
+                "partition_index": partition.index,
+                "partition_size": partition.copies[node.node_id].log.size,
                 "offset_lag": 0,
                 "is_future_key": False,
             }
-            for one in topic.partitions
-            if one.index in indexes and node.node_id in one.copies
+            for partition in topic.partitions
+            if partition.index in indexes and node.node_id in partition.copies
         ],
     }

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: what partitions with a replica here know of their producers."""
+"""DescribeProducers (key 61), version 0: the state of each producer in the partitions that have a copy on this node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
-"""DescribeTopicPartitions (key 75), version 0: topics by name, or all, in the order of their names and at most so many
-partitions; a cursor says where the next request has to go on (KIP-966)."""
+"""DescribeTopicPartitions (key 75), version 0, on any node: topics by name, or all topics, in the order of their names.
+A response has at most as many partitions as the request says, and a cursor with which the next request goes on
+(KIP-966).
+
+Deviation: there are no eligible leader replicas.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,11 @@ MAX_PARTITIONS = 2000
 @api(DESCRIBE_TOPIC_PARTITIONS, 0, 0, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     cursor = request.cursor
-    wanted = {one.name for one in request.topics}
-    names = sorted(wanted or node.cluster.catalogue.topics)
+    requested = {topic.name for topic in request.topics}
+    names = sorted(requested or node.cluster.catalogue.topics)
     first = 0
     if cursor is not None:
-        if cursor.partition_index < 0 or (wanted and cursor.topic_name not in wanted):
+        if cursor.partition_index < 0 or (requested and cursor.topic_name not in requested):
             return {"topics": [{"name": name, "error_code": InvalidRequestError.code} for name in names]}
         names = [name for name in names if name >= cursor.topic_name]
         first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
@@ -36,10 +40,10 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = _describe(node, name, first, room, injected.get(name, injected.get(None, 0)))
         topics.append(topic)
-        told = first + len(topic["partitions"])
-        if told < topic.pop("count"):
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": told}}
-        room -= told - first
+        next_index = first + len(topic["partitions"])
+        if next_index < topic.pop("count"):
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": next_index}}
+        room -= next_index - first
         first = 0
     return {"topics": topics}
 
@@ -63,8 +67,8 @@ def _describe(node: Node, name: str, first: int, room: int, injected: int) -> di
         "topic_id": topic.topic_id,
         "count": len(topic.partitions),
         "partitions": [
-            {**describe_partition(one, node), "eligible_leader_replicas": [], "last_known_elr": []}
-            for one in topic.partitions[first : first + room]
+            {**describe_partition(partition, node), "eligible_leader_replicas": [], "last_known_elr": []}
+            for partition in topic.partitions[first : first + room]
         ],
         "topic_authorized_operations": TOPIC_OPERATIONS,
     }

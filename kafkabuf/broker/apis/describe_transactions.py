@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65), version 0: the state of each transactional id that is coordinated here."""
+"""DescribeTransactions (key 65), version 0, on the transaction coordinator: the states of transactional ids."""
 
 from __future__ import annotations
 
@@ -17,32 +17,36 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @api(DESCRIBE_TRANSACTIONS, 0, 0, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     code = node.cluster.faults.take_error(DESCRIBE_TRANSACTIONS)
-    return {"transaction_states": [_describe(node, one, code) for one in request.transactional_ids]}
+    return {
+        "transaction_states": [
+            _describe(node, transactional_id, code) for transactional_id in request.transactional_ids
+        ]
+    }
 
 
 def _describe(node: Node, transactional_id: str, code: int) -> dict[str, Any]:
-    found = node.cluster.transactions.get(transactional_id)
+    transaction = node.cluster.transactions.get(transactional_id)
     if not code and not node.coordinates(transactional_id):
         code = NotCoordinatorError.code
     if not code and not transactional_id:
         code = InvalidRequestError.code
-    if code or found is None:
-        missing = code or TransactionalIdNotFoundError.code
-        return {"transactional_id": transactional_id, "error_code": missing, "transaction_start_time": _EPOCH}
+    if code or transaction is None:
+        error_code = code or TransactionalIdNotFoundError.code
+        return {"transactional_id": transactional_id, "error_code": error_code, "transaction_start_time": _EPOCH}
     return {
         "transactional_id": transactional_id,
-        "transaction_state": found.state.value,
-        "transaction_timeout": found.timeout_ms,
-        # -1 for one that has not begun, which is a time as well.
-        "transaction_start_time": _EPOCH + timedelta(milliseconds=found.started_ms),
-        "producer_id": found.producer_id,
-        "producer_epoch": found.epoch,
-        "topics": _topics(found),
+        "transaction_state": transaction.state.value,
+        "transaction_timeout": transaction.timeout_ms,
+        # A transaction that has not begun has the time -1, one millisecond before the epoch.
+        "transaction_start_time": _EPOCH + timedelta(milliseconds=transaction.started_ms),
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.epoch,
+        "topics": _topics(transaction),
     }
 
 
-def _topics(found: Transaction) -> list[dict[str, Any]]:
+def _topics(transaction: Transaction) -> list[dict[str, Any]]:
     by_topic: dict[str, list[int]] = {}
-    for topic, index in sorted(found.partitions):
+    for topic, index in sorted(transaction.partitions):
         by_topic.setdefault(topic, []).append(index)
     return [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic.items()]

@@ -1,6 +1,7 @@
-"""ElectLeaders (key 43), versions 0 to 2, on any node. A preferred election makes the preferred replica, the first, the
-leader; an unclean election gives a partition without a leader any replica that is alive. A request without partitions
-means all partitions, and its answer has those that changed or failed."""
+"""ElectLeaders (key 43), versions 0 to 2, on any node: elects the leaders of partitions. A preferred election makes the
+preferred replica, which is the first, the leader. An unclean election makes any replica that is alive the leader of a
+partition without a leader. A request without partitions means all partitions, and its response has the partitions that
+changed or failed."""
 
 from __future__ import annotations
 
@@ -26,18 +27,21 @@ _KINDS = PREFERRED, UNCLEAN = 0, 1
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     kind = getattr(request, "election_type", PREFERRED)
     if request.topic_partitions is None:
-        every = {topic.name: range(len(topic.partitions)) for topic in node.cluster.catalogue.topics.values()}
-        results = {name: [_elect(node, name, index, kind) for index in indexes] for name, indexes in every.items()}
+        existing = {topic.name: range(len(topic.partitions)) for topic in node.cluster.catalogue.topics.values()}
+        results = {name: [_elect(node, name, index, kind) for index in indexes] for name, indexes in existing.items()}
         not_needed = ElectionNotNeededError.code
-        results = {name: [one for one in found if one["error_code"] != not_needed] for name, found in results.items()}
+        results = {
+            name: [result for result in elected if result["error_code"] != not_needed]
+            for name, elected in results.items()
+        }
     else:
         results = {
-            one.topic: [_elect(node, one.topic, index, kind) for index in one.partitions]
-            for one in request.topic_partitions
+            topic.topic: [_elect(node, topic.topic, index, kind) for index in topic.partitions]
+            for topic in request.topic_partitions
         }
     return {
         "error_code": 0 if kind in _KINDS else InvalidRequestError.code,
-        "replica_election_results": [{"topic": name, "partition_result": found} for name, found in results.items()],
+        "replica_election_results": [{"topic": name, "partition_result": elected} for name, elected in results.items()],
     }
 
 
@@ -48,24 +52,24 @@ def _elect(node: Node, topic: str, index: int, kind: int) -> dict[str, Any]:
                 f"election type {kind}: preferred ({PREFERRED}) and unclean ({UNCLEAN}) are known"
             )
         partition = node.cluster.catalogue.topic(topic).partition(index)
-        (_prefer if kind == PREFERRED else _lead_at_any_price)(node.cluster, partition)
+        (_elect_preferred if kind == PREFERRED else _elect_unclean)(node.cluster, partition)
     except KafkaError as error:
         return {"partition_id": index, "error_code": error.code, "error_message": str(error)}
     return {"partition_id": index, "error_code": 0}
 
 
-def _prefer(cluster: Cluster, partition: Partition) -> None:
+def _elect_preferred(cluster: Cluster, partition: Partition) -> None:
     if partition.leader == partition.replicas[0]:
         raise ElectionNotNeededError("the preferred replica leads already")
     if not cluster.controller.prefer(partition):
-        raise PreferredLeaderNotAvailableError(f"node {partition.replicas[0]} is not alive and in sync")
+        raise PreferredLeaderNotAvailableError(f"node {partition.replicas[0]} is dead, or its copy is not in sync")
 
 
-def _lead_at_any_price(cluster: Cluster, partition: Partition) -> None:
+def _elect_unclean(cluster: Cluster, partition: Partition) -> None:
     """Makes the first replica that is alive the leader, in sync or not: records may be lost."""
     if partition.leader != NO_LEADER:
-        raise ElectionNotNeededError(f"node {partition.leader} leads")
-    alive = next((one for one in partition.replicas if cluster.nodes[one].alive), None)
+        raise ElectionNotNeededError(f"node {partition.leader} leads already")
+    alive = next((node_id for node_id in partition.replicas if cluster.nodes[node_id].alive), None)
     if alive is None:
         raise EligibleLeadersNotAvailableError("no replica is alive")
     cluster.controller.lead(partition, alive, (alive,))

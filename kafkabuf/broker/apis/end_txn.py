@@ -1,4 +1,5 @@
-"""EndTxn (key 26), versions 0 to 5. From version 5 on, the end raises the epoch and the answer tells it (KIP-890)."""
+"""EndTxn (key 26), versions 0 to 5, on the transaction coordinator: commits or aborts a transaction. From version 5 on
+the end raises the producer's epoch, and the response has the new epoch (KIP-890)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
-"""FindCoordinator (key 10), versions 0 to 6: the coordinator of a group or of a transactional id is one of the nodes
-alive, picked by its name. Other keys are refused with INVALID_REQUEST."""
+"""FindCoordinator (key 10), versions 0 to 6, on any node: the node that coordinates a group or a transactional id. The
+name chooses the node among the nodes that are alive.
+
+Deviations: other types of keys are refused with INVALID_REQUEST. A response without an error has no error message;
+Kafka's says NONE.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +24,18 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     error = error_for_code(code) if code else None
     if (kind := getattr(request, "key_type", GROUP)) not in (GROUP, TRANSACTION):
         error = InvalidRequestError(f"key type {kind}: groups ({GROUP}) and transactions ({TRANSACTION}) are known")
-    # One key until version 3, a list of them from version 4.
+    # A request has one key up to version 3, and a list of keys from version 4 on.
     if header.version < 4:
         return _coordinator(node, request.key, error)
     return {"coordinators": [_coordinator(node, key, error) for key in request.coordinator_keys]}
 
 
 def _coordinator(node: Node, key: str, error: KafkaError | None) -> dict[str, Any]:
-    chosen = node.cluster.placement.coordinator(key)
-    if error is None and chosen == NO_NODE:
+    node_id = node.cluster.placement.coordinator(key)
+    if error is None and node_id == NO_NODE:
         error = CoordinatorNotAvailableError("no node is alive")
     if error is not None:
-        nowhere = {"node_id": NO_NODE, "host": "", "port": -1}
-        return {"key": key, "error_code": error.code, "error_message": str(error), **nowhere}
-    found = node.cluster.nodes[chosen]
-    return {"key": key, "error_code": 0, "node_id": chosen, "host": found.host, "port": found.port}
+        no_address = {"node_id": NO_NODE, "host": "", "port": -1}
+        return {"key": key, "error_code": error.code, "error_message": str(error), **no_address}
+    coordinator = node.cluster.nodes[node_id]
+    return {"key": key, "error_code": 0, "node_id": node_id, "host": coordinator.host, "port": coordinator.port}

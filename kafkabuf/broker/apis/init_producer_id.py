@@ -1,5 +1,8 @@
-"""InitProducerId (key 22), versions 0 to 5: a fresh id with epoch 0; for a transactional id its own, with its epoch
-raised. Version 6 (two-phase commit, KIP-939) is not served."""
+"""InitProducerId (key 22), versions 0 to 5: gives a new producer id with epoch 0. A transactional id keeps its producer
+id: its transaction coordinator raises the epoch.
+
+Deviation: version 6 (two-phase commit, KIP-939) is not served.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
 
 def _init(node: Node, request: Any, known: tuple[int, int] | None) -> tuple[int, int]:
     if known is not None and -1 in known:
-        raise InvalidRequestError(f"producer id {known[0]} with epoch {known[1]}: both are needed, or none")
+        raise InvalidRequestError(f"producer id {known[0]} with epoch {known[1]}: both must be -1, or neither")
     transactional_id = request.transactional_id
     if transactional_id is None:
         return node.cluster.memory.next_producer_id(), 0

@@ -1,6 +1,6 @@
-"""JoinGroup (key 11), versions 0 to 9: waits until all members have joined. From version 4 on a new member is first
-given its id (KIP-394), from version 9 on a static member that comes back may be told to skip the assignment
-(KIP-814)."""
+"""JoinGroup (key 11), versions 0 to 9, on the group's coordinator: a member joins, and waits until all members have
+joined. From version 4 on a new member first gets its id (KIP-394). From version 9 on the coordinator may tell a static
+leader that comes back to skip the assignment (KIP-814)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _joining(node: Node, header: RequestHeader, request: Any) -> Joining:
         session,
         request.rebalance_timeout.total_seconds() if header.version >= 1 else session,
         request.protocol_type,
-        [(one.name, one.metadata) for one in request.protocols],
+        [(protocol.name, protocol.metadata) for protocol in request.protocols],
         needs_member_id=header.version >= 4,
         skips_assignment=header.version >= 9,
         client_host=f"/{node.host}",

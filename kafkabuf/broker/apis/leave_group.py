@@ -1,4 +1,5 @@
-"""LeaveGroup (key 13), versions 0 to 5: one member until version 2, a list of them from version 3."""
+"""LeaveGroup (key 13), versions 0 to 5, on the group's coordinator: members leave. A request names one member up to
+version 2, and a list of members from version 3 on."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     return {
         "members": [
             {
-                "member_id": one.member_id,
-                "group_instance_id": one.group_instance_id,
-                "error_code": _leave(node, request.group_id, one.member_id, one.group_instance_id),
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "error_code": _leave(node, request.group_id, member.member_id, member.group_instance_id),
             }
-            for one in request.members
+            for member in request.members
         ]
     }
 

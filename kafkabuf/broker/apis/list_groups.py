@@ -1,5 +1,8 @@
-"""ListGroups (key 16), versions 0 to 5: the groups coordinated here; by state from version 4 on (KIP-518), by type from
-version 5 on (KIP-848). All groups here are classic ones."""
+"""ListGroups (key 16), versions 0 to 5: the groups that this node coordinates. Filters: state (version 4 and later,
+KIP-518) and type (version 5 and later, KIP-848).
+
+Deviation: all groups are of the type "classic".
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""ListOffsets (key 2), versions 1 to 10: earliest (-2), latest (-1), newest timestamp (-3), earliest on this node's own
-disk (-4), latest on others' (-5, which is none here), or the first record at or after a timestamp. Timestamps are
-looked up record by record, in compressed batches as well. With read_committed (version 2 and later) the log ends at its
-last stable offset."""
+"""ListOffsets (key 2), versions 1 to 10, on the leader: looks up an offset of a partition. A request names a timestamp,
+for the first record at or after it, or a special offset: latest (-1), earliest (-2), newest timestamp (-3), earliest in
+local storage (-4), latest in remote storage (-5). A timestamp is looked up record by record, in compressed batches too.
+With read_committed (version 2 and later) the log ends at its last stable offset.
+
+Deviation: there is no remote storage.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from kafkabuf.errors import KafkaError, UnsupportedVersionError, error_for_code
 from kafkabuf.protocol.messages import LIST_OFFSETS, RequestHeader
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-# The first version to know each.
+# The first version that knows each special offset.
 _FIRST = {LATEST: 1, EARLIEST: 1, NEWEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _NOTHING = -1
 _READ_COMMITTED = 1
@@ -30,9 +33,9 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
                 "name": topic.name,
                 "partitions": [
                     _look_up(
-                        node, header, topic.name, asked, committed, injected.get(topic.name, injected.get(None, 0))
+                        node, header, topic.name, requested, committed, injected.get(topic.name, injected.get(None, 0))
                     )
-                    for asked in topic.partitions
+                    for requested in topic.partitions
                 ],
             }
             for topic in request.topics
@@ -41,24 +44,24 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
 
 
 def _look_up(
-    node: Node, header: RequestHeader, name: str, asked: Any, committed: bool, injected: int
+    node: Node, header: RequestHeader, name: str, requested: Any, committed: bool, injected: int
 ) -> dict[str, int]:
-    index = asked.partition_index
+    index = requested.partition_index
     try:
         if injected:
             raise error_for_code(injected)
-        if asked.timestamp < 0 and header.version < _FIRST.get(asked.timestamp, header.version + 1):
-            raise UnsupportedVersionError(f"timestamp {asked.timestamp} means nothing in version {header.version}")
+        if requested.timestamp < 0 and header.version < _FIRST.get(requested.timestamp, header.version + 1):
+            raise UnsupportedVersionError(f"version {header.version} does not know the timestamp {requested.timestamp}")
         partition = node.cluster.catalogue.topic(name).partition(index)
-        leader = partition.led_by(node.node_id, getattr(asked, "current_leader_epoch", -1))
-        offset, timestamp, epoch = _offset(leader, asked.timestamp, committed)
+        leader = partition.led_by(node.node_id, getattr(requested, "current_leader_epoch", -1))
+        offset, timestamp, epoch = _offset(leader, requested.timestamp, committed)
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "offset": _NOTHING, "timestamp": _NOTHING}
     return {"partition_index": index, "offset": offset, "timestamp": timestamp, "leader_epoch": epoch}
 
 
 def _offset(leader: Replica, timestamp: int, committed: bool) -> tuple[int, int, int]:
-    """(offset, timestamp, leader epoch), each -1 where there is none to give."""
+    """(offset, timestamp, leader epoch); -1 stands for a value that does not exist."""
     log = leader.log
     end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
@@ -67,5 +70,5 @@ def _offset(leader: Replica, timestamp: int, committed: bool) -> tuple[int, int,
         return log.log_start_offset, _NOTHING, leader.known.epoch
     if timestamp == LATEST_TIERED:
         return _NOTHING, _NOTHING, _NOTHING
-    found = log.newest() if timestamp == NEWEST_TIMESTAMP else log.offset_at(timestamp)
-    return found if found is not None and found[0] < end else (_NOTHING, _NOTHING, _NOTHING)
+    entry = log.newest() if timestamp == NEWEST_TIMESTAMP else log.offset_at(timestamp)
+    return entry if entry is not None and entry[0] < end else (_NOTHING, _NOTHING, _NOTHING)

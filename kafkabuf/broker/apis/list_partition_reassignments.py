@@ -1,4 +1,7 @@
-"""ListPartitionReassignments (key 46), version 0: none, for replicas never move here. Kafka's own kafka-topics asks."""
+"""ListPartitionReassignments (key 46), version 0: an empty list. Kafka's tool kafka-topics sends this request.
+
+Deviation: replicas never move from node to node.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""ListTransactions (key 66), versions 0 to 2: the transactional ids coordinated here, by state, producer id, age
-(version 1 and later, ms) and a pattern of their names (version 2, a regular expression: Python's, where Kafka takes
-Java's)."""
+"""ListTransactions (key 66), versions 0 to 2: the transactional ids that this node coordinates. Filters: state,
+producer id, age in milliseconds (version 1 and later), and a regular expression for the transactional id (version 2).
+
+Deviation: the regular expression is Python's, where Kafka takes Java's.
+"""
 
 from __future__ import annotations
 
@@ -23,30 +25,30 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         pattern = re.compile(getattr(request, "transactional_id_pattern", None) or ".*")
     except re.error:
         return {"error_code": _INVALID_REGULAR_EXPRESSION}
-    found = [
-        one
-        for one in node.cluster.transactions
-        if node.coordinates(one.transactional_id)
-        and _wanted(one, request, node.cluster.clock.time_ms())
-        and pattern.fullmatch(one.transactional_id)
+    matching = [
+        transaction
+        for transaction in node.cluster.transactions
+        if node.coordinates(transaction.transactional_id)
+        and _matches(transaction, request, node.cluster.clock.time_ms())
+        and pattern.fullmatch(transaction.transactional_id)
     ]
     return {
         "unknown_state_filters": unknown,
         "transaction_states": [
             {
-                "transactional_id": one.transactional_id,
-                "producer_id": one.producer_id,
-                "transaction_state": one.state.value,
+                "transactional_id": transaction.transactional_id,
+                "producer_id": transaction.producer_id,
+                "transaction_state": transaction.state.value,
             }
-            for one in found
+            for transaction in matching
         ],
     }
 
 
-def _wanted(one: Transaction, request: Any, now_ms: int) -> bool:
-    if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
+def _matches(transaction: Transaction, request: Any, now_ms: int) -> bool:
+    if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
         return False
-    if request.state_filters and one.state.value not in request.state_filters:
+    if request.state_filters and transaction.state.value not in request.state_filters:
         return False
     age = getattr(request, "duration_filter", -1)
-    return age < 0 or (one.started_ms >= 0 and now_ms - one.started_ms > age)
+    return age < 0 or (transaction.started_ms >= 0 and now_ms - transaction.started_ms > age)

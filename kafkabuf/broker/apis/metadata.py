@@ -1,8 +1,9 @@
-"""Metadata (key 3), versions 0 to 13: nodes that are alive, topics by name, by id (version 12 and later) or all.
+"""Metadata (key 3), versions 0 to 13, on any node: the nodes that are alive, and topics by name, by id (version 12 and
+later) or all topics.
 
-A topic that does not exist is made on the spot, where the cluster's and the request's settings allow it.
+The node creates a topic that does not exist, where the cluster's and the request's settings allow it.
 
-Deviation: a new topic has its leaders in the same answer (Kafka first says LEADER_NOT_AVAILABLE).
+Deviation: a new topic has its leaders in the same response (Kafka first answers LEADER_NOT_AVAILABLE).
 """
 
 from __future__ import annotations
@@ -22,39 +23,39 @@ from kafkabuf.protocol.messages import METADATA, RequestHeader
 
 NO_TOPIC_ID = UUID(int=0)
 _FIRST_BY_ID = 12
-_BY_ID_TOO_EARLY = InvalidRequestError(f"topics are asked for by their ids from version {_FIRST_BY_ID} on")
+_BY_ID_TOO_EARLY = InvalidRequestError(f"a request may name topics by id from version {_FIRST_BY_ID} on")
 
 
 @api(METADATA, 0, 13, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     cluster = node.cluster
-    # Version 0 has no null: there an empty list asks for all.
-    wanted = None if header.version == 0 and not request.topics else request.topics
-    if wanted is not None and header.version < _FIRST_BY_ID and any(topic.name is None for topic in wanted):
-        return {"cluster_id": None, "topics": [_refuse("", topic.topic_id, _BY_ID_TOO_EARLY) for topic in wanted]}
-    names = [] if wanted is None else [topic.name for topic in wanted if topic.name is not None]
+    # Version 0 has no null: there an empty list asks for all topics.
+    requested = None if header.version == 0 and not request.topics else request.topics
+    if requested is not None and header.version < _FIRST_BY_ID and any(topic.name is None for topic in requested):
+        return {"cluster_id": None, "topics": [_refuse("", topic.topic_id, _BY_ID_TOO_EARLY) for topic in requested]}
+    names = [] if requested is None else [topic.name for topic in requested if topic.name is not None]
     injected = cluster.faults.take_errors(METADATA, names)
     create = cluster.config.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
-    if wanted is None:
+    if requested is None:
         topics = [
             _describe(cluster.catalogue.topics[name], node, injected.get(None, 0)) for name in cluster.catalogue.topics
         ]
     else:
-        topics = [_find(node, topic, create, injected) for topic in wanted]
+        topics = [_find(node, topic, create, injected) for topic in requested]
     operations = getattr(request, "include_cluster_authorized_operations", False)
     if getattr(request, "include_topic_authorized_operations", False):
         topics = [{**topic, "topic_authorized_operations": TOPIC_OPERATIONS} for topic in topics]
     return {
         "cluster_authorized_operations": CLUSTER_OPERATIONS if operations else NOT_ASKED,
-        "brokers": [{"node_id": one.node_id, "host": one.host, "port": one.port} for one in node.brokers()],
+        "brokers": [{"node_id": broker.node_id, "host": broker.host, "port": broker.port} for broker in node.brokers()],
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller.node_id,
         "topics": topics,
     }
 
 
-def _find(node: Node, wanted: Any, create: bool, injected: dict[str | None, int]) -> dict[str, Any]:
-    name, topic_id = wanted.name, getattr(wanted, "topic_id", None) or NO_TOPIC_ID
+def _find(node: Node, requested: Any, create: bool, injected: dict[str | None, int]) -> dict[str, Any]:
+    name, topic_id = requested.name, getattr(requested, "topic_id", None) or NO_TOPIC_ID
     try:
         if code := injected.get(name, injected.get(None, 0)):
             raise error_for_code(code)
@@ -84,14 +85,14 @@ def _describe(topic: Topic, node: Node, injected: int = 0) -> dict[str, Any]:
         "error_code": injected,
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "partitions": [] if injected else [describe_partition(one, node) for one in topic.partitions],
+        "partitions": [] if injected else [describe_partition(partition, node) for partition in topic.partitions],
     }
 
 
 def describe_partition(partition: Partition, node: Node) -> dict[str, Any]:
-    """As Metadata and DescribeTopicPartitions tell of it."""
+    """A partition as Metadata and DescribeTopicPartitions describe it."""
     state = partition.seen_by(node.node_id)
-    alive = {one.node_id for one in node.brokers()}
+    alive = {broker.node_id for broker in node.brokers()}
     error = leader_error(state, partition.index)
     return {
         "error_code": 0 if error is None else error.code,
@@ -100,5 +101,5 @@ def describe_partition(partition: Partition, node: Node) -> dict[str, Any]:
         "leader_epoch": state.epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": state.isr,
-        "offline_replicas": [one for one in partition.replicas if one not in alive],
+        "offline_replicas": [node_id for node_id in partition.replicas if node_id not in alive],
     }

@@ -1,6 +1,8 @@
-"""OffsetCommit (key 8), versions 2 to 9: a member commits for its generation, any client for a group without members.
+"""OffsetCommit (key 8), versions 2 to 9, on the group's coordinator: stores the offsets that a group has read up to. A
+member commits for its generation. Any client may commit for a group without members.
 
-Deviation: offsets are kept as long as the cluster; the retention time of old versions is passed over."""
+Deviation: offsets never expire. The node ignores the retention time in old versions of the request.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,19 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         group = _group(node, header, request)
     except KafkaError as error:
         code = error.code
-    answers = []
+    topics = []
     for topic in request.topics:
-        codes = [(one.partition_index, code or _commit(node, group, topic.name, one)) for one in topic.partitions]
-        partitions = [{"partition_index": index, "error_code": found} for index, found in codes]
-        answers.append({"name": topic.name, "partitions": partitions})
-    return {"topics": answers}
+        codes = [
+            (partition.partition_index, code or _commit(node, group, topic.name, partition))
+            for partition in topic.partitions
+        ]
+        partitions = [{"partition_index": index, "error_code": error_code} for index, error_code in codes]
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
 
 
 def _group(node: Node, header: RequestHeader, request: Any) -> Group:
-    """The group to commit to, or the error for all partitions."""
+    """The group to commit to. Raises the error for all partitions."""
     if code := node.cluster.faults.take_error(OFFSET_COMMIT):
         raise error_for_code(code)
     if (error := check_coordinator(node, request.group_id, named=False)) is not None:
@@ -54,15 +59,15 @@ def _group(node: Node, header: RequestHeader, request: Any) -> Group:
     return group
 
 
-def _commit(node: Node, group: Group | None, name: str, one: Any) -> int:
-    assert group is not None, "there is a group where there is no error"
+def _commit(node: Node, group: Group | None, name: str, partition: Any) -> int:
+    assert group is not None, "a request without an error has a group"
     try:
-        node.cluster.catalogue.topic(name).partition(one.partition_index)
-        if len(one.committed_metadata or "") > MAX_METADATA:
+        node.cluster.catalogue.topic(name).partition(partition.partition_index)
+        if len(partition.committed_metadata or "") > MAX_METADATA:
             raise OffsetMetadataTooLargeError(f"metadata is longer than {MAX_METADATA}")
-        epoch = getattr(one, "committed_leader_epoch", -1)
-        committed = Committed(one.committed_offset, epoch, one.committed_metadata)
-        group.offsets.commit((name, one.partition_index), committed)
+        epoch = getattr(partition, "committed_leader_epoch", -1)
+        committed = Committed(partition.committed_offset, epoch, partition.committed_metadata)
+        group.offsets.commit((name, partition.partition_index), committed)
     except KafkaError as error:
         return error.code
     return 0

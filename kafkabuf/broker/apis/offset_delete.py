@@ -1,5 +1,5 @@
-"""OffsetDelete (key 47), version 0: what a group has committed for partitions of topics that it does not read. Only a
-group of consumers may have members meanwhile (KIP-496)."""
+"""OffsetDelete (key 47), version 0, on the group's coordinator: deletes the offsets that a group has committed for
+topics that it does not read. The group must be empty, or a group of consumers (KIP-496)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             raise error
         group = node.cluster.groups.existing(request.group_id)
         if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
-            raise NonEmptyGroupError(f"group {group.group_id!r} has members, and they may be reading any topic")
+            raise NonEmptyGroupError(f"group {group.group_id!r} has members, and they may read any topic")
     except KafkaError as error:
         return {"error_code": error.code}
-    read = subscribed_topics(group)
+    subscribed = subscribed_topics(group)
     return {
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
                     {
-                        "partition_index": one.partition_index,
-                        "error_code": _delete(node, group, (topic.name, one.partition_index), read),
+                        "partition_index": partition.partition_index,
+                        "error_code": _delete(node, group, (topic.name, partition.partition_index), subscribed),
                     }
-                    for one in topic.partitions
+                    for partition in topic.partitions
                 ],
             }
             for topic in request.topics
@@ -41,10 +41,10 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _delete(node: Node, group: Group, where: tuple[str, int], read: set[str]) -> int:
-    if code := node.cluster.catalogue.partition_code(*where):
+def _delete(node: Node, group: Group, topic_partition: tuple[str, int], subscribed: set[str]) -> int:
+    if code := node.cluster.catalogue.partition_code(*topic_partition):
         return code
-    if where[0] in read:
+    if topic_partition[0] in subscribed:
         return GroupSubscribedToTopicError.code
-    group.offsets.delete(where)
+    group.offsets.delete(topic_partition)
     return 0

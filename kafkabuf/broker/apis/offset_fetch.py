@@ -1,6 +1,7 @@
-"""OffsetFetch (key 9), versions 1 to 9: one group until version 7, a list of them from version 8; a null list of topics
-(version 2 and later) asks for all. An offset that was never committed is -1. A request for stable offsets (version 7
-and later) gets UNSTABLE_OFFSET_COMMIT where a transaction that has not ended would commit an offset (KIP-447)."""
+"""OffsetFetch (key 9), versions 1 to 9, on the group's coordinator: the offsets that groups have committed. A request
+names one group up to version 7, and a list of groups from version 8 on. A null list of topics (version 2 and later)
+asks for all topics. An offset that was never committed is -1. A request for stable offsets (version 7 and later) gets
+UNSTABLE_OFFSET_COMMIT where a transaction that has not ended would commit an offset (KIP-447)."""
 
 from __future__ import annotations
 
@@ -26,33 +27,33 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     return {"groups": [_fetch(node, group, stable, code) for group in request.groups]}
 
 
-def _fetch(node: Node, asked: Any, stable: bool, code: int) -> dict[str, Any]:
-    if not code and (error := check_coordinator(node, asked.group_id, named=False)) is not None:
+def _fetch(node: Node, group_request: Any, stable: bool, code: int) -> dict[str, Any]:
+    if not code and (error := check_coordinator(node, group_request.group_id, named=False)) is not None:
         code = error.code
-    group = node.cluster.groups.find(asked.group_id)
+    group = node.cluster.groups.find(group_request.group_id)
     offsets = GroupOffsets() if group is None else group.offsets
-    wanted: dict[str, list[int]] = {}
-    if asked.topics is None:
+    requested: dict[str, list[int]] = {}
+    if group_request.topics is None:
         for topic, index in offsets.partitions():
-            wanted.setdefault(topic, []).append(index)
+            requested.setdefault(topic, []).append(index)
     else:
-        wanted = {topic.name: list(topic.partition_indexes) for topic in asked.topics}
+        requested = {topic.name: list(topic.partition_indexes) for topic in group_request.topics}
     return {
-        "group_id": asked.group_id,
+        "group_id": group_request.group_id,
         "error_code": code,
         "topics": [
             {"name": topic, "partitions": [_partition(offsets, (topic, index), stable, code) for index in indexes]}
-            for topic, indexes in wanted.items()
+            for topic, indexes in requested.items()
         ],
     }
 
 
-def _partition(offsets: GroupOffsets, where: tuple[str, int], stable: bool, code: int) -> dict[str, Any]:
-    if not code and stable and offsets.unstable(where):
+def _partition(offsets: GroupOffsets, topic_partition: tuple[str, int], stable: bool, code: int) -> dict[str, Any]:
+    if not code and stable and offsets.unstable(topic_partition):
         code = UnstableOffsetCommitError.code
-    committed = _NEVER if code else offsets.get(where) or _NEVER
+    committed = _NEVER if code else offsets.get(topic_partition) or _NEVER
     return {
-        "partition_index": where[1],
+        "partition_index": topic_partition[1],
         "committed_offset": committed.offset,
         "committed_leader_epoch": committed.leader_epoch,
         "metadata": committed.metadata,

@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch (key 23), versions 2 to 4, on the leader: where a leader epoch ended, so that a client can tell
-whether the records it has read were lost with a former leader (KIP-320)."""
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4, on the leader: the end offset of a leader epoch. It tells a client
+whether records that the client has read were lost with a former leader (KIP-320)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             {
                 "topic": topic.topic,
                 "partitions": [
-                    _look_up(node, topic.topic, asked, injected.get(topic.topic, injected.get(None, 0)))
-                    for asked in topic.partitions
+                    _look_up(node, topic.topic, requested, injected.get(topic.topic, injected.get(None, 0)))
+                    for requested in topic.partitions
                 ],
             }
             for topic in request.topics
@@ -28,16 +28,16 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _look_up(node: Node, topic: str, asked: Any, injected: int) -> dict[str, int]:
+def _look_up(node: Node, topic: str, requested: Any, injected: int) -> dict[str, int]:
     try:
         if injected:
             raise error_for_code(injected)
         leader = (
             node.cluster.catalogue.topic(topic)
-            .partition(asked.partition)
-            .led_by(node.node_id, asked.current_leader_epoch)
+            .partition(requested.partition)
+            .led_by(node.node_id, requested.current_leader_epoch)
         )
     except KafkaError as error:
-        return {"partition": asked.partition, "error_code": error.code}
-    epoch, end_offset = leader.log.leader_epochs.end_offset_for(asked.leader_epoch)
-    return {"partition": asked.partition, "leader_epoch": epoch, "end_offset": end_offset}
+        return {"partition": requested.partition, "error_code": error.code}
+    epoch, end_offset = leader.log.leader_epochs.end_offset_for(requested.leader_epoch)
+    return {"partition": requested.partition, "leader_epoch": epoch, "end_offset": end_offset}

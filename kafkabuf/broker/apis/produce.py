@@ -1,12 +1,13 @@
-"""Produce (key 0), versions 2 to 13: replica/appending.py appends, and says what it does to a batch.
+"""Produce (key 0), versions 2 to 13, on the leader: appends batches. replica/appending.py says how.
 
-A request with acks 1 is answered at once. A request with acks all waits in the purgatory until all copies in sync have
-its records, which is at once where there is one copy. A request with acks 0 is not answered, and an error then closes
-the connection, as in Kafka. From version 10 on the answer tells a client that asked the wrong node which node leads
-(KIP-951).
+The node answers a request with acks=1 at once. It parks a request with acks=all until all copies in sync have the
+records; where the leader has the only copy, that is at once. It does not answer a request with acks=0: an error then
+closes the connection, as in Kafka. From version 10 on, a client that asks the wrong node learns from the response which
+node leads (KIP-951).
 
-Deviations: message sets are not converted to magic 2; time stamps are always the producer's (CreateTime); every error
-has a message.
+Deviations: the node does not convert message sets to magic 2. Timestamps are always the producer's (CreateTime). Every
+error has a message, also for an unknown codec, where Kafka's error does not say what is wrong. The log_start_offset of
+a refused batch may differ from Kafka's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from uuid import UUID
 from kafkabuf.broker.apis.dispatch import Frame, api
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.replica.appending import ALL, Appended, Terms, append_as_leader
-from kafkabuf.broker.replica.delayed import DelayedAnswer, Pending, ReplicationWait
+from kafkabuf.broker.replica.delayed import DelayedResponse, Pending, ReplicationWait
 from kafkabuf.errors import (
     FencedLeaderEpochError,
     InvalidRequestError,
@@ -37,8 +38,8 @@ _HINTED = (NotLeaderOrFollowerError.code, FencedLeaderEpochError.code)
 _NO_DATA = memoryview(b"")
 
 
-def _encode(header: RequestHeader, answer: ProduceResponse, throttle_ms: int) -> Frame:
-    return (produce.encode_response(header, answer, throttle_ms),)
+def _encode(header: RequestHeader, response: ProduceResponse, throttle_ms: int) -> Frame:
+    return (produce.encode_response(header, response, throttle_ms),)
 
 
 @api(
@@ -62,7 +63,7 @@ def handle(
 
 @dataclass(slots=True)
 class _Partition:
-    """One partition of a request: what the leader did, and what the client is told of it."""
+    """One partition of a request: what the leader appended, and the partition's result in the response."""
 
     appended: Appended
     result: PartitionResult
@@ -72,8 +73,8 @@ class _Partition:
 
 
 class _Produce:
-    """One request. The leaders append everything before the followers of any partition hear of it. `pending` are the
-    partitions that wait for copies."""
+    """One request. The node appends the batches of all partitions before the followers of any partition hear of them.
+    `pending` are the partitions that wait for their followers."""
 
     def __init__(self, node: Node, header: RequestHeader, request: ProduceRequest) -> None:
         self._node = node
@@ -86,11 +87,17 @@ class _Produce:
         self._topics: list[tuple[str | UUID, list[_Partition]]] = []
         for topic, partitions in request.topics:
             code = before.get(names[topic], before.get(None, 0))
-            late = after.get(names[topic], after.get(None, 0))
-            self._topics.append((topic, [self._append(topic, index, data, code, late) for index, data in partitions]))
+            code_after = after.get(names[topic], after.get(None, 0))
+            self._topics.append(
+                (topic, [self._append(topic, index, data, code, code_after) for index, data in partitions])
+            )
         self.pending = self._tell_followers()
 
-    def _append(self, topic: str | UUID, index: int, data: memoryview | None, injected: int, late: int) -> _Partition:
+    def _append(
+        self, topic: str | UUID, index: int, data: memoryview | None, injected: int, code_after: int
+    ) -> _Partition:
+        """Appends a batch. The result has the error code `code_after` then (0: none). With an error code in `injected`
+        the batch is not appended."""
         if injected:
             appended = Appended(error=error_for_code(injected))
         else:
@@ -99,65 +106,68 @@ class _Produce:
         if error is not None:
             log.info("node %d: produce to %s-%d refused: %s", self._node.node_id, topic, index, error)
             result = PartitionResult(index, error.code, log_start_offset=start, error_message=str(error))
-        elif late:
-            result = PartitionResult(index, late)
+        elif code_after:
+            result = PartitionResult(index, code_after)
         else:
             result = PartitionResult(index, 0, appended.base_offset, appended.max_timestamp, start)
         return _Partition(appended, result)
 
     def _tell_followers(self) -> list[tuple[_Partition, Pending]]:
-        """The partitions that wait for their followers, once these have heard of the records."""
-        every = [partition for _, partitions in self._topics for partition in partitions]
-        led = [(partition, leader) for partition in every if (leader := partition.appended.leader) is not None]
-        for _, leader in led:
+        """Tells the followers of the new records. Returns the partitions that wait for their followers."""
+        requested = [partition for _, partitions in self._topics for partition in partitions]
+        appended = [(partition, leader) for partition in requested if (leader := partition.appended.leader) is not None]
+        for _, leader in appended:
             leader.appended()
         if self._request.acks != ALL:
             return []
         return [
             (partition, Pending(leader, leader.known.epoch, partition.appended.end))
-            for partition, leader in led
+            for partition, leader in appended
             if leader.log.high_watermark < partition.appended.end and not partition.result.error_code
         ]
 
     def check(self) -> None:
-        """For acks=0: InvalidRequestError, which closes the connection, if a partition has an error."""
-        failed = [one.result for _, partitions in self._topics for one in partitions if one.result.error_code]
+        """For acks=0: raises InvalidRequestError, which closes the connection, if a partition has an error."""
+        results = [partition.result for _, partitions in self._topics for partition in partitions]
+        failed = [result for result in results if result.error_code]
         if failed:
-            raise InvalidRequestError(f"acks=0 leaves no other way to tell of an error: {failed[0]}")
+            raise InvalidRequestError(f"a request with acks=0 gets no response, and it has failed: {failed[0]}")
 
     def wait(self) -> Awaitable[ProduceResponse]:
-        """The response once all copies in sync have the records, or cannot get them any more, or the time is over."""
-        copies = ReplicationWait([pending for _, pending in self.pending])
+        """Parks the request until all copies in sync have the records or cannot get them any more, or until the
+        request's timeout is over."""
+        replication = ReplicationWait([pending for _, pending in self.pending])
 
-        def answer() -> ProduceResponse:
-            for (partition, _), error in zip(self.pending, copies.errors(), strict=True):
+        def respond() -> ProduceResponse:
+            for (partition, _), error in zip(self.pending, replication.errors(), strict=True):
                 if error is not None:
                     partition.fail(error)
             return self.response()
 
-        parked = DelayedAnswer(self._request.timeout_ms / 1000, copies.over, answer)
+        parked = DelayedResponse(self._request.timeout_ms / 1000, replication.over, respond)
         return parked.park(self._node.produces, [pending.replica.partition for _, pending in self.pending])
 
     def response(self) -> ProduceResponse:
         topics = [
-            (topic, [_hint(self._node, topic, one.result) for one in partitions]) for topic, partitions in self._topics
+            (topic, [_hint(self._node, topic, partition.result) for partition in partitions])
+            for topic, partitions in self._topics
         ]
         return ProduceResponse(topics, _endpoints(self._node, topics))
 
 
 def _hint(node: Node, topic: str | UUID, result: PartitionResult) -> PartitionResult:
-    """Adds the leader to a result that says that another node leads."""
+    """Adds the leader to a result whose error says that another node leads."""
     if result.error_code not in _HINTED:
         return result
     try:
-        seen = node.cluster.catalogue.topic(topic).partition(result.partition).seen_by(node.node_id)
+        state = node.cluster.catalogue.topic(topic).partition(result.partition).seen_by(node.node_id)
     except KafkaError:
         return result
-    return replace(result, leader=(seen.leader, seen.epoch))
+    return replace(result, leader=(state.leader, state.epoch))
 
 
 def _endpoints(node: Node, topics: list[tuple[str | UUID, list[PartitionResult]]]) -> list[tuple[int, str, int]]:
     """The addresses of the leaders that the results name."""
-    leaders = {result.leader[0] for _, results in topics for result in results if result.leader is not None}
-    found = [node.cluster.nodes[node_id] for node_id in sorted(leaders) if node_id in node.cluster.nodes]
-    return [(leader.node_id, leader.host, leader.port) for leader in found]
+    node_ids = {result.leader[0] for _, results in topics for result in results if result.leader is not None}
+    leaders = [node.cluster.nodes[node_id] for node_id in sorted(node_ids) if node_id in node.cluster.nodes]
+    return [(leader.node_id, leader.host, leader.port) for leader in leaders]

@@ -1,4 +1,5 @@
-"""SaslAuthenticate (key 36), versions 0 to 2. After a SaslHandshake authenticator.py answers; here there was none."""
+"""SaslAuthenticate (key 36), versions 0 to 2. front/authenticator.py answers the requests after a SaslHandshake. This
+handler answers requests without a SaslHandshake, with ILLEGAL_SASL_STATE."""
 
 from __future__ import annotations
 
@@ -12,5 +13,5 @@ from kafkabuf.protocol.messages import SASL_AUTHENTICATE, RequestHeader
 
 @api(SASL_AUTHENTICATE, 0, 2)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
-    reason = "tokens come after a SaslHandshake that names their mechanism"
+    reason = "send SaslHandshake first: it names the mechanism of the tokens"
     return {"error_code": IllegalSaslStateError.code, "error_message": reason}

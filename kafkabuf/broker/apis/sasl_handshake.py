@@ -1,5 +1,6 @@
-"""SaslHandshake (key 17), versions 0 and 1. On a connection that may begin to authenticate authenticator.py answers it;
-here it comes without SASL, or too soon after the last time."""
+"""SaslHandshake (key 17), versions 0 and 1. front/authenticator.py answers the request on a connection that may begin
+to authenticate. This handler answers the other requests, with ILLEGAL_SASL_STATE: the node has no SASL, or the client
+authenticates again too soon."""
 
 from __future__ import annotations
 

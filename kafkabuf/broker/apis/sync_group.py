@@ -1,5 +1,5 @@
-"""SyncGroup (key 14), versions 0 to 5: the leader brings the assignment, the others wait for it. From version 5 on a
-member says which protocol it believes in (KIP-559)."""
+"""SyncGroup (key 14), versions 0 to 5, on the group's coordinator: the leader of the group brings the assignment, and
+the other members wait for it. From version 5 on a member names the protocol that it expects (KIP-559)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any] | 
     return group.sync(
         request.member_id,
         request.generation_id,
-        {one.member_id: one.assignment for one in request.assignments},
+        {member.member_id: member.assignment for member in request.assignments},
         group_instance_id=getattr(request, "group_instance_id", None),
         protocol=protocol,
     )

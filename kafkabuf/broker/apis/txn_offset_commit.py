@@ -1,6 +1,9 @@
-"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that count when their transaction is committed. Their group has to
-be part of the transaction; from version 5 on this request makes it so (KIP-890). Versions 3 and later name the member
-that has read the records (KIP-447)."""
+"""TxnOffsetCommit (key 28), versions 0 to 5, on the group's coordinator: offsets that count once their transaction is
+committed. The group must be part of the transaction; from version 5 on this request adds the group (KIP-890). Versions
+3 and later name the member that has read the records (KIP-447).
+
+Deviation: the node asks the transaction coordinator for every request, Kafka only before a producer's first offsets.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +24,29 @@ _FIRST_OF_VERSION_2 = 5
 @api(TXN_OFFSET_COMMIT, 0, 5, own_errors=True, fails_after=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     codes = {
-        (topic.name, one.partition_index): node.cluster.catalogue.partition_code(topic.name, one.partition_index)
+        (topic.name, partition.partition_index): node.cluster.catalogue.partition_code(
+            topic.name, partition.partition_index
+        )
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
     faults = node.cluster.faults
     code = faults.take_error(TXN_OFFSET_COMMIT)
-    late = 0 if code else faults.take_error(TXN_OFFSET_COMMIT, after=True)
+    code_after = 0 if code else faults.take_error(TXN_OFFSET_COMMIT, after=True)
     if not code and not all(codes.values()):
         code = _check(node, header, request)
     if not code:
-        _commit(node, request, [where for where, missing in codes.items() if not missing])
+        _commit(node, request, [topic_partition for topic_partition, error_code in codes.items() if not error_code])
     return {
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
                     {
-                        "partition_index": one.partition_index,
-                        "error_code": codes[topic.name, one.partition_index] or code or late,
+                        "partition_index": partition.partition_index,
+                        "error_code": codes[topic.name, partition.partition_index] or code or code_after,
                     }
-                    for one in topic.partitions
+                    for partition in topic.partitions
                 ],
             }
             for topic in request.topics
@@ -50,7 +55,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
 
 
 def _check(node: Node, header: RequestHeader, request: Any) -> int:
-    """The error code for all partitions."""
+    """The error code for all partitions; 0 if the offsets may be committed."""
     group_id = request.group_id
     if (refusal := check_coordinator(node, group_id)) is not None:
         return refusal.code
@@ -75,9 +80,9 @@ def _check(node: Node, header: RequestHeader, request: Any) -> int:
 def _commit(node: Node, request: Any, existing: list[tuple[str, int]]) -> None:
     offsets = node.cluster.groups.get(request.group_id).offsets
     for topic in request.topics:
-        for one in topic.partitions:
-            where = topic.name, one.partition_index
-            if where in existing:
-                epoch = getattr(one, "committed_leader_epoch", -1)
-                committed = Committed(one.committed_offset, epoch, one.committed_metadata)
-                offsets.commit_in_transaction(request.producer_id, where, committed)
+        for partition in topic.partitions:
+            topic_partition = topic.name, partition.partition_index
+            if topic_partition in existing:
+                epoch = getattr(partition, "committed_leader_epoch", -1)
+                committed = Committed(partition.committed_offset, epoch, partition.committed_metadata)
+                offsets.commit_in_transaction(request.producer_id, topic_partition, committed)

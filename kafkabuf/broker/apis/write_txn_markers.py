@@ -1,6 +1,8 @@
 """WriteTxnMarkers (key 27), version 1, on the leader: ends a producer's transaction in partitions, whatever its
-coordinator knows. An administrator's means against transactions that hang; the cluster's own coordinator does not need
-it."""
+coordinator knows. Administrators end hanging transactions with it.
+
+Deviation: the cluster's own coordinator does not send this request. It writes its markers directly.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,15 @@ from kafkabuf.protocol.messages import WRITE_TXN_MARKERS, RequestHeader
 @api(WRITE_TXN_MARKERS, 1, 1, own_errors=True)
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_error(WRITE_TXN_MARKERS)
-    return {"markers": [_write_all(node, asked, injected) for asked in request.markers]}
+    return {"markers": [_write_all(node, requested, injected) for requested in request.markers]}
 
 
-def _write_all(node: Node, asked: Any, injected: int) -> dict[str, Any]:
-    marker = Marker(asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, asked.transaction_result)
+def _write_all(node: Node, requested: Any, injected: int) -> dict[str, Any]:
+    marker = Marker(
+        requested.producer_id, requested.producer_epoch, requested.coordinator_epoch, requested.transaction_result
+    )
     return {
-        "producer_id": asked.producer_id,
+        "producer_id": requested.producer_id,
         "topics": [
             {
                 "name": topic.name,
@@ -31,7 +35,7 @@ def _write_all(node: Node, asked: Any, injected: int) -> dict[str, Any]:
                     for index in topic.partition_indexes
                 ],
             }
-            for topic in asked.topics
+            for topic in requested.topics
         ],
     }
 

@@ -1,7 +1,7 @@
-"""The catalogue: which topics exist, with their ids, settings and partitions. Belongs to the cluster's event loop.
+"""The catalogue: the topics that exist, with their ids, settings and partitions. Belongs to the cluster's event loop.
 
-The catalogue creates, changes and deletes topics. The journal keeps each change before it holds (memory.py); placement
-chooses the nodes of new partitions; the controller elects their leaders.
+The catalogue creates, changes and deletes topics. The journal stores a change before the change takes effect
+(memory.py). Placement chooses the nodes of new partitions. The controller elects their leaders.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Catalogue:
     # ---- what exists
 
     def topic(self, name: str | UUID) -> Topic:
-        """The topic of a name or id. UnknownTopicOrPartitionError, UnknownTopicIdError."""
+        """The topic with a name or id. Raises UnknownTopicOrPartitionError or UnknownTopicIdError."""
         if isinstance(name, UUID):
-            if (found := self._by_id.get(name)) is None:
+            if (topic := self._by_id.get(name)) is None:
                 raise UnknownTopicIdError(f"no topic has the id {name}")
-            return found
+            return topic
         if name not in self.topics:
             raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
         return self.topics[name]
@@ -75,7 +75,7 @@ class Catalogue:
             return str(name)
 
     def partition_code(self, name: str, index: int) -> int:
-        """0 for a partition that exists, else the error code to answer with."""
+        """0 for a partition that exists, otherwise the error code for the response."""
         try:
             self.topic(name).partition(index)
         except KafkaError as error:
@@ -83,13 +83,13 @@ class Catalogue:
         return 0
 
     def replica(self, topic: str, partition: int, node_id: int) -> Replica:
-        """UnknownTopicOrPartitionError, NotLeaderOrFollowerError."""
+        """The copy on a node. Raises UnknownTopicOrPartitionError or NotLeaderOrFollowerError."""
         return self.topic(topic).partition(partition).copy(node_id)
 
     def copies(self, node_id: int) -> list[Replica]:
         """Every copy that a node has."""
-        every = (partition for topic in self.topics.values() for partition in topic.partitions)
-        return [partition.copies[node_id] for partition in every if node_id in partition.copies]
+        partitions = (partition for topic in self.topics.values() for partition in topic.partitions)
+        return [partition.copies[node_id] for partition in partitions if node_id in partition.copies]
 
     # ---- changes
 
@@ -103,8 +103,8 @@ class Catalogue:
         assignment: Mapping[int, tuple[int, ...]] | None = None,
         dry_run: bool = False,
     ) -> Topic:
-        """Leaders go round the nodes, starting further on for each topic, unless `assignment` gives the nodes of every
-        partition, its leader first."""
+        """Creates a topic. `assignment` gives the nodes of every partition, its leader first. Without it the leaders go
+        round the nodes, and each new topic starts one node further on."""
         check_name(name)
         if name in self.topics:
             raise TopicExistsError(f"topic {name} exists")
@@ -123,7 +123,7 @@ class Catalogue:
         return topic
 
     def configure_topic(self, topic: Topic, configs: dict[str, str], *, dry_run: bool = False) -> None:
-        """Replaces the settings of a topic. InvalidConfigError."""
+        """Replaces the settings of a topic. Raises InvalidConfigError."""
         check_configs(configs)
         changed = self._new_topic(topic.name, configs)
         if not dry_run:
@@ -145,7 +145,7 @@ class Catalogue:
             self._controller.introduce(new)
 
     def delete_topic(self, name: str | UUID) -> Topic:
-        """Deletes a topic with its records. Parked requests are answered with an error."""
+        """Deletes a topic with its records. The leaders answer the parked requests with an error."""
         topic = self.topic(name)
         self._memory.forget_topic(topic.name)
         del self.topics[topic.name], self._by_id[topic.topic_id]
@@ -163,7 +163,7 @@ class Catalogue:
         if missing:
             raise KafkaStorageError(
                 f"topic {kept.name} has copies on node {max(missing)}, the cluster has nodes 1 to {len(self._nodes)}: "
-                "start it with as many as it had"
+                "start the cluster with as many nodes as it had"
             )
         topic = self._new_topic(kept.name, kept.configs)
         topic.topic_id = kept.topic_id
@@ -176,13 +176,13 @@ class Catalogue:
             partition.state = PartitionState(NO_LEADER, max(epoch, written), isr)
 
     def _new_topic(self, name: str, configs: dict[str, str]) -> Topic:
-        """A topic without partitions, which `Topic.add` makes."""
-        kept = LogConfig.of(configs, self._config.retention_bytes)
+        """A topic that has no partitions yet: `Topic.add` adds them."""
+        log_config = LogConfig.of(configs, self._config.retention_bytes)
         limits = Limits(max_message_bytes=int_config(configs, "max.message.bytes", self._config.max_message_bytes))
         int_config(configs, "min.insync.replicas", self._config.min_insync_replicas, 1)
 
         def new_log(node: int, index: int) -> PartitionLog:
-            return self._logs.open(node, name, index, kept)
+            return self._logs.open(node, name, index, log_config)
 
         return Topic(name, [], limits, new_log, configs, self._config.min_insync_replicas)
 

@@ -1,7 +1,8 @@
-"""The life of a cluster: its nodes, N listening sockets of one process, and what they share, served by one event loop.
+"""The life of a cluster: it makes its nodes and everything that they share, starts them and stops them.
 
-Everything here belongs to that loop; `EmbeddedCluster` is the face for other threads. The catalogue has the topics
-(catalogue.py), placement chooses nodes (placement.py), the controller elects leaders (controller.py).
+One event loop serves all nodes. Everything here belongs to that loop; other threads use `EmbeddedCluster`. The
+catalogue has the topics (catalogue.py), placement chooses nodes (placement.py), the controller elects leaders
+(controller.py).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from kafkabuf.errors import KafkaError, KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
 
-# The pause after which a marker that the disk has refused is written again.
+# The pause after which the cluster writes a marker again that the disk has refused.
 _MARKER_RETRY_SECONDS = 1.0
 
 
 class Cluster:
-    """`listen` opens a node's socket; a cluster that is asked in its own process needs no sockets."""
+    """`listen` opens a node's socket. Tests that call the handlers directly pass a `listen` without a socket."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Cluster:
         self.clock = clock
         self.loop = loop
         self.listen = listen
-        # Clients' time-outs run in real time, whatever the cluster's clock is.
+        # The time limits of connections run in real time, whatever the cluster's clock is.
         self.network_clock: Clock = SystemClock()
         self.timer = Timer(loop, clock)
         self.faults = Faults()
@@ -86,7 +87,7 @@ class Cluster:
         self.controller.admit(*self.nodes.values())
 
     def _restore(self) -> None:
-        """Takes over what the cluster's last run has left in the data folder."""
+        """Takes over the topics, offsets and transactions of the last run from the data folder."""
         self.memory.open()
         self.cluster_id = self.memory.cluster_id(self.cluster_id)
         for topic in self.memory.topics():
@@ -113,14 +114,15 @@ class Cluster:
         return len(cut)
 
     def refresh_fetchers(self) -> None:
-        """To be called when nodes have come to reach, or not to reach, each other."""
+        """Call this after a change of which nodes reach each other."""
         for node in self.nodes.values():
             node.fetchers.refresh()
 
-    def write_marker(self, where: tuple[str, int], marker: Marker) -> bool:
-        """Ends a transaction in one partition. False if no leader can be reached, or if the leader's disk refuses the
-        marker. A partition that does not exist any more, or that a later epoch has written to, needs no marker."""
-        name, index = where
+    def write_marker(self, topic_partition: tuple[str, int], marker: Marker) -> bool:
+        """Ends a transaction in one partition. Returns False if the coordinator must try again: no leader can be
+        reached, or the leader's disk refuses the marker. A partition that does not exist any more needs no marker, nor
+        does a partition to which a later producer epoch has written."""
+        name, index = topic_partition
         if name == OFFSETS_TOPIC:
             self.groups.end_transaction(marker.producer_id, marker.committed)
             return True
@@ -130,7 +132,7 @@ class Cluster:
                 return False
             partition.copies[partition.leader].write_marker(marker, self.clock.time_ms())
         except KafkaStorageError as error:
-            log.error("the marker for %s-%d has to wait: %s", name, index, error)
+            log.error("the marker for %s-%d waits for the disk: %s", name, index, error)
             self.timer.after(_MARKER_RETRY_SECONDS, self.transactions.write_held_markers)
             return False
         except KafkaError as error:

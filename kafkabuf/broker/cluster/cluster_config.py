@@ -1,4 +1,4 @@
-"""The settings of a cluster, checked as they are made."""
+"""The settings of a cluster, and their checks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from kafkabuf.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """`replication_factor` is for topics that are created without a replication factor. Topics override
-    `retention_bytes`, which is per partition (None keeps everything), and `min_insync_replicas` by configs of these
-    names. `replica_lag_time_max_ms` and `broker_session_timeout_ms` are Kafka's replica.lag.time.max.ms and
-    broker.session.timeout.ms. `transaction_version` is the level of Kafka's feature transaction.version that the nodes
-    tell clients: 2 for KIP-890. `request_log` is the number of requests that the cluster remembers. The cluster keeps
-    its logs, and everything else that outlives the cluster, in `data_dir` (None: in memory)."""
+    """`replication_factor` applies to topics that are created without a replication factor. `retention_bytes` is per
+    partition (None keeps everything); the configs retention.bytes and min.insync.replicas of a topic override the
+    settings of the cluster. `replica_lag_time_max_ms` and `broker_session_timeout_ms` are Kafka's
+    replica.lag.time.max.ms and broker.session.timeout.ms. `transaction_version` is the level of Kafka's feature
+    transaction.version that the nodes tell clients: 2 for KIP-890. `request_log` is the number of requests that the
+    cluster remembers. The cluster keeps its logs, and everything else that outlives the cluster, in `data_dir` (None:
+    in memory)."""
 
     brokers: int = 1
     auto_create_topics: bool = True
@@ -41,10 +42,12 @@ class ClusterConfig:
         if self.brokers < 1:
             raise ConfigError(f"brokers={self.brokers}: a cluster has at least one node")
         if self.ports is not None and len(self.ports) != self.brokers:
-            raise ConfigError(f"{len(self.ports)} ports for {self.brokers} brokers: give one for each, or none")
+            raise ConfigError(
+                f"{len(self.ports)} ports for {self.brokers} brokers: give a port for each broker, or no ports"
+            )
         if not 1 <= self.replication_factor <= self.brokers:
             raise ConfigError(
-                f"replication_factor={self.replication_factor}: 1 to {self.brokers}, the number of brokers"
+                f"replication_factor={self.replication_factor}: 1 to {self.brokers} (the number of brokers) is allowed"
             )
         if self.min_insync_replicas < 1:
             raise ConfigError(f"min_insync_replicas={self.min_insync_replicas}: at least 1 is needed")

@@ -1,6 +1,11 @@
-"""The settings of topics and of nodes, as DescribeConfigs tells them: Kafka's names, types, defaults and ranges (its
-LogConfig). Of topics' settings max.message.bytes, min.insync.replicas, unclean.leader.election.enable and those of
-log/config.py act here; the others are checked, kept and told. Deviation: segments may be smaller than 1 MiB."""
+"""The settings of topics and of nodes, as DescribeConfigs lists them, with the names, types, defaults and ranges of Kafka's
+LogConfig.
+
+The broker acts on a topic's max.message.bytes, min.insync.replicas and unclean.leader.election.enable, and on the
+settings of log/config.py. It checks, stores and lists the other settings of a topic, without an effect.
+
+Deviation: segments may be smaller than 1 MiB.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +27,8 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`broker`: the node's setting that stands in where a topic has none, "" if there is none. `allowed`: the words, or
-    the least number."""
+    """A setting of topics. `broker`: the setting of the node that applies if the topic does not have the setting; "" if
+    there is no such setting. `allowed`: the words, or the least number. `most`: the greatest number."""
 
     type: int
     default: str
@@ -73,7 +78,7 @@ TOPIC_CONFIGS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`synonyms`: (name, value, source) of every level that has a value, the one that counts first."""
+    """`synonyms`: (name, value, source) of every level that has a value. The first level has the value that applies."""
 
     name: str
     value: str
@@ -84,15 +89,15 @@ class Setting:
 
 
 def check_configs(configs: Mapping[str, str]) -> None:
-    """InvalidConfigError unless a topic could have these."""
+    """Raises InvalidConfigError for an unknown setting of a topic, or an invalid value."""
     for name, value in configs.items():
         if (kind := TOPIC_CONFIGS.get(name)) is None:
             raise InvalidConfigError(f"Unknown topic config name: {name}")
-        if (trouble := _trouble(kind, value)) is not None:
-            raise InvalidConfigError(f"Invalid value {value} for configuration {name}: {trouble}")
+        if (fault := _fault(kind, value)) is not None:
+            raise InvalidConfigError(f"Invalid value {value} for configuration {name}: {fault}")
 
 
-def _trouble(kind: Kind, value: str) -> str | None:
+def _fault(kind: Kind, value: str) -> str | None:
     if isinstance(kind.allowed, tuple):
         words = value.split(",") if kind.type == LIST else [value]
         return None if set(words) <= set(kind.allowed) else f"it must be one of {', '.join(kind.allowed)}"
@@ -111,13 +116,13 @@ def _trouble(kind: Kind, value: str) -> str | None:
 
 def topic_settings(config: ClusterConfig, configs: Mapping[str, str]) -> Iterator[Setting]:
     """The settings of a topic that was created with `configs`."""
-    given = _broker_values(config)
+    broker_values = _broker_values(config)
     for name, kind in TOPIC_CONFIGS.items():
         levels = []
         if name in configs:
             levels.append((name, configs[name], OF_TOPIC))
-        if kind.broker in given:
-            levels.append((kind.broker, given[kind.broker], OF_BROKER))
+        if kind.broker in broker_values:
+            levels.append((kind.broker, broker_values[kind.broker], OF_BROKER))
         if kind.broker:
             levels.append((kind.broker, kind.default, DEFAULT))
         _, value, source = levels[0] if levels else (name, kind.default, DEFAULT)
@@ -125,7 +130,7 @@ def topic_settings(config: ClusterConfig, configs: Mapping[str, str]) -> Iterato
 
 
 def _broker_values(config: ClusterConfig) -> dict[str, str]:
-    """The cluster's settings that differ from Kafka's defaults, by the names of a node's settings."""
+    """The cluster's settings that differ from Kafka's defaults, by the names of settings of a node."""
     values = {"log.retention.ms": "-1"}
     if config.retention_bytes is not None:
         values["log.retention.bytes"] = str(config.retention_bytes)
@@ -137,12 +142,12 @@ def _broker_values(config: ClusterConfig) -> dict[str, str]:
 
 
 def node_settings(config: ClusterConfig, node_id: int) -> Iterator[Setting]:
-    kept = -1 if config.retention_bytes is None else config.retention_bytes
+    retention_bytes = -1 if config.retention_bytes is None else config.retention_bytes
     for name, value, kind, source in (
         ("broker.id", str(node_id), INT, OF_BROKER),
         ("node.id", str(node_id), INT, OF_BROKER),
         ("auto.create.topics.enable", str(config.auto_create_topics).lower(), BOOLEAN, OF_BROKER),
-        ("log.retention.bytes", str(kept), LONG, OF_BROKER),
+        ("log.retention.bytes", str(retention_bytes), LONG, OF_BROKER),
         ("log.retention.ms", "-1", LONG, OF_BROKER),
         ("message.max.bytes", str(config.max_message_bytes), INT, OF_BROKER),
         ("num.partitions", str(config.default_partitions), INT, OF_BROKER),

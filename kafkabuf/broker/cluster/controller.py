@@ -4,11 +4,11 @@ ReplicationControlManager and ClusterControlManager).
 The controller knows which nodes it can reach. It fences a node that is stopped or killed at once, and a node that is
 paused or cut off once it has not heard from the node for broker.session.timeout.ms. A fenced node leads nothing and
 leaves every ISR, except an ISR that has no other node: then the partition has no leader until the node is back, or a
-copy out of sync leads where the topic allows that (unclean leader election). The controller tells a node that is back
-what it has missed before the node does anything else.
+copy out of sync leads where the topic allows that (unclean leader election). A node that is back first learns from the
+controller the states that it has missed, before it does anything else.
 
-The state belongs to the cluster, as if a quorum of its own kept it. `node_id` is the node that clients are told is the
-controller: it stays the same while that node is alive.
+The state belongs to the cluster, as if a separate quorum of controllers kept it. `node_id` is the node that clients
+take for the controller: it stays the same while that node is alive.
 
 Deviations: the controller notices the death of a node at once, not when the node's session ends; a decision reaches
 every node that can be reached at once.
@@ -79,8 +79,8 @@ class Controller:
         self._appoint()
 
     def admit(self, *nodes: Node) -> None:
-        """Takes nodes into the cluster, new nodes or nodes that are back. They learn the state of their partitions, and
-        lead those without a leader that they may lead."""
+        """Takes nodes into the cluster: new nodes, or nodes that are back. The nodes learn the states of their
+        partitions. Partitions without a leader get a leader if they now can."""
         for node in nodes:
             node.fenced = False
         for partition in self._partitions():
@@ -109,8 +109,8 @@ class Controller:
     # ---- leaders
 
     def introduce(self, partitions: Iterable[Partition]) -> None:
-        """Elects the leaders of new partitions that have their copies: every copy on a node that is alive is in sync,
-        and the first of them leads."""
+        """Elects the leaders of new partitions, which have their copies already. The copies on nodes that are alive are
+        in sync, and the first of these copies leads."""
         for partition in partitions:
             self.elect(partition, tuple(self._alive(partition)))
 
@@ -133,18 +133,18 @@ class Controller:
             partition.rewrite_markers(self._cluster.clock.time_ms())
 
     def prefer(self, partition: Partition) -> bool:
-        """Makes the preferred replica the leader, which is the first. Returns whether it leads: it has to be alive and
-        in sync."""
+        """Makes the preferred replica, which is the first, the leader. Returns whether it leads: it must be in sync,
+        and its node alive."""
         return self.move(partition, partition.replicas[0])
 
     def move(self, partition: Partition, node_id: int) -> bool:
-        """Makes the copy on a node the leader. Returns whether it leads: it has to be alive and in sync."""
+        """Makes the copy on a node the leader. Returns whether it leads: it must be in sync, and its node alive."""
         if node_id != partition.leader and node_id in partition.isr and self._cluster.nodes[node_id].alive:
             self.lead(partition, node_id, partition.isr)
         return partition.leader == node_id
 
     def reconsider(self, topic: Topic) -> None:
-        """The settings of a topic have changed: which copies may lead, and how many must be in sync."""
+        """The settings of a topic have changed: other copies may lead, or another number of copies must be in sync."""
         for partition in topic.partitions:
             if partition.leader == NO_LEADER:
                 self.elect(partition)
@@ -166,7 +166,7 @@ class Controller:
         try:
             self._cluster.memory.keep_partition(partition, state)
         except KafkaStorageError as error:
-            log.error("%s-%d stays as it was: %s", partition.topic.name, partition.index, error)
+            log.error("the state of %s-%d does not change: %s", partition.topic.name, partition.index, error)
             return
         partition.state = state
         for copy in sorted(partition.copies.values(), key=lambda copy: copy.node.node_id != state.leader):

@@ -1,4 +1,4 @@
-"""What a cluster remembers over a restart besides its records: the journal `cluster.journal` of its data folder.
+"""The journal `cluster.journal` of the data folder: it keeps everything but the records over a restart of the cluster.
 
     ["topic", name]                                   id, configs, the replicas of each partition
     ["partition", topic, partition]                   leader, leader epoch, ISR
@@ -8,8 +8,8 @@
     ["producer id"]                                   the last producer id that the cluster gave out
     ["cluster id"]
 
-The journal does not have the members of groups: they join again, as they do when a session is over. Every partition
-gets a new leader epoch at a restart, so that an epoch which the journal missed does not come twice.
+The journal does not have the members of groups: they join again, as after the end of a session. Every partition gets a
+new leader epoch at a restart, so that no epoch comes twice, even if the journal missed the last epoch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from kafkabuf.broker.transactions import State, Transaction
 FILE = "cluster.journal"
 _PRODUCER_ID: Key = ("producer id",)
 _CLUSTER_ID: Key = ("cluster id",)
-_TRANSACTION_FIELDS = [one.name for one in fields(Transaction) if one.name not in ("state", "partitions", "expiry")]
+_TRANSACTION_FIELDS = [
+    field.name for field in fields(Transaction) if field.name not in ("state", "partitions", "expiry")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTopic:
-    """A topic as the journal has it. `replicas` has the nodes of each partition; `states` has the leader epoch and the
+    """A topic in the journal. `replicas` has the nodes of each partition; `states` has the leader epoch and the
     ISR of each partition that ever had a leader, by its index."""
 
     name: str
@@ -45,7 +47,8 @@ class KeptTopic:
 
 
 class ClusterMemory:
-    """The `keep_...` methods write at once, and do nothing without a folder. KafkaStorageError if the disk refuses."""
+    """The `keep_...` methods write at once, and do nothing without a data folder. They raise KafkaStorageError if the
+    disk refuses."""
 
     def __init__(self, data_dir: Path | None) -> None:
         self._journal = Journal(None if data_dir is None else data_dir / FILE)
@@ -58,7 +61,7 @@ class ClusterMemory:
             self._last_producer_id = last
 
     def cluster_id(self, new: str) -> str:
-        """The id of the cluster that wrote the journal; `new`, kept from now on, in a new journal."""
+        """The id of the cluster that wrote the journal. A new journal gets the id `new`."""
         for _, kept in self._journal.find(*_CLUSTER_ID):
             new = kept
         self._journal.put(_CLUSTER_ID, new)
@@ -87,7 +90,7 @@ class ClusterMemory:
     # ---- topics
 
     def keep_topic(self, topic: Topic) -> None:
-        """To be called after each change of the topic's configs or of its partitions."""
+        """Call this after each change of the topic's configs or partitions."""
         replicas = [list(partition.replicas) for partition in topic.partitions]
         self._journal.put(
             ("topic", topic.name),
@@ -95,7 +98,7 @@ class ClusterMemory:
         )
 
     def keep_partition(self, partition: Partition, state: PartitionState) -> None:
-        """To be called before the state holds: a copy that has left the ISR must not lead after a restart."""
+        """Call this before the state takes effect: a copy that has left the ISR must not lead after a restart."""
         self._journal.put(("partition", partition.topic.name, partition.index), astuple(state))
 
     def forget_topic(self, name: str) -> None:
@@ -108,10 +111,11 @@ class ClusterMemory:
     def keep_offset(self, key: Key, value: Any) -> None:
         self._journal.put(("group", *key), value)
 
-    def keep_transaction(self, found: Transaction) -> None:
-        state = {name: getattr(found, name) for name in _TRANSACTION_FIELDS}
-        state |= {"state": found.state.value, "partitions": [list(one) for one in sorted(found.partitions)]}
-        self._journal.put(("transaction", found.transactional_id), state)
+    def keep_transaction(self, transaction: Transaction) -> None:
+        state = {name: getattr(transaction, name) for name in _TRANSACTION_FIELDS}
+        partitions = [list(partition) for partition in sorted(transaction.partitions)]
+        state |= {"state": transaction.state.value, "partitions": partitions}
+        self._journal.put(("transaction", transaction.transactional_id), state)
 
     def next_producer_id(self) -> int:
         """A producer id that no producer ever had, in this run of the cluster or an earlier run."""
@@ -122,5 +126,5 @@ class ClusterMemory:
 
 def _transaction(name: str, state: dict[str, Any]) -> Transaction:
     partitions = {(str(topic), int(index)) for topic, index in state["partitions"]}
-    plain = {key: state[key] for key in _TRANSACTION_FIELDS if key != "transactional_id"}
-    return Transaction(name, **plain, state=State(state["state"]), partitions=partitions)
+    other_fields = {key: state[key] for key in _TRANSACTION_FIELDS if key != "transactional_id"}
+    return Transaction(name, **other_fields, state=State(state["state"]), partitions=partitions)

@@ -1,10 +1,11 @@
-"""One broker: an address, the connections to it, its copies of partitions. Belongs to the cluster's event loop.
+"""One broker: its address, its connections, its copies of partitions. Belongs to the cluster's event loop.
 
-running     the node listens, as a process that lives does
-paused      the node's process stands still (SIGSTOP): it takes connections, but answers, fetches and notices nothing
+running     the node listens: its process is alive
+paused      the node's process is frozen (SIGSTOP): it takes connections, but answers, fetches and notices nothing
 isolated    the node runs, but cannot reach the other nodes and the controller
 silent      the node cannot reach its clients either
-fenced      the controller has taken the node out, having heard nothing from it for too long
+fenced      the controller has taken the node out of the cluster: the node is dead, is about to stop, or was silent for
+            too long
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from kafkabuf.clock import Clock
 
 @dataclass(slots=True)
 class Traffic:
-    """What came to a node and went from it. The bytes are those of whole frames."""
+    """The requests to a node, and the bytes that it received and sent, with the length of each frame."""
 
     requests: int = 0
     bytes_in: int = 0
@@ -43,7 +44,7 @@ class Traffic:
 
 
 class Listening(Protocol):
-    """A socket that listens, or what stands for it."""
+    """A listening socket, or its stand-in in a test."""
 
     @property
     def port(self) -> int: ...
@@ -61,7 +62,7 @@ class Connection(Protocol):
 
 
 class Cluster(Protocol):
-    """What a node, and the APIs that are asked on it, need of the cluster."""
+    """What a node and its APIs need of the cluster."""
 
     config: ClusterConfig
     cluster_id: str
@@ -87,7 +88,7 @@ class Cluster(Protocol):
 
 
 class Node:
-    """`produces` and `fetches` park requests until their partitions have news."""
+    """`produces` and `fetches` park requests until their partitions change."""
 
     def __init__(self, cluster: Cluster, node_id: int, host: str, port: int) -> None:
         self.cluster = cluster
@@ -95,7 +96,7 @@ class Node:
         self.host = host
         self.port = port
         self.max_lag = cluster.config.max_lag
-        # In the order of their opening, so that a run in virtual time is the same each time.
+        # Connections in the order of their opening, so that a run in virtual time is the same each time.
         self.connections: dict[Connection, None] = {}
         self.traffic = Traffic()
         self.paused = self.isolated = self.silent = False
@@ -107,8 +108,8 @@ class Node:
         self.lag_watch = LagWatch(self, cluster.timer)
         self._listener: Listening | None = None
         self._session: Timeout | None = None
-        # The nodes that were alive when this node last heard of them, while it is isolated.
-        self._seen: list[int] | None = None
+        # While this node is isolated: the nodes that were alive when the isolation began. None otherwise.
+        self._last_alive: list[int] | None = None
 
     @property
     def running(self) -> bool:
@@ -116,7 +117,7 @@ class Node:
 
     @property
     def alive(self) -> bool:
-        """As far as the controller knows."""
+        """Whether the node is alive, as far as the controller knows."""
         return not self.fenced
 
     @property
@@ -126,7 +127,7 @@ class Node:
 
     @property
     def answers(self) -> bool:
-        """Whether clients hear from this node."""
+        """Whether the node sends responses to its clients."""
         return self.running and not self.paused and not self.silent
 
     def now(self) -> float:
@@ -136,17 +137,17 @@ class Node:
         return self.cluster.placement.coordinator(key) == self.node_id
 
     def brokers(self) -> list[Node]:
-        """The nodes that this node tells clients of."""
+        """The nodes that this node lists for its clients."""
         return [node for node_id, node in self.cluster.nodes.items() if self.sees(node_id)]
 
     def sees(self, node_id: int) -> bool:
         """Whether a node is alive, as far as this node knows."""
-        return self.cluster.nodes[node_id].alive if self._seen is None else node_id in self._seen
+        return self.cluster.nodes[node_id].alive if self._last_alive is None else node_id in self._last_alive
 
     # ---- the process
 
     def listen(self) -> None:
-        """Listens. The system chooses a port in place of 0; the node keeps that port from then on."""
+        """Opens the listening socket. For port 0 the system chooses a port, and the node keeps that port."""
         self._listener = self.cluster.listen(self)
         self.port = self._listener.port
 
@@ -157,20 +158,21 @@ class Node:
             self.reconnected()
 
     async def stop(self) -> None:
-        """Leaves the cluster first, so that other nodes lead its partitions before its connections end."""
+        """Stops the node in order: it leaves the cluster first, so that other nodes lead its partitions before its
+        connections end."""
         if self.connected:
             self.cluster.controller.fence(self)
             await asyncio.sleep(0)
         await self.kill()
 
     async def kill(self) -> None:
-        """Ends the node as a process that dies. Its logs stay."""
+        """Ends the node as the death of its process would. Its logs stay."""
         await self.close()
         if not self.running and not self.fenced:
             self.cluster.controller.fence(self)
 
     async def close(self) -> None:
-        """Stops listening and cuts every connection, answered or not. The other nodes do not know of it yet."""
+        """Stops listening and cuts every connection. The controller does not know of it yet."""
         if self._listener is None:
             return
         listener, self._listener = self._listener, None
@@ -193,30 +195,30 @@ class Node:
         if self.paused:
             self.paused = False
             self.reconnected()
-            self._hear()
+            self._resume_connections()
 
     # ---- the network
 
     def lag_by(self, seconds: float) -> None:
-        """Delays every answer that the node fetches from other nodes, from now on."""
+        """From now on delays every response that the node fetches from other nodes."""
         self.replica_lag = seconds
         self.fetchers.refresh()
 
     def isolate(self, from_clients: bool) -> None:
         self.isolated, self.silent = True, from_clients
-        if self._seen is None:
-            self._seen = self.cluster.placement.alive()
+        if self._last_alive is None:
+            self._last_alive = self.cluster.placement.alive()
         if self.running:
             self._disconnected()
 
     def heal(self) -> None:
         self.isolated = self.silent = False
-        self._seen = None
+        self._last_alive = None
         self.reconnected()
-        self._hear()
+        self._resume_connections()
 
     def reconnected(self) -> None:
-        """Lets the controller tell the node what it has missed, before anything else happens."""
+        """The controller tells the node the states that it has missed, before anything else happens."""
         if self.connected:
             self._end_session()
             self.cluster.controller.admit(self)
@@ -236,7 +238,7 @@ class Node:
             self._session.cancel()
             self._session = None
 
-    def _hear(self) -> None:
-        """Serves what clients have sent meanwhile."""
+    def _resume_connections(self) -> None:
+        """Serves the requests that clients have sent meanwhile."""
         for connection in tuple(self.connections):
             connection.go_on()

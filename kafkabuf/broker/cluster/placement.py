@@ -11,7 +11,7 @@ from kafkabuf.broker.replica.topics import Topic
 from kafkabuf.errors import InvalidPartitionsError, InvalidReplicaAssignmentError, InvalidReplicationFactorError
 
 NO_NODE = -1
-# Stands for the cluster's default where a number is asked for.
+# In place of a number, this stands for the cluster's default.
 DEFAULT = -1
 
 
@@ -30,18 +30,18 @@ class Placement:
         self._nodes = nodes
 
     def alive(self) -> list[int]:
-        """The nodes that the controller takes for alive."""
+        """The nodes that are alive, as far as the controller knows."""
         return [node_id for node_id, node in self._nodes.items() if node.alive]
 
     def coordinator(self, key: str) -> int:
-        """The node that coordinates a group or a transactional id. Every node gives the same answer, as long as the
-        same nodes are alive."""
+        """The node that coordinates a group or a transactional id: the same node, as long as the same nodes are
+        alive."""
         alive = self.alive()
         return alive[zlib.crc32(key.encode()) % len(alive)] if alive else NO_NODE
 
     def place(self, name: str, partitions: int, replication_factor: int, shift: int) -> list[tuple[int, ...]]:
-        """Places the partitions of a topic round the nodes. The first leader is `shift` nodes on from the first node
-        that is alive. DEFAULT stands for the cluster's number."""
+        """Places the partitions of a topic round the nodes that are alive. The leader of partition 0 is `shift` nodes
+        behind the first of these nodes. DEFAULT stands for the cluster's number."""
         alive = self.alive()
         count = self._config.default_partitions if partitions == DEFAULT else partitions
         default = min(self._config.replication_factor, max(len(alive), 1))
@@ -53,28 +53,29 @@ class Placement:
         return [tuple(alive[(index + shift + step) % len(alive)] for step in range(factor)) for index in range(count)]
 
     def place_assigned(self, assignment: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Places the partitions of a topic as a client asks."""
+        """Places the partitions of a topic as `assignment` says."""
         return self._check([tuple(assignment.get(index, ())) for index in range(len(assignment))])
 
     def place_more(
         self, topic: Topic, count: int, assignment: Sequence[tuple[int, ...]] | None
     ) -> list[tuple[int, ...]]:
-        """Places the partitions that a topic lacks to have `count`, as `assignment` says or round the nodes."""
-        have = len(topic.partitions)
-        if count <= have:
-            raise InvalidPartitionsError(f"topic {topic.name} has {have} partitions, {count} is no increase")
+        """Places the new partitions of a topic that is to have `count` partitions: as `assignment` says, or round the
+        nodes."""
+        present = len(topic.partitions)
+        if count <= present:
+            raise InvalidPartitionsError(f"topic {topic.name} has {present} partitions, {count} is no increase")
         if assignment is None:
             alive, first = self.alive(), topic.partitions[0].replicas
             shift = alive.index(first[0]) if first[0] in alive else 0
-            return self.place(topic.name, count, min(len(first), len(alive)), shift)[have:]
-        if len(assignment) != count - have:
-            raise InvalidReplicaAssignmentError(f"{len(assignment)} assignments for {count - have} new partitions")
+            return self.place(topic.name, count, min(len(first), len(alive)), shift)[present:]
+        if len(assignment) != count - present:
+            raise InvalidReplicaAssignmentError(f"{len(assignment)} assignments for {count - present} new partitions")
         return self._check(list(assignment))
 
     def _check(self, placed: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         alive = set(self.alive())
         if not all(nodes and len(set(nodes)) == len(nodes) and alive.issuperset(nodes) for nodes in placed):
             raise InvalidReplicaAssignmentError(
-                f"{placed}: partitions are 0, 1, 2..., each on some of the nodes {sorted(alive)}, on none twice"
+                f"{placed}: each of the partitions 0, 1, 2... needs different nodes out of {sorted(alive)}"
             )
         return placed

@@ -1,10 +1,10 @@
-"""Appending to the leader's copy what a producer has sent (Kafka's ReplicaManager.appendToLocalLog).
+"""The leader appends a producer's batch to its log (Kafka's ReplicaManager.appendToLocalLog).
 
-Version 2 of Produce stores message sets of magic 0 and 1, later versions a single batch of magic 2. The leader checks
-the batch, stamps it with its offset and leader epoch, and keeps it otherwise as sent. The leader checks the batches of
-idempotent producers against what the partition knows of them (producer_state.py). A transaction's first batch in a
-partition needs the consent of the coordinator, which from version 12 on adds the partition to the transaction
-(KIP-890).
+Version 2 of Produce brings message sets of magic 0 and 1, later versions a single batch of magic 2. The leader checks
+the batch, writes its base offset and leader epoch into the header, and stores all other bytes as they came. The leader
+checks the batches of idempotent producers against the partition's producer state (log/producer_state.py). Before a
+transaction's first batch in a partition, the leader asks the coordinator whether the partition is part of the
+transaction. From version 12 on the coordinator then adds the partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Node(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a Produce request says of all its batches. `version` is the version of the request."""
+    """The fields of a Produce request that concern all its batches. `version` is the version of the request."""
 
     version: int
     acks: int
@@ -72,9 +72,9 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of a batch (Kafka's LogAppendResult). `end` is the offset behind its last record. A batch that came
-    twice has the offsets of its first arrival, and only such a batch a `max_timestamp`. A refused batch has an `error`;
-    its `log_start_offset` is known if the batch itself was sound."""
+    """The result of an append (Kafka's LogAppendResult). `end` is the offset behind the batch's last record. A batch
+    that came twice has the offsets of its first arrival; only such a batch has a `max_timestamp`. A refused batch has
+    an `error`; it has a `log_start_offset` if the batch itself was valid."""
 
     leader: Replica | None = None
     base_offset: int = -1
@@ -85,8 +85,8 @@ class Appended:
 
 
 def append_as_leader(node: Node, topic: str | UUID, index: int, data: memoryview, terms: Terms) -> Appended:
-    """Appends a batch to the log of a partition that the node leads. The followers have not heard of it yet:
-    `Replica.appended` tells them."""
+    """Appends a batch to the log of a partition that the node leads. Does not tell the followers: the caller then calls
+    `Replica.appended`, which does."""
     start = -1
     try:
         leader = _find_leader(node, topic, index, terms.acks)
@@ -115,11 +115,11 @@ def _find_leader(node: Node, topic: str | UUID, index: int, acks: int) -> Replic
 
 
 def _join_transaction(node: Node, leader: Replica, info: BatchInfo, terms: Terms) -> None:
-    """Asks the coordinator for its consent. While the transaction is open in this partition, its marker has not been
-    written, and the coordinator need not be asked."""
+    """Asks the coordinator whether the partition is part of the transaction. Skips the question while the transaction
+    is open in this partition: its end has not been written, so the partition is part of it."""
     if terms.transactional_id is None:
         raise TransactionalIdAuthorizationError("transactional records need a transactional id")
-    producers, where = leader.log.producers, (leader.partition.topic.name, leader.partition.index)
+    producers, topic_partition = leader.log.producers, (leader.partition.topic.name, leader.partition.index)
     if producers.in_transaction(info.producer_id, info.producer_epoch):
         return
     version_2 = terms.version >= _FIRST_OF_VERSION_2
@@ -128,13 +128,13 @@ def _join_transaction(node: Node, leader: Replica, info: BatchInfo, terms: Terms
         node.cluster.transactions.join(
             terms.transactional_id,
             (info.producer_id, info.producer_epoch),
-            where,
+            topic_partition,
             add=version_2,
             knows_abortable=terms.version >= _FIRST_TO_KNOW_ABORTABLE,
         )
     except ConcurrentTransactionsError as error:
-        # As Kafka, which has the client send again by this error, without looking for another leader.
-        raise NotEnoughReplicasError(f"cannot tell whether {where} is part of the transaction: {error}") from error
+        # As in Kafka: with this error the client retries, and does not look for another leader.
+        raise NotEnoughReplicasError(f"cannot add {topic_partition} to the transaction yet: {error}") from error
 
 
 def _append_message_set(node: Node, leader: Replica, data: memoryview) -> Appended:
@@ -149,9 +149,9 @@ def _append_message_set(node: Node, leader: Replica, data: memoryview) -> Append
 def _append_batch(node: Node, leader: Replica, info: BatchInfo, data: memoryview) -> Appended:
     log, now = leader.log, node.cluster.clock.time_ms()
     if info.producer_id >= 0:
-        if (found := log.producers.duplicate(info)) is not None:
-            end = found.base_offset + info.count
-            return Appended(leader, found.base_offset, end, found.max_timestamp, log.log_start_offset)
+        if (first := log.producers.duplicate(info)) is not None:
+            end = first.base_offset + info.count
+            return Appended(leader, first.base_offset, end, first.max_timestamp, log.log_start_offset)
         log.producers.check(info, now)
     if node.cluster.config.verify_records:
         records.verify(data)

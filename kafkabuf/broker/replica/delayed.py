@@ -1,7 +1,9 @@
-"""Requests parked until their partitions have news: a Produce that waits for copies, a Fetch that waits for records
-(Kafka's DelayedProduce and DelayedFetch). Each is completed once, by what it waits for, by an error, or by its
-time-out; then its future has the answer. A connection that ends cancels the future, which takes the operation out of
-the purgatory."""
+"""Parked requests: a Produce request that waits for followers, a Fetch request that waits for records (Kafka's
+DelayedProduce and DelayedFetch).
+
+A parked request is completed once: when its condition holds, on an error, or at its time-out. Its future has the
+response then. A connection that ends cancels the future, which takes the request out of the purgatory.
+"""
 
 from __future__ import annotations
 
@@ -20,40 +22,41 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
 )
 
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
-class DelayedAnswer(DelayedOperation, Generic[Answer]):
-    """`ready` says whether the answer is there, `answer` gives it."""
+class DelayedResponse(DelayedOperation, Generic[Response]):
+    """`ready` says whether the request need not wait any more. `respond` makes the response."""
 
-    def __init__(self, timeout: float, ready: Callable[[], bool], answer: Callable[[], Answer]) -> None:
+    def __init__(self, timeout: float, ready: Callable[[], bool], respond: Callable[[], Response]) -> None:
         super().__init__(timeout)
-        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._ready = ready
-        self._answer = answer
+        self._respond = respond
 
     def try_complete(self) -> bool:
         return self._ready() and self.force_complete()
 
     def on_complete(self) -> None:
         if not self.future.done():
-            self.future.set_result(self._answer())
+            self.future.set_result(self._respond())
 
-    def park(self, purgatory: RequestPurgatory, partitions: Sequence[Partition]) -> asyncio.Future[Answer]:
-        """A future of the answer, which is done already if `ready`."""
+    def park(self, purgatory: RequestPurgatory, partitions: Sequence[Partition]) -> asyncio.Future[Response]:
+        """Parks the request until its partitions change. Returns the future of the response, which is done already if
+        `ready` holds."""
         if not purgatory.try_complete_else_watch(self, partitions):
             self.future.add_done_callback(self._done)
         return self.future
 
-    def _done(self, future: asyncio.Future[Answer]) -> None:
+    def _done(self, future: asyncio.Future[Response]) -> None:
         if future.cancelled():
             self.force_complete()
 
 
 @dataclass(slots=True)
 class Pending:
-    """Records of one partition, those before `offset`, appended in `epoch`, that some copy in sync does not have
-    yet."""
+    """The wait of one partition: until every copy in sync has the records before `offset`. The leader appended them in
+    `epoch`."""
 
     replica: Replica
     epoch: int
@@ -62,14 +65,14 @@ class Pending:
 
     @property
     def waits(self) -> bool:
-        """Whether a copy in sync still lacks the records. If not, `error` says why the wait is over, None if every copy
-        in sync has them."""
+        """Whether a copy in sync still lacks the records. When the wait is over, `error` is its reason, or None if
+        every copy in sync has the records."""
         replica = self.replica
         if replica.known.epoch != self.epoch or not replica.leads:
             self.error = self._lost_leader()
         elif not replica.enough_in_sync:
             self.error = NotEnoughReplicasAfterAppendError(
-                f"appended, but of partition {replica.partition.index} only {len(replica.known.isr)} copies are in sync"
+                f"appended, but partition {replica.partition.index} has only {len(replica.known.isr)} copies in sync"
             )
         else:
             return replica.log.high_watermark < self.offset
@@ -78,24 +81,24 @@ class Pending:
     def _lost_leader(self) -> KafkaError:
         partition = self.replica.partition
         if not partition.topic.deleted:
-            return NotLeaderOrFollowerError(f"partition {partition.index} has got another leader meanwhile")
+            return NotLeaderOrFollowerError(f"partition {partition.index} has another leader meanwhile")
         return UnknownTopicOrPartitionError(f"topic {partition.topic.name} has been deleted meanwhile")
 
 
 class ReplicationWait:
-    """The wait of one Produce request with acks=all."""
+    """The wait of one Produce request with acks=all: until the wait of each of its partitions is over."""
 
-    def __init__(self, pending: list[Pending]) -> None:
-        self._all = pending
-        self._pending = list(pending)
+    def __init__(self, partitions: list[Pending]) -> None:
+        self._partitions = partitions
+        self._pending = list(partitions)
 
     def over(self) -> bool:
         self._pending = [pending for pending in self._pending if pending.waits]
         return not self._pending
 
     def errors(self) -> list[KafkaError | None]:
-        """The error of each partition, None if every copy in sync has its records. A partition that still waits has run
-        out of time."""
-        for one in self._pending:
-            one.error = RequestTimedOutError(f"not all copies in sync had offset {one.offset - 1} in time")
-        return [one.error for one in self._all]
+        """The error of each partition; None if every copy in sync has its records. A partition that still waits has
+        timed out."""
+        for pending in self._pending:
+            pending.error = RequestTimedOutError(f"not all copies in sync had offset {pending.offset - 1} in time")
+        return [partition.error for partition in self._partitions]

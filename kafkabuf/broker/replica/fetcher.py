@@ -1,9 +1,9 @@
-"""Follower fetchers: a follower fetches records from the leader's node as clients do (reading.py), with a replica id
-and without a connection. The leader parks the request while there is nothing to fetch (Kafka's ReplicaFetcherThread).
+"""Follower fetchers (Kafka's ReplicaFetcherThread). A follower fetches records from the leader's node as clients do
+(reading.py), with a replica id and without a connection. The leader parks the request while there is nothing to fetch.
 
-There is a fetcher for each pair of follower and leader, with one request in flight. Answers and news of the cluster
-drive the fetcher; nothing runs otherwise. In a new epoch a copy first cuts off the records that its leader does not
-have, epoch by epoch (OffsetForLeaderEpoch; KIP-101, KIP-279).
+There is a fetcher for each pair of following node and leading node, with one request in flight. Responses and changes
+of the cluster drive the fetcher; it has no thread and no timer of its own. In a new epoch a copy first cuts off the
+records that its leader does not have, epoch by epoch (OffsetForLeaderEpoch; KIP-101, KIP-279).
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ log = logging.getLogger("kafkabuf.broker")
 
 # Kafka's replica.fetch.max.bytes and replica.fetch.response.max.bytes.
 _PARTITION_BYTES = 1_048_576
-_ANSWER_BYTES = 10_485_760
-# Kafka's replica.fetch.wait.max.ms, for as long as the leader's high watermark may be news; and then for good.
-_NEWS_WAIT_MS = 500
+_RESPONSE_BYTES = 10_485_760
+# Kafka's replica.fetch.wait.max.ms. A follower waits for so long while the leader's high watermark may have risen
+# above its own. Once every high watermark is at the log's end, the follower waits without a limit for new records.
+_HIGH_WATERMARK_WAIT_MS = 500
 _LONG_WAIT_MS = 2**31 - 1
 # Kafka's replica.fetch.backoff.ms.
 _BACKOFF_SECONDS = 1.0
@@ -56,7 +57,7 @@ class Node(reading.Node, Protocol):
 
 
 class Fetchers:
-    """The fetchers of one follower, by leader."""
+    """The fetchers of one node, one fetcher for each leading node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -78,7 +79,8 @@ class Fetchers:
 
 
 class Fetcher:
-    """`_flight` is the number of the last request: the answer to any other request comes too late."""
+    """Fetches the copies of one node that follow the same leading node. `_flight` is the number of the last request:
+    the fetcher ignores the response to any other request."""
 
     def __init__(self, node: Node, leader: Node) -> None:
         self._node = node
@@ -87,7 +89,7 @@ class Fetcher:
         # The copies that have cut off the records that the leader does not have.
         self._aligned: set[Replica] = set()
         self._flight = 0
-        self._parked: asyncio.Future[reading.Answer] | None = None
+        self._parked: asyncio.Future[reading.Response] | None = None
         self._sending: asyncio.Handle | None = None
 
     def add(self, replica: Replica) -> None:
@@ -100,7 +102,8 @@ class Fetcher:
             self.refresh()
 
     def refresh(self) -> None:
-        """Gives up the request in flight and sends another soon: one for all the news of this turn of the loop."""
+        """Gives up the request in flight, and sends a new request in the event loop's next turn. All changes of one
+        turn lead to one request."""
         self._flight += 1
         if self._parked is not None:
             self._parked.cancel()
@@ -127,42 +130,42 @@ class Fetcher:
             return
         request = self._request()
         self._flight += 1
-        answer = reading.read(self._leader, request)
+        response = reading.read(self._leader, request)
         arrive = partial(self._arrive, self._flight)
-        if isinstance(answer, asyncio.Future):
-            self._parked = answer
-            answer.add_done_callback(arrive)
+        if isinstance(response, asyncio.Future):
+            self._parked = response
+            response.add_done_callback(arrive)
         else:
-            self._node.cluster.loop.call_soon(arrive, answer)
+            self._node.cluster.loop.call_soon(arrive, response)
 
     def _request(self) -> FetchRequest:
         by_topic: dict[str, list[FetchPartition]] = {}
         wait_ms = _LONG_WAIT_MS
         for (topic, index), replica in self._replicas.items():
-            kept = replica.log
-            end, high_watermark = kept.end_offset, kept.high_watermark
-            epoch, start = replica.known.epoch, kept.log_start_offset
-            asked = FetchPartition(index, epoch, end, _PARTITION_BYTES, high_watermark, start)
-            by_topic.setdefault(topic, []).append(asked)
+            own_log = replica.log
+            end, high_watermark = own_log.end_offset, own_log.high_watermark
+            epoch, start = replica.known.epoch, own_log.log_start_offset
+            partition = FetchPartition(index, epoch, end, _PARTITION_BYTES, high_watermark, start)
+            by_topic.setdefault(topic, []).append(partition)
             if high_watermark < end:
-                wait_ms = _NEWS_WAIT_MS
+                wait_ms = _HIGH_WATERMARK_WAIT_MS
         topics = list(by_topic.items())
-        return FetchRequest(wait_ms, 1, _ANSWER_BYTES, 0, 0, -1, topics, replica_id=self._node.node_id)
+        return FetchRequest(wait_ms, 1, _RESPONSE_BYTES, 0, 0, -1, topics, replica_id=self._node.node_id)
 
-    def _arrive(self, flight: int, answer: asyncio.Future[reading.Answer] | reading.Answer) -> None:
+    def _arrive(self, flight: int, response: asyncio.Future[reading.Response] | reading.Response) -> None:
         if flight != self._flight:
             return
         self._parked = None
-        found = answer.result() if isinstance(answer, asyncio.Future) else answer
+        topics = response.result() if isinstance(response, asyncio.Future) else response
         if self._node.replica_lag:
-            self._node.cluster.timer.after(self._node.replica_lag, lambda: self._take(flight, found))
+            self._node.cluster.timer.after(self._node.replica_lag, lambda: self._take(flight, topics))
         else:
-            self._take(flight, found)
+            self._take(flight, topics)
 
-    def _take(self, flight: int, answer: reading.Answer) -> None:
+    def _take(self, flight: int, response: reading.Response) -> None:
         if flight != self._flight:
             return
-        for topic, partitions in answer:
+        for topic, partitions in response:
             assert isinstance(topic, str)
             for fetched in partitions:
                 replica = self._replicas.get((topic, fetched.partition))
@@ -180,19 +183,19 @@ class Fetcher:
             self._take_over(replica.log, fetched)
 
     @staticmethod
-    def _take_over(kept: PartitionLog, fetched: FetchedPartition) -> None:
+    def _take_over(own_log: PartitionLog, fetched: FetchedPartition) -> None:
         for data in fetched.records:
-            kept.append_as_follower(data)
-        kept.high_watermark = min(fetched.high_watermark, kept.end_offset)
-        if fetched.log_start_offset > kept.log_start_offset:
-            kept.delete_before(min(fetched.log_start_offset, kept.high_watermark))
+            own_log.append_as_follower(data)
+        own_log.high_watermark = min(fetched.high_watermark, own_log.end_offset)
+        if fetched.log_start_offset > own_log.log_start_offset:
+            own_log.delete_before(min(fetched.log_start_offset, own_log.high_watermark))
 
     def _try(self, action: Callable[..., None], replica: Replica, *more: object) -> None:
-        """Takes a copy out for a while if the disk or the leader refuses. The other copies do not wait for it."""
+        """Leaves a copy out for a back-off if the disk or the leader refuses. The other copies do not wait for it."""
         try:
             action(replica, *more)
         except KafkaError as error:
-            log.error("%r follows no more for a while: %s", replica, error)
+            log.error("%r does not follow its leader for %s s: %s", replica, _BACKOFF_SECONDS, error)
             self.remove(replica)
             self._node.cluster.timer.after(_BACKOFF_SECONDS, partial(self._return, replica, replica.known.epoch))
 
@@ -200,34 +203,34 @@ class Fetcher:
         if replica.known.epoch == epoch:
             self.add(replica)
 
-    # ---- what the leader does not have
+    # ---- records that the leader does not have
 
     def _align(self, replica: Replica) -> None:
-        """KIP-279: cuts the log off where the last epoch that it shares with the leader's log ends, in the log where
-        that epoch ends first."""
-        kept, leader = replica.log, replica.partition.copies[self._leader.node_id].log
-        epoch = kept.leader_epochs.latest
+        """Cuts off the records that the leader does not have (KIP-279). Finds the last epoch that both logs have; the
+        log is cut where that epoch ends, in the log in which it ends first."""
+        own_log, leader = replica.log, replica.partition.copies[self._leader.node_id].log
+        epoch = own_log.leader_epochs.latest
         while epoch != NO_EPOCH:
-            asked, (epoch, leader_end) = epoch, leader.leader_epochs.end_offset_for(epoch)
+            latest, (epoch, leader_end) = epoch, leader.leader_epochs.end_offset_for(epoch)
             if epoch == NO_EPOCH:
-                log.info("%r: its leader does not know epoch %d", replica, asked)
-                kept.truncate_to(kept.high_watermark)
+                log.info("%r: its leader does not know epoch %d", replica, latest)
+                own_log.truncate_to(own_log.high_watermark)
                 break
-            own_epoch, own_end = kept.leader_epochs.end_offset_for(epoch)
+            own_epoch, own_end = own_log.leader_epochs.end_offset_for(epoch)
             if own_epoch == epoch:
-                kept.truncate_to(min(own_end, leader_end))
+                own_log.truncate_to(min(own_end, leader_end))
                 break
-            kept.truncate_to(own_end)
+            own_log.truncate_to(own_end)
             epoch = own_epoch
         self._aligned.add(replica)
 
     def _restart(self, replica: Replica) -> None:
-        """The log ends behind the leader's end, or before the leader's start: it goes on from there."""
-        kept, leader = replica.log, replica.partition.copies[self._leader.node_id].log
-        if kept.end_offset > leader.end_offset:
-            kept.truncate_to(leader.end_offset)
+        """The log ends behind the leader's end, or before the leader's start: moves the log's end to there."""
+        own_log, leader = replica.log, replica.partition.copies[self._leader.node_id].log
+        if own_log.end_offset > leader.end_offset:
+            own_log.truncate_to(leader.end_offset)
         else:
-            kept.restart_at(leader.log_start_offset)
+            own_log.restart_at(leader.log_start_offset)
 
 
 def _key(replica: Replica) -> tuple[str, int]:

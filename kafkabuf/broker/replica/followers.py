@@ -1,4 +1,4 @@
-"""What a leader knows of its followers, and the watch over those that lag. Belongs to the event loop."""
+"""A leader's view of its followers, and the watch over followers that lag. Belongs to the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_OFFSET = -1
 
 @dataclass(slots=True)
 class Follower:
-    """Another copy, as its leader knows it. Times are of the injected clock, in seconds. `caught_up_at` is the last
+    """A follower, as its leader knows it. Times are those of the injected clock, in seconds. `caught_up_at` is the last
     time at which the follower had every record of the leader."""
 
     caught_up_at: float
@@ -22,6 +22,8 @@ class Follower:
     _leader_end_then: int = NO_OFFSET
 
     def fetched(self, offset: int, leader_end: int, now: float) -> None:
+        """The follower fetches from `offset` on. A follower that now has every record that the leader had at the
+        previous fetch counts as caught up at the time of that fetch."""
         if offset >= leader_end:
             self.caught_up_at = now
         elif offset >= self._leader_end_then:
@@ -29,6 +31,7 @@ class Follower:
         self.end_offset, self._fetched_at, self._leader_end_then = offset, now, leader_end
 
     def lags(self, leader_end: int, now: float, allowed: float) -> bool:
+        """Whether the follower has lacked a record for more than `allowed` seconds."""
         return self.end_offset != leader_end and now - self.caught_up_at > allowed
 
 

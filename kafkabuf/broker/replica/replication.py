@@ -3,10 +3,11 @@
 The controller decides which node leads, in which epoch, and which copies are in sync (`PartitionState`). A node knows
 what the controller told it last; a node that is cut off knows an old state. The leader appends, and followers fetch
 from it (fetcher.py). The offset that a follower asks for tells the leader how far the follower is. Records below the
-high watermark are in every copy that is in sync: only these do consumers see, and only these are acknowledged to
-producers with acks=all.
+high watermark are in every copy that is in sync. Consumers see only these records, and with acks=all the leader
+acknowledges only these records.
 
-Belongs to the event loop. An append, a fetch and news from the controller take effect at once, also on parked requests.
+Belongs to the event loop. An append, a fetch and a decision of the controller take effect at once, also on parked
+requests.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Topic(Protocol):
 
 
 class Controller(Protocol):
-    """What a leader asks the controller for."""
+    """What a leader needs of the controller."""
 
     def alter_isr(self, leader: Replica, isr: tuple[int, ...]) -> None: ...
 
@@ -98,8 +99,8 @@ class Partition:
         self.replicas = replicas
         self.copies: dict[int, Replica] = {}
         self.state: PartitionState = UNTOLD
-        # Transaction markers that some copy in sync does not have yet, with their offsets: the next leader has to write
-        # them again.
+        # Transaction markers that some copy in sync does not have yet, with their offsets. A new leader that lacks a
+        # marker writes it again.
         self._markers: deque[tuple[int, Marker]] = deque()
 
     @property
@@ -125,22 +126,22 @@ class Partition:
         return min(int_config(self.topic.configs, "min.insync.replicas", self.topic.min_isr), len(self.replicas))
 
     def led_by(self, node: int, client_epoch: int = -1) -> Replica:
-        """The copy on `node`, which leads the partition as far as the node knows. The client takes `client_epoch` for
-        the leader's epoch (-1: the client did not say). NotLeaderOrFollowerError, FencedLeaderEpochError,
+        """The copy on `node`, if it leads the partition as far as the node knows. `client_epoch` is the leader epoch
+        that the client knows (-1: the client did not say). Raises NotLeaderOrFollowerError, FencedLeaderEpochError or
         UnknownLeaderEpochError."""
         copy = self.copy(node)
         copy.check_leads(client_epoch)
         return copy
 
     def copy(self, node: int) -> Replica:
-        """NotLeaderOrFollowerError if the node has no copy."""
+        """The copy on `node`. NotLeaderOrFollowerError if the node has no copy."""
         if node not in self.copies:
             raise NotLeaderOrFollowerError(f"node {node} has no copy of partition {self.index}")
         return self.copies[node]
 
     def seen_by(self, node: int) -> PartitionState:
-        """What a node tells its clients. A node with a copy tells what the controller told it last, even while the node
-        is cut off."""
+        """The state that a node tells its clients. A node with a copy tells the state that it got from the controller
+        last, even while the node is cut off."""
         copy = self.copies.get(node)
         return self.state if copy is None else copy.known
 
@@ -154,7 +155,7 @@ class Partition:
             self._markers.popleft()
 
     def rewrite_markers(self, timestamp: int) -> None:
-        """Has a new leader write the markers that it never got. Its log is a prefix of the previous leader's log."""
+        """The new leader writes the markers that it did not get. Its log is a prefix of the previous leader's log."""
         markers, end = tuple(self._markers), self.log.end_offset
         self._markers.clear()
         for offset, marker in markers:
@@ -162,15 +163,15 @@ class Partition:
                 try:
                     self.copies[self.leader].write_marker(marker, timestamp)
                 except KafkaError as error:
-                    log.error("%s-%d does not take %s again: %s", self.topic.name, self.index, marker, error)
+                    log.error("cannot write %s to %s-%d again: %s", marker, self.topic.name, self.index, error)
             else:
                 self._markers.append((offset, marker))
 
 
 class Replica:
-    """One node's copy of one partition. `known` is what the controller told the node last. `followers` has all other
-    copies while this copy leads, and is empty otherwise. `epoch_start` is where the log ended when this copy began to
-    lead."""
+    """One node's copy of one partition. `known` is the state that the controller told the node last. `followers` has
+    all other copies while this copy leads, and is empty otherwise. `epoch_start` is the end offset of the log when this
+    copy began to lead."""
 
     def __init__(self, node: Node, partition: Partition, log: PartitionLog) -> None:
         self.node = node
@@ -179,7 +180,7 @@ class Replica:
         self.known = UNTOLD
         self.followers: dict[int, Follower] = {}
         self.epoch_start = 0
-        # An only copy waits for no follower: its high watermark is its end.
+        # The high watermark of an only copy is the end of its log, since there are no followers.
         if len(partition.replicas) > 1:
             log.high_watermark = min(log.high_watermark, log.log_start_offset)
 
@@ -192,21 +193,21 @@ class Replica:
         return self.known.leader == self.node.node_id
 
     def check_leads(self, client_epoch: int = -1) -> None:
-        """Raises the error for a client that takes this copy for the leader in `client_epoch` (-1: the client did not
-        say)."""
+        """Raises an error unless this copy leads, in the leader epoch that the client knows (`client_epoch`; -1: the
+        client did not say)."""
         known = self.known
         if known.leader != self.node.node_id:
             raise NotLeaderOrFollowerError(
                 f"partition {self.partition.index} is led by node {known.leader}, not {self.node.node_id}"
             )
         if -1 < client_epoch < known.epoch:
-            raise FencedLeaderEpochError(f"leader epoch {client_epoch} is over, it is {known.epoch} now")
+            raise FencedLeaderEpochError(f"leader epoch {client_epoch} is over, the leader epoch is {known.epoch}")
         if client_epoch > known.epoch:
-            raise UnknownLeaderEpochError(f"leader epoch {client_epoch} has not come, it is {known.epoch}")
+            raise UnknownLeaderEpochError(f"leader epoch {client_epoch} is unknown, the leader epoch is {known.epoch}")
 
     @property
     def enough_in_sync(self) -> bool:
-        """Whether the leader may promise acks=all: min.insync.replicas copies are in sync, or all that exist."""
+        """Whether the leader takes records with acks=all: min.insync.replicas copies are in sync, or all copies are."""
         in_sync, partition = len(self.known.isr), self.partition
         return in_sync == len(partition.replicas) or in_sync >= partition.min_isr
 
@@ -220,14 +221,14 @@ class Replica:
         self.node.fetches.check_and_complete(self.partition)
 
     def write_marker(self, marker: Marker, timestamp: int) -> None:
-        """Ends a transaction. The end is final once the marker is in this log: a later leader that lacks the marker
-        writes it again."""
+        """Ends a transaction in this partition. The end is final once the marker is in this log: a later leader that
+        lacks the marker writes it again."""
         self.log.append_marker(marker, timestamp, self.known.epoch)
         self.partition.marker_written(self.log.end_offset - 1, marker)
         self.appended()
 
     def fetched_by(self, node_id: int, offset: int) -> None:
-        """A follower asks for the records from `offset` on, so it has every record before."""
+        """A follower asks for the records from `offset` on: it has every record before `offset`."""
         follower = self.followers.get(node_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"node {node_id} has no copy of partition {self.partition.index}")
@@ -240,7 +241,8 @@ class Replica:
 
     def advance(self) -> None:
         """Raises the high watermark to the offset that every copy in sync has reached, and every copy that is about to
-        join them: such a copy might never catch up otherwise. As Kafka since 3.7, not while too few are in sync."""
+        join the ISR. (A high watermark that rises without such a copy could keep it out of the ISR for ever.) As in
+        Kafka since 3.7, the high watermark does not rise while too few copies are in sync."""
         if not self.enough_in_sync:
             return
         log, isr = self.log, self.known.isr
@@ -258,8 +260,8 @@ class Replica:
         return node.sees(node_id) and not follower.lags(leader_end, node.now(), node.max_lag)
 
     def shrink(self) -> bool:
-        """Drops the followers from the ISR that have lagged for too long. Returns whether a follower in the ISR is
-        still behind."""
+        """Removes the followers that have lagged for too long from the ISR. Returns whether a follower in the ISR still
+        lacks records."""
         now, end, own = self.node.now(), self.log.end_offset, self.node.node_id
         isr = self.known.isr
         followers = [(node_id, self.followers[node_id]) for node_id in isr if node_id != own]
@@ -269,13 +271,14 @@ class Replica:
         return any(follower.end_offset != end for node_id, follower in followers if node_id in self.known.isr)
 
     def wake(self) -> None:
-        """Has every request that is parked for the partition check whether it can be answered."""
+        """Completes the requests parked for the partition that need not wait any more."""
         self.node.produces.check_and_complete(self.partition)
         self.node.fetches.check_and_complete(self.partition)
 
-    # ---- news from the controller
+    # ---- calls of the controller
 
     def learn(self, state: PartitionState) -> None:
+        """The controller tells the node the partition's new state."""
         before, self.known = self.known, state
         if state.epoch != before.epoch:
             self.node.fetchers.leave(self)
@@ -298,8 +301,8 @@ class Replica:
         try:
             self.log.leader_epochs.assign(self.known.epoch, self.epoch_start)
         except KafkaStorageError as error:
-            # While the disk refuses the epoch, the disk refuses the records of this epoch, too.
-            log.error("%r cannot note its epoch: %s", self, error)
+            # While the disk refuses the epoch, it refuses the records of this epoch, too.
+            log.error("%r cannot store its leader epoch: %s", self, error)
         self.followers = {
             node_id: Follower(now if node_id in self.known.isr else -inf)
             for node_id in self.partition.replicas
@@ -309,7 +312,7 @@ class Replica:
             self.node.lag_watch.watch(self)
 
     def forget(self) -> None:
-        """The partition was deleted, or the node's process ended."""
+        """Forgets the state: the partition was deleted, or the node's process ended."""
         self.node.fetchers.leave(self)
         self.known, self.followers = UNTOLD, {}
         self.wake()

@@ -1,4 +1,4 @@
-"""What the controller decides about a partition, and tells the nodes that have a copy of it."""
+"""The state of a partition: the controller decides it, and tells it to the nodes that have a copy."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Every change of the leader raises the epoch. `isr` are the nodes whose copies are in sync, the leader among them.
-    While the partition has no leader, `isr` are the nodes that may lead it without loss."""
+    """Every change of the leader raises the epoch. `isr` lists the nodes whose copies are in sync, the leader among
+    them. While the partition has no leader, `isr` lists the nodes that may lead it without loss."""
 
     leader: int
     epoch: int
     isr: tuple[int, ...]
 
 
-# What a copy knows before the controller has told it anything.
+# The state that a copy knows before the controller has told it a state.
 UNTOLD = PartitionState(NO_LEADER, -1, ())
 
 

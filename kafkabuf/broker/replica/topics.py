@@ -1,4 +1,4 @@
-"""Topics, as the controller keeps them. Belongs to the cluster's event loop."""
+"""A topic: its partitions and settings. Belongs to the cluster's event loop."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ class Topic:
 
     @property
     def unclean_election(self) -> bool:
-        """Whether a copy that is not in sync may lead when no copy in sync is left. Records are lost by that."""
+        """Whether a copy that is not in sync may lead when no copy in sync is left. Such an election loses records."""
         return self.configs.get("unclean.leader.election.enable", "false").lower() == "true"
 
     def add(self, placed: list[tuple[int, ...]]) -> list[Partition]:
         """Adds a partition for each tuple of nodes. The new partitions have neither copies nor a leader yet."""
-        have = len(self.partitions)
-        new = [Partition(self, have + index, nodes) for index, nodes in enumerate(placed)]
+        count = len(self.partitions)
+        new = [Partition(self, count + index, nodes) for index, nodes in enumerate(placed)]
         self.partitions += new
         return new
 
     def partition(self, index: int) -> Partition:
         if not 0 <= index < len(self.partitions):
             raise UnknownTopicOrPartitionError(
-                f"topic {self.name} has partitions 0 to {len(self.partitions) - 1}, asked for {index}"
+                f"topic {self.name} has no partition {index}: its partitions are 0 to {len(self.partitions) - 1}"
             )
         return self.partitions[index]
 
 
 class Catalogue(Protocol):
-    """What the ways to a partition need of the catalogue. UnknownTopicOrPartitionError, UnknownTopicIdError."""
+    """What an append or a read needs of the catalogue. `topic` raises UnknownTopicOrPartitionError or
+    UnknownTopicIdError."""
 
     def topic(self, name: str | UUID) -> Topic: ...
