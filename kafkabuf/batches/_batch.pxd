@@ -1,12 +1,12 @@
 # cython: language_level=3
-"""A batch of records on its way: open, closed, in flight, done; and the futures that point at it.
+"""A batch of records on its way (open, closed, in flight, done), and the futures that point at it.
 
-Ownership. The slab belongs to the batch from `__cinit__` on. It goes back to the pool when the batch is done *and* no
-socket reads it any more (`readers` is 0), whichever comes last: an expired batch whose bytes are still being written
-keeps its slab (KAFKA-19012). A part of a batch that was split has no slab of its own; it lies in that of the whole,
-which parts in front keep claimed.
+Ownership. The slab belongs to the batch from `__cinit__` on. The slab goes back to the pool when the batch is done
+*and* no socket reads it any more (`readers` is 0): an expired batch keeps its slab while a socket still writes its
+bytes (KAFKA-19012). A part of a batch that was split has no slab of its own. It lies in the slab of the whole, and each
+part claims the part behind it.
 
-Everything here is guarded by the GIL, but for the bytes of a claimed batch, which its claimant writes without it.
+The GIL guards everything here except the bytes of a claimed batch, which its claimant writes without the GIL.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -25,60 +25,61 @@ cdef class Batch:
     # ---- fixed at construction
     cdef readonly str topic
     cdef readonly int32_t partition
-    cdef readonly int64_t number            # set by the accumulator; rises in the order batches are opened in
+    cdef readonly int64_t number            # the accumulator sets it; it rises in the order in which batches are opened
     cdef readonly double created            # Clock.monotonic() of the first record; delivery.timeout.ms counts from it
     cdef BufferPool pool
     cdef Py_ssize_t slab, n_slabs
-    cdef uint32_t generation                # of the slab while it is ours
-    cdef object incomplete                  # the accumulator's OrderedDict of batches not done, which this one leaves
+    cdef uint32_t generation                # the slab's generation while the batch owns the slab
+    cdef object incomplete                  # the accumulator's OrderedDict of batches without an outcome
 
-    # ---- the records: the appending threads while open, the Sender once closed
+    # ---- the records: owned by the appending threads while the batch is open, by the Sender once it is closed
     cdef RecordsBuilder builder
     cdef readonly bint closed               # takes no further record
-    cdef double compression                 # bytes compressed to bytes plain; 1 where it went plain
-    cdef readonly bint claimed              # a bulk append writes here without the GIL: nobody else may
+    cdef double compression                 # compressed bytes divided by plain bytes; 1: the records went plain
+    cdef readonly bint claimed              # a bulk append writes here without the GIL: no other thread may
 
     # ---- thread: Sender
     cdef public int attempts
-    cdef public double retry_at             # not to be sent before this time; 0 for a first attempt
-    cdef int32_t leader_epoch               # newest of the partition's that it was sent under; -1: none known
-    cdef int readers                        # requests whose bytes a socket may still read, and a claimant
+    cdef public double retry_at             # the Sender does not send the batch before this time; 0: first attempt
+    cdef int32_t leader_epoch               # newest leader epoch under which the batch was drained; -1: unknown
+    cdef int readers                        # requests whose bytes a socket may still read, and the claimant
 
-    # ---- thread: Sender; the numbers under which it goes (_sequences.pyx), -1 where it has none yet
+    # ---- thread: Sender; the batch's numbers (_sequences.pyx), -1: it has no numbers yet
     cdef readonly int64_t producer_id
     cdef readonly int16_t producer_epoch
-    cdef readonly int32_t base_sequence     # of its first record
-    cdef readonly bint renumbered           # these are not those in its header, nor those it is in flight with
+    cdef readonly int32_t base_sequence     # number of its first record
+    cdef readonly bint renumbered           # the header, and the request in flight, still have the old numbers
     cdef public bint unseen                 # the broker has refused it for its number since it was last sent
 
-    # ---- a batch that was refused as too large, and its parts (_split.pyx); moved by the Sender, read under the GIL
-    cdef readonly int32_t first             # index of the first record by its future's count; 0 but in parts
-    cdef readonly list parts                # of the whole: its parts in order, itself the last; None: was never split
-    cdef readonly Batch whole               # of a part: in whose slab it lies; None: is no part
-    cdef Batch behind                       # of a part: the next one, claimed until this one is over
+    # ---- a batch that was refused as too large, and its parts (_split.pyx); the Sender writes, the GIL guards reads
+    cdef readonly int32_t first             # index of the first record, as its future counts; 0 except in parts
+    cdef readonly list parts                # the parts of a whole in order, the whole itself last; None: never split
+    cdef readonly Batch whole               # the batch in whose slab this part lies; None: this batch is no part
+    cdef Batch behind                       # the part behind this part, which claims it until this part is done
 
     # ---- the outcome, set once
     cdef int outcome                        # an Outcome; leaves PENDING by compare-and-swap
     cdef readonly bint announced            # callbacks have run, waiters are awake
-    cdef readonly int64_t base_offset       # -1 where unknown (acks=0, failure)
-    cdef readonly int64_t log_append_time   # ms, or -1: the records' own timestamps hold
+    cdef readonly int64_t base_offset       # -1: unknown (acks=0, failure)
+    cdef readonly int64_t log_append_time   # ms; -1: the records' own timestamps hold
     cdef readonly object error
-    cdef dict record_errors                 # place: error, of records that the broker found at fault; None: all share
-    cdef object error_of_others             # `error`; this is the error of the records that record_errors does not name
+    cdef dict record_errors                 # place in the batch: error, for records that the broker named; None: all
+    #                                         records failed with `error`
+    cdef object error_of_others             # the error of the records that record_errors does not name
     cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
-    cdef list sleepers                      # (lock, RecordFuture or None) of those who wait for the end, or None
-    cdef public object error_watcher        # of a failure: seen(batch) is called when the user reads the error; None
+    cdef list sleepers                      # (lock, RecordFuture or None) of threads that wait for the end, or None
+    cdef public object error_watcher        # seen(batch) is called on it when the user reads the error; or None
 
     cdef bint owns_slab(self) noexcept
     cdef int close(self) except -1
-    # Compress the records into the scratch and from there back into place, if that makes them fewer. Closed only.
+    # Compress the records of a closed batch into the scratch, and copy them back into place if they are fewer bytes.
     cdef int compress(self, object codec, uint8_t* scratch, Py_ssize_t scratch_size) except -1
     cdef int start_read(self) except -1
     cdef int claim(self) except -1
     cdef int unclaim(self) except -1
     cpdef bint complete(self, int64_t base_offset, int64_t log_append_time) except -1
-    # The outcome is failure. The caller must call `announce` next, whatever fails in between. False when another
-    # outcome was first. Runs no Python.
+    # Make failure the outcome. False when another outcome came first. The caller must call `announce` next, whatever
+    # fails in between. Runs no Python.
     cdef bint decide(self, object error, dict record_errors, object error_of_others) except -1
     # Run the callbacks and wake the waiting threads.
     cdef int announce(self) except -1
@@ -102,16 +103,16 @@ cdef class RecordFuture:
     cdef object metadata(self)
 
 
-# A bulk append of this thread begins to claim batches. The object returned is given to `leave_bulk_append` at its end.
+# A bulk append of this thread begins to claim batches. At its end it gives the returned object to `leave_bulk_append`.
 # A thread that is about to wait calls `give_back_claims` first: its own bulk appends, in frames below a signal handler
-# or a serializer, may hold batches, and the Sender must be able to send them, or the thread would wait for itself. The
-# bulk appends claim anew when they go on.
+# or a serializer, may hold batches. The Sender must be able to send these batches, or the thread would wait for itself.
+# The bulk appends claim again when they go on.
 cdef object enter_bulk_append(object bulk_append)
 cdef int leave_bulk_append(object outer) except -1
 cpdef int give_back_claims() except -1
 
 
-# The batch that holds the record now: a part of `batch` once that was split, else `batch` itself. Makes no object.
+# The batch that holds the record now: a part of `batch` if `batch` was split, else `batch` itself. Makes no object.
 cdef inline Batch holder(Batch batch, int32_t index):
     cdef Py_ssize_t low = 0, high, middle
     if batch.parts is None:

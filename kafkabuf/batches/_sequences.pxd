@@ -1,14 +1,14 @@
 # cython: language_level=3
-"""Producer id, epoch and sequence numbers: what is done for every batch. All else is idempotence.py's.
+"""Producer id, epoch and sequence numbers: the steps for every batch. The rare steps are in idempotence.py.
 
-The broker takes the batches of a producer and partition in the order of their numbers only, and takes none twice, as
-far as its memory of the last five of them reaches. Hence:
+A broker remembers the last five batches of a producer and partition. It takes batches only in the order of their
+numbers, and takes no batch twice that it remembers. Hence:
 
-- A batch gets its numbers when it is first drained and keeps them, until it is known that no broker took it under them.
-- What has numbers goes again only when all before it have an outcome.
-- Numbers of a batch that failed are not used again under the same epoch: a new epoch counts from 0.
+- A batch gets its numbers at its first drain, and keeps them until it is certain that no broker took it under them.
+- A batch that has numbers goes again only when all batches before it have an outcome.
+- The numbers of a batch that failed are not used again under the same epoch: a new epoch counts from 0.
 
-A partition's state is in its PartitionQueue, a batch's in the Batch. Thread: Sender, for all of it.
+PartitionQueue holds the state of a partition, Batch the state of a batch. Only the Sender's thread uses them.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -18,15 +18,15 @@ from kafkabuf.batches._batch cimport Batch
 
 
 cdef enum:
-    LARGEST_SEQUENCE = 0x7FFFFFFF           # the next one is 0
+    LARGEST_SEQUENCE = 0x7FFFFFFF           # the next sequence number is 0
 
 
 cdef class SequenceCore:
-    cdef readonly int64_t producer_id       # -1: none, nothing may be sent
+    cdef readonly int64_t producer_id       # -1: there is no id, and the Sender may send nothing
     cdef readonly int16_t producer_epoch
-    cdef public bint needs_update           # `update` is due before the next drain: there is no producer id yet, or
-    #                                         sequences are in doubt
-    cdef readonly bint transactional        # batches say that they belong to a transaction
+    cdef public bint needs_update           # ProducerState.update is due before the next drain: there is no producer
+    #                                         id yet, or sequences are in doubt
+    cdef readonly bint transactional        # the batch headers say that the batches belong to a transaction
     cdef public object send_allowed         # callable(topic, partition) -> bool, asked before each drain; None: always
 
     cdef bint may_send(self, PartitionQueue queue, Batch head) except -1
@@ -41,6 +41,7 @@ cdef inline int32_t sequence_after(int32_t sequence, int64_t count) noexcept nog
     return <int32_t>((sequence + count) & LARGEST_SEQUENCE)
 
 
-# Whether `one` comes after `other`, where numbers start anew at 0. -1, none, comes before all.
-cdef inline bint is_later(int32_t one, int32_t other) noexcept nogil:
-    return other < 0 or (one != other and ((<int64_t>one - other) & LARGEST_SEQUENCE) <= LARGEST_SEQUENCE // 2)
+# Whether `sequence` comes after `reference`. 0 follows the largest number. -1 (no number) comes before all numbers.
+cdef inline bint is_later(int32_t sequence, int32_t reference) noexcept nogil:
+    return reference < 0 or (
+        sequence != reference and ((<int64_t>sequence - reference) & LARGEST_SEQUENCE) <= LARGEST_SEQUENCE // 2)

@@ -1,4 +1,4 @@
-"""The queues as a whole: made, flushed, expired, retried, aborted. Which batches may go now is _drain.pyx's."""
+"""The rare steps on all queues: make, flush, expire, retry, abort. _drain.pyx decides which batches may go now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 
 
 class RecordAccumulator(DrainCore):
-    """Batches per partition, and the rules of when one is sent (Kafka's RecordAccumulator)."""
+    """The batches of each partition, and the rules when a batch is sent (Kafka's RecordAccumulator)."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class RecordAccumulator(DrainCore):
             max_request_size=config.max_request_size,
             producer_state=producer_state,
         )
-        found = codec(
+        batch_codec = codec(
             config.compression_type,
             config.compression_gzip_level,
             config.compression_lz4_level,
             config.compression_zstd_level,
         )
-        if found is not None:
-            self.use_codec(found)
+        if batch_codec is not None:
+            self.use_codec(batch_codec)
         self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -60,9 +60,9 @@ class RecordAccumulator(DrainCore):
     def made_topic(
         self, name: str, leaders: Sequence[int], epochs: Iterable[int] = (), topic_id: UUID | None = None
     ) -> TopicQueues:
-        """The queues of a topic, made if there are none yet; `leaders` are node ids by partition, -1 where unknown.
+        """The queues of a topic; makes them if there are none yet.
 
-        `epochs` are theirs, -1 where unknown.
+        `leaders` are node ids by partition, `epochs` are the epochs of these leaders; -1: unknown.
         """
         topic = self.topics.get(name)
         if topic is None:
@@ -73,15 +73,15 @@ class RecordAccumulator(DrainCore):
         return topic
 
     def flush(self, timeout: float | None) -> None:
-        """Send what is buffered without lingering and wait for every outcome. Raises TimeoutError."""
+        """Send all buffered records without lingering, and wait until each has an outcome. Raises TimeoutError."""
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         token = object()
         self.flushes.add(token)
         try:
             self.wakeup()
             for batch in list(self.incomplete):
-                left = None if deadline is None else deadline - self.clock.monotonic()
-                if not batch.wait(left, self.clock):
+                seconds_left = None if deadline is None else deadline - self.clock.monotonic()
+                if not batch.wait(seconds_left, self.clock):
                     text = f"flush: {len(self.incomplete)} batches not acknowledged within {timeout} s"
                     raise TimeoutError(text + batch.why_pending())
         finally:
@@ -92,50 +92,50 @@ class RecordAccumulator(DrainCore):
     def topic_queues(
         self, name: str, leaders: Sequence[int], epochs: Iterable[int] = (), topic_id: UUID | None = None
     ) -> TopicQueues:
-        """As `made_topic`, and queues that are there already follow what is new."""
+        """As `made_topic`; existing queues take over the new leaders, epochs and topic id as well."""
         topic = self.made_topic(name, leaders, epochs, topic_id)
         topic.follow(*_by_partition(leaders, epochs), topic_id)
         return topic
 
     def requeue(self, batch: Batch, now: float, *, soon: bool = False) -> None:
-        """A batch that failed in a way that may pass: back to its place, to be sent after an exponential back-off.
+        """Put a batch back to its place after an error that may pass. It goes again after an exponential back-off.
 
-        That grows only once where it is to be sent `soon`.
+        With `soon` the back-off doubles at most once.
         """
         batch.retry_at = now + self._backoff.delay(min(batch.attempts, 1) if soon else batch.attempts)
         batch.attempts += 1
         self.put_back(self.queue_of(batch), batch)
 
     def expire(self, now: float) -> list[Batch]:
-        """Fail the batches whose delivery.timeout.ms is over, waiting or in flight, and return them."""
+        """Fail the batches whose delivery.timeout.ms is over, in a queue or in flight, and return them."""
         expired: list[Batch] = []
         while (batch := self.oldest()) is not None and self.time_to_expiry(now) <= 0:
             expired += self.give_up(batch, self._expired(batch))
         return expired
 
     def _expired(self, batch: Batch) -> TimeoutError:
-        left = [part for part in batch.parts or [batch] if not part.done]
-        attempts = max((part.attempts for part in left), default=0)
+        pending = [part for part in batch.parts or [batch] if not part.done]
+        attempts = max((part.attempts for part in pending), default=0)
         return TimeoutError(
-            f"{sum(part.count for part in left)} record(s) of {batch.topic}-{batch.partition} were not acknowledged "
+            f"{sum(part.count for part in pending)} record(s) of {batch.topic}-{batch.partition} were not acknowledged "
             f"within delivery.timeout.ms ({self._delivery_timeout_ms} ms)"
             f"{f', {attempts} attempts failed' if attempts else ''}{batch.why_pending()}"
         )
 
     def abort(self, error: KafkaError | None = None) -> list[Batch]:
-        """Fail everything that has no outcome yet (close without waiting); what failed."""
+        """Fail all batches that have no outcome yet, and return those that failed."""
         failed = []
         for batch in list(self.incomplete):
             failed += self.give_up(batch, error or _closed(batch))
         return failed
 
     def drop_unsent(self, error: KafkaError) -> list[Batch]:
-        """Fail the batches that no broker can have seen; what failed."""
+        """Fail the batches that no broker can have seen, and return those that failed."""
         waiting = [batch for queue in list(self.active) for batch in list(queue.batches)]
         return [failed for batch in waiting if batch.base_sequence < 0 for failed in self.give_up(batch, error)]
 
     def give_up(self, batch: Batch, error: KafkaError) -> list[Batch]:
-        """Fail a batch wherever it is, or what is left of one that was split; what failed."""
+        """Fail a batch, or the parts of a split batch that have no outcome yet, and return those that failed."""
         return [part for part in batch.parts or [batch] if self.fail(part, error)]
 
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Produce requests and answers, as the Sender makes and reads them."""
+"""Produce requests, which the Sender builds, and Produce responses, which it reads."""
 
 from libc.stdint cimport int64_t
 
@@ -7,24 +7,25 @@ from kafkabuf.protocol._frame cimport Frame
 
 
 cdef class PartitionAnswer:
-    """What the broker says of one batch; `error_code` 0 is success. `leader` and its epoch: -1 where it names none."""
-    cdef readonly int error_code
-    cdef readonly int leader, leader_epoch
+    """The part of a Produce response that concerns one batch."""
+    cdef readonly int error_code            # 0: success
+    cdef readonly int leader, leader_epoch  # -1: the broker names no leader
     cdef readonly int64_t base_offset
     cdef readonly int64_t log_append_time
-    cdef readonly int64_t log_start_offset      # -1 where the broker does not know it, or does not tell
+    cdef readonly int64_t log_start_offset  # -1: the broker does not name it
     cdef readonly object message
-    cdef readonly list record_errors        # (place in the batch, text or None) of each record at fault; None before v8
+    cdef readonly list record_errors        # (place in the batch, text or None) of each invalid record; None before v8
 
 
 cdef class ProduceAnswer:
-    """What the broker says of one request."""
+    """The response to one Produce request."""
     cdef readonly dict partitions           # (topic, partition): PartitionAnswer
-    cdef readonly dict nodes                # node id: (host, port, rack), for leaders that the answer names
-    cdef readonly int throttle_ms           # the client is to leave this broker alone for so long (KIP-219)
+    cdef readonly dict nodes                # node id: (host, port, rack), for leaders that the response names
+    cdef readonly int throttle_ms           # the client sends nothing to this broker for this time (KIP-219)
 
 
-# Every batch gets a reader; who gives the frame away calls `end_read` on each once it is written or dropped.
+# The frame counts as a reader of every batch. The caller calls `end_read` on each batch once the frame is written or
+# dropped.
 cpdef Frame build_request(int version, int correlation_id, bytes client_id, int acks, int timeout_ms, list batches,
                           bytes transactional_id=*)
 # Raises CorruptMessageError.

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The Sender's turn: the steps of every turn. The steps after an error are sender.py's."""
+"""The Sender's turn: the steps of every turn. The steps after an error are in sender.py."""
 
 from libc.stdint cimport int64_t
 
@@ -13,12 +13,12 @@ from kafkabuf.sending._produce cimport ProduceAnswer
 
 
 cdef class ProduceRequest:
-    """What a Produce request carries: the context of its Completion."""
+    """The batches of a Produce request: the context of the request's Completion."""
     cdef readonly int version
     cdef readonly list batches
     cdef SenderCore sender
-    cdef bint built                     # its batches have a reader, and may be on their way
-    cdef bint in_flight                 # it counts as one in flight for each partition
+    cdef bint built                     # the frame counts as a reader of each batch, and may be on its way
+    cdef bint in_flight                 # each partition counts this request as in flight
 
     cpdef Frame build(self, int correlation_id)
 
@@ -35,13 +35,13 @@ cdef class SenderCore:
     cdef int acks
     cdef int request_timeout_ms
     cdef double retry_backoff           # seconds
-    cdef bint goes_ahead                # full batches queue up behind a full in-flight table
+    cdef bint goes_ahead                # the Sender queues full batches behind a full in-flight table
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
     # ---- thread: Sender
-    cdef public tuple produce_versions  # what batches of our magic may travel in
-    cdef public double tell_at          # when to tell of failures that nobody has looked at; infinite: there are none
-    cdef public bint closing            # set by any thread, before it wakes us
-    cdef set fresh_topics               # reported to metadata as in use within this second
+    cdef public tuple produce_versions  # lowest and highest Produce version that carry batches of the producer's magic
+    cdef public double tell_at          # when to warn of failures that the user has not seen; infinite: there are none
+    cdef public bint closing            # any thread sets it before it wakes the Sender
+    cdef set fresh_topics               # topics that the Sender has reported to metadata as in use, until fresh_until
     cdef double fresh_until
 
     cdef double send_to(self, object node_id, list queues, double now) except? -1
@@ -68,19 +68,21 @@ cdef class SenderCore:
 
     # ---- methods that the subclass defines
     # _expire(now: float) -> None: fail the batches whose delivery.timeout.ms is over
-    # _tell_failures() -> None: warn of the failures that nobody has looked at
-    # _update_producer_state(now: float) -> float: get a producer id, resolve the sequences in doubt; seconds until the
-    #     next call is due
-    # _run_transactions(now: float) -> float: send the next request of a transaction; seconds until the next call is due
-    # _wait_while_closing(now: float) -> float: seconds that the poll may last; 0 where this turn may be the last
-    # _ask_for_leaders(topics: set[str]) -> None: ask for metadata of topics whose batches have no leader
-    # _on_leaders(leaders: dict[tuple[str, int], tuple[int, int]], answer: ProduceAnswer) -> None: an answer names
+    # _tell_failures() -> None: warn of the failures that the user has not seen
+    # _update_producer_state(now: float) -> float: get a producer id, resolve the sequences in doubt; returns the
+    #     seconds until the next call is due
+    # _run_transactions(now: float) -> float: send the next request of a transaction; returns the seconds until the next
+    #     call is due
+    # _wait_while_closing(now: float) -> float: returns the seconds that the poll may last; 0: this turn may be the last
+    # _ask_for_leaders(topics: set[str]) -> None: request metadata of topics whose batches have no leader
+    # _on_leaders(leaders: dict[tuple[str, int], tuple[int, int]], answer: ProduceAnswer) -> None: a response names
     #     new leaders; (topic, partition): (node id, leader epoch)
-    # _retry_or_fail(batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None) -> None: the batch goes
-    #     back into its queue, or gets its outcome
+    # _retry_or_fail(batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None) -> None: put the batch back
+    #     into its queue, or fail it
     # _retry_or_fail_all(batches: list[Batch], error: KafkaError) -> None: the same for each batch
-    # _go_again(batches: list[Batch], error: BaseException, sent: bool) -> None: the Sender failed: batches with neither
-    #     an outcome nor a place in a queue go again. `sent`: a broker may have them
-    # _fail_unsupported(batches: list[Batch], error: UnsupportedVersionError) -> None: the broker takes no such records
-    # _fail_unauthenticated(queues: list[PartitionQueue], error: AuthenticationError) -> None: fail what waits for a
-    #     node that refuses us, or that we refuse
+    # _go_again(batches: list[Batch], error: BaseException, sent: bool) -> None: after an error within the Sender, put
+    #     those batches back that have neither an outcome nor a place in a queue. `sent`: a broker may have them
+    # _fail_unsupported(batches: list[Batch], error: UnsupportedVersionError) -> None: the broker supports no Produce
+    #     version that carries these batches
+    # _fail_unauthenticated(queues: list[PartitionQueue], error: AuthenticationError) -> None: fail the batches that
+    #     wait for a node that refuses the client, or whose certificate the client refuses

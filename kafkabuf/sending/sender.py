@@ -1,4 +1,4 @@
-"""The Sender: its life, and what it does when something went wrong. The turn itself is in _sender.pyx."""
+"""The Sender: its life, and the steps that it takes after an error. The turn itself is in _sender.pyx."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ from kafkabuf.transactions.states import State
 
 log = logging.getLogger("kafkabuf.producer")
 
-TELL_EVERY = 60.0  # seconds between two warnings of failures that nobody has looked at
-# What a leader answers that cannot have a transaction verified by its coordinator (with NETWORK_EXCEPTION it speaks of
-# the coordinator's connection), or not at all while it waits for that one.
-_OF_THE_COORDINATOR = (
+TELL_EVERY = 60.0  # seconds between two warnings of failures that the user has not seen
+# The errors with which a leader responds when the transaction's coordinator does not verify the transaction.
+# NETWORK_EXCEPTION from a leader means that its connection to the coordinator failed. A NetworkError without a response
+# may mean that the leader still waits for the coordinator.
+_COORDINATOR_ERRORS = (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -59,7 +60,7 @@ _OF_THE_COORDINATOR = (
 class Sender(SenderCore):
     """Moves batches from the accumulator to the brokers (Kafka's Sender).
 
-    One thread calls `run`, or a test calls `run_once`; all else may be called by any thread.
+    One thread calls `run`, or a test calls `run_once`. Any thread may call the other public methods.
     """
 
     _accumulator: RecordAccumulator
@@ -77,14 +78,14 @@ class Sender(SenderCore):
         self._config = config
         self._forced = False
         self._warned = False
-        self._said = ""  # the error that all which was buffered failed with last
+        self._logged_failure = ""  # the last error with which all buffered records failed
         self.failures = Failures()
         accumulator.on_failed = self._count_failed
-        self._patient_until = float("inf")
-        self._purging: bool | None = None  # what is in flight too, where a purge has been asked for
+        self._abort_deadline = float("inf")  # while closing: the Sender then stops to wait for the transaction's end
+        self._purging: bool | None = None  # the user wants a purge: of batches in flight too (True) or not (False)
         if config.transactional_id is not None:
             self._transactions = TransactionManager(config, accumulator, client, clock)
-            self._seen_state = self._transactions.state  # as this turn's steps for transactions left it
+            self._seen_state = self._transactions.state  # after the last _run_transactions
         elif self._producer_state is not None:
             backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
             self._producer_ids = ProducerIdSource(self._producer_state, client, clock, backoff, self._fail_everything)
@@ -95,7 +96,7 @@ class Sender(SenderCore):
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until closed; then until everything has an outcome, or a forced close fails what is left."""
+        """Run turns until `close`, and then until every batch has an outcome or a forced close fails the rest."""
         try:
             while self.step():
                 pass
@@ -103,7 +104,7 @@ class Sender(SenderCore):
             self._end()
 
     def step(self) -> bool:
-        """One turn; False, and none, where there is nothing left to do."""
+        """Run one turn. False, without a turn, once there is nothing left to do."""
         if self._disowned:
             return False
         if self.closing and (self._forced or not self._has_unfinished_work()):
@@ -112,24 +113,24 @@ class Sender(SenderCore):
         return True
 
     def _wait_while_closing(self, now: float) -> float:
-        """How long a poll may last, as far as `run` is concerned: 0 where it would find that this turn was the last."""
+        """Seconds that the poll may last while the producer closes. 0: this turn may be the last."""
         if self._forced or not self._has_unfinished_work():
             return 0.0
         if self._transactions is None:
             return float("inf")
-        # A state that this turn's end has brought about asks for steps that come earlier in a turn.
+        # The turn changed the transaction's state after _run_transactions: the new state needs that step again at once.
         stale = self._transactions.state is not self._seen_state
-        return 0.0 if stale else max(self._patient_until - now, 0.0)
+        return 0.0 if stale else max(self._abort_deadline - now, 0.0)
 
     def _has_unfinished_work(self) -> bool:
-        """While closing: batches without an outcome, and then a transaction that must be ended."""
+        """While the producer closes: whether batches lack an outcome, or the transaction has yet to end."""
         if self._accumulator.incomplete:
             return True
         if self._transactions is None:
             return False
         self._transactions.abort_on_close()
-        patient = self._clock.monotonic() < self._patient_until and not self._transactions.abort_is_hopeless
-        return patient and self._transactions.has_ongoing_transaction
+        may_end = self._clock.monotonic() < self._abort_deadline and not self._transactions.abort_is_hopeless
+        return may_end and self._transactions.has_ongoing_transaction
 
     def _turn_or_log(self) -> None:
         try:
@@ -140,20 +141,20 @@ class Sender(SenderCore):
             if self._disowned:
                 return
             log.exception("the Sender's turn failed; the next one goes on")
-            # A turn that fails at once must not spin.
+            # A turn that fails at once each time must not use a whole core.
             pause = threading.Lock()
             pause.acquire()
             self._clock.wait(pause, self._config.retry_backoff_ms / 1000)
 
     def purge(self, *, in_flight: bool) -> None:
-        """Any thread: fail what waits, and with `in_flight` what was sent, in the next turn."""
+        """Any thread: fail the batches that were not sent, and with `in_flight` all batches, in the next turn."""
         self._purging = bool(self._purging) or in_flight
         self._client.wakeup()
 
     def _purge(self) -> None:
         in_flight, self._purging = self._purging, None
-        purged = self._accumulator.abort if in_flight else self._accumulator.drop_unsent
-        purged(PurgedError("the record was purged"))
+        fail_batches = self._accumulator.abort if in_flight else self._accumulator.drop_unsent
+        fail_batches(PurgedError("the record was purged"))
 
     def _end(self) -> None:
         if self._disowned:
@@ -163,7 +164,7 @@ class Sender(SenderCore):
         steps: list[Callable[[], object]] = [
             self._accumulator.close,
             self._metadata.close,
-            self._end_transactions,  # before the answers that will not come: these are no news
+            self._end_transactions,  # before the batches fail with ClosedErrors: the transaction must not count these
             self._accumulator.abort,
             lambda: self.end_requests(self._client.close()),
             self._accumulator.release_scratch,
@@ -172,7 +173,7 @@ class Sender(SenderCore):
             try:
                 step()
             except Exception:
-                log.exception("the Sender's end failed in a part; it goes on with the others")
+                log.exception("a step of the Sender's end failed; the Sender goes on with the next step")
         if not self._warned:
             self._tell_failures()
 
@@ -183,13 +184,13 @@ class Sender(SenderCore):
             self._transactions.close(ClosedError("the producer was closed"))
 
     def close(self, *, force: bool = False, warned: bool = False) -> None:
-        """Finish what is queued, or with `force` fail it; `run` returns after that.
+        """Send the queued batches, or with `force` fail them. `run` returns after that.
 
         `warned`: the user has been warned of the records that have no outcome now.
         """
         if not self.closing:
-            # A coordinator that cannot be reached must not keep a close() for ever.
-            self._patient_until = self._clock.monotonic() + self._config.delivery_timeout_ms / 1000
+            # A coordinator that cannot be reached must not hold up close() for ever.
+            self._abort_deadline = self._clock.monotonic() + self._config.delivery_timeout_ms / 1000
         self._warned = self._warned or warned
         self._forced = self._forced or force
         self.closing = True
@@ -197,7 +198,7 @@ class Sender(SenderCore):
 
     @property
     def _disowned(self) -> bool:
-        """This is a forked child, and what is left to do is the parent's."""
+        """Whether this process is a forked child. The parent's Sender then does the remaining work."""
         return self._accumulator.pool.disowned
 
     @property
@@ -212,7 +213,7 @@ class Sender(SenderCore):
     def batch_splits(self) -> int:
         return int(self.stats.splits.total)
 
-    # ---- what a turn finds amiss -------------------------------------------------------------------------------------
+    # ---- the rare steps of a turn ------------------------------------------------------------------------------------
 
     def _expire(self, now: float) -> None:
         expired = self._accumulator.expire(now)
@@ -220,7 +221,7 @@ class Sender(SenderCore):
             log.info("%d batch(es) expired; the first: %s", len(expired), expired[0].error)
 
     def _update_producer_state(self, now: float) -> float:
-        """Before draining, where the producer's id or its sequences need it; seconds until that is due again."""
+        """Get a producer id, resolve the sequences in doubt. Returns the seconds until the next call is due."""
         state = self._producer_state
         assert state is not None
         state.update()
@@ -231,7 +232,7 @@ class Sender(SenderCore):
         return self._producer_ids.run(now, urgent=bool(self._accumulator.incomplete))
 
     def _run_transactions(self, now: float) -> float:
-        """In every turn of a transactional producer; seconds until the next is due for its sake."""
+        """Send the next request of a transaction, in every turn. Returns the seconds until the next call is due."""
         transactions = self._transactions
         assert transactions is not None
         if transactions.must_drop_unsent and self._accumulator.active:
@@ -245,33 +246,33 @@ class Sender(SenderCore):
         return wait
 
     def _fail_everything(self, error: KafkaError) -> None:
-        # Once: what is sent after it fails of the same.
-        level = logging.DEBUG if str(error) == self._said else logging.ERROR
-        self._said = str(error)
-        log.log(level, "what is buffered fails: %s", error)
+        # The same error is logged as an error once only: all later records fail with it too.
+        level = logging.DEBUG if str(error) == self._logged_failure else logging.ERROR
+        self._logged_failure = str(error)
+        log.log(level, "all buffered records fail: %s", error)
         self._accumulator.abort(error)
 
     def _fail_unauthenticated(self, queues: list[PartitionQueue], error: AuthenticationError) -> None:
-        """What waits for a node that will not have us, or that we will not have, would wait in vain."""
+        """Fail the batches that wait for a node that refuses the client, or whose certificate the client refuses."""
         for queue in queues:
             self._fail_waiting(queue, error)
 
     def _fail_waiting(self, queue: PartitionQueue, error: KafkaError) -> None:
         for batch in list(queue.batches):
-            if not batch.claimed:  # its claimant wakes the Sender, which is then asked again
+            if not batch.claimed:  # the claimant of a claimed batch wakes the Sender, which then comes here again
                 self._accumulator.give_up(batch.whole or batch, error)
 
     def _ask_for_leaders(self, topics: set[str]) -> None:
-        """Of topics whose records have nowhere to go."""
+        """Request metadata of topics whose batches have no leader."""
         for name in topics:
             self._fail_gone(self._accumulator.topics[name])
             self._metadata.add_topic(name)
         self._metadata.request_update()
 
     def _fail_gone(self, topic: TopicQueues) -> None:
-        """A topic that was made again with fewer partitions: what waits for one that is gone would wait in vain.
+        """Fail the batches of partitions that are gone: the topic was deleted and made again with fewer partitions.
 
-        It cannot go elsewhere: its key, or the caller, chose that partition, and a part of it may have been written.
+        These batches cannot go to another partition: the key or the caller chose theirs, and some may be written.
         """
         for queue in topic.queues[topic.partitions :]:
             if queue.batches:
@@ -282,7 +283,7 @@ class Sender(SenderCore):
                 self._fail_waiting(queue, error)
 
     def _topics_in_use(self) -> list[str]:
-        """Those with records that wait or are in flight, for metadata to keep up to date; the oldest first."""
+        """Topics with records that wait or are in flight, the oldest first: metadata keeps them up to date."""
         return list(dict.fromkeys(batch.topic for batch in list(self._accumulator.incomplete)))
 
     def _fail_unsupported(self, batches: list[Batch], error: UnsupportedVersionError) -> None:
@@ -297,7 +298,7 @@ class Sender(SenderCore):
             self._retry_or_fail(batch, error)
 
     def _retry_or_fail(self, batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None) -> None:
-        """A request failed, or `answer` says that the batch did."""
+        """The batch's request failed, or the response reports an error of the batch (`answer`)."""
         queue = self._accumulator.queue_of(batch)
         queue.proven = False
         queue.last_error = error
@@ -319,9 +320,9 @@ class Sender(SenderCore):
         self.stats.retried(batch.topic, batch.count, self._clock.monotonic())
         log.debug("%r is sent again: %s", batch, error)
         soon = False
-        if self._transactions is not None and isinstance(error, _OF_THE_COORDINATOR):
+        if self._transactions is not None and isinstance(error, _COORDINATOR_ERRORS):
             self._transactions.doubt_coordinator()
-            # A leader that says so works: a whole transaction waits for it to find the next coordinator.
+            # The leader responded, so it works: it finds the new coordinator soon, and the whole transaction waits.
             soon = answer is not None
         self._accumulator.requeue(batch, self._clock.monotonic(), soon=soon)
 
@@ -334,17 +335,17 @@ class Sender(SenderCore):
         return self._producer_state.can_retry(queue, batch, error, log_start_offset)
 
     def _explained(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> KafkaError:
-        """What a batch that does not go again fails with."""
+        """The error of a batch that is not retried."""
         state = self._producer_state
         if not isinstance(error, OutOfOrderSequenceNumberError) or not (state and state.was_overtaken(queue, batch)):
             return error
         return OutOfOrderSequenceNumberError(
-            f"{batch.topic}-{batch.partition} took records that were sent after this one while it was refused, as it "
-            "may when the topic is deleted and made again: sent once more it would come after them, out of order"
+            f"{batch.topic}-{batch.partition} took records that were sent after this one, and refused this one. That "
+            "happens when the topic is deleted and made again. A retry would append the record after them, out of order"
         )
 
     def _split_or_fail(self, batch: Batch, error: RecordTooLargeError) -> None:
-        """A refusal for the size says nothing of the records: they go again in parts, whatever `retries` is."""
+        """Send a batch again in two parts that was refused as too large. `retries` does not limit this."""
         try:
             log.debug("%r is split: %s", batch, error)
             split(self._accumulator, batch)
@@ -354,29 +355,29 @@ class Sender(SenderCore):
             self._accumulator.give_up(batch.whole or batch, error)
 
     def _go_again(self, batches: list[Batch], error: BaseException, sent: bool) -> None:
-        """Something raised that should not: what has neither an outcome nor a place in a queue goes again.
+        """After an error within the Sender, put the batches back that have neither an outcome nor a place in a queue.
 
-        `sent`: a broker may have it, as after a lost connection.
+        `sent`: a broker may have them, as after a lost connection.
         """
         for batch in batches:
             if batch.done or self._accumulator.holds(batch):
                 continue
             try:
                 if sent:
-                    self._retry_or_fail(batch, NetworkError(f"what became of the request is not known: {error!r}"))
+                    self._retry_or_fail(batch, NetworkError(f"it is unknown whether a broker has the batch: {error!r}"))
                 else:
                     self._accumulator.requeue(batch, self._clock.monotonic())
             except Exception as failure:
-                log.exception("%r cannot go again; its records fail", batch)
+                log.exception("%r cannot be retried; its records fail", batch)
                 self._accumulator.fail(batch, KafkaError(f"an error within the producer: {failure!r}"))
 
     def _fail(
         self, batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None, *, refused: bool = False
     ) -> None:
-        """`refused`: it is certain that the broker does not have what this attempt sent."""
-        found = answer.record_errors if answer is not None else ()
-        own, error_of_others = _errors_of_records(error, found) if found else (None, None)
-        self._accumulator.fail(batch, error, own, error_of_others, refused)
+        """`refused`: it is certain that the broker did not append the batch in this attempt."""
+        invalid_records = answer.record_errors if answer is not None else ()
+        record_errors, error_of_others = _errors_of_records(error, invalid_records) if invalid_records else (None, None)
+        self._accumulator.fail(batch, error, record_errors, error_of_others, refused)
 
     def _count_failed(self, batch: Batch, refused: bool) -> None:
         """The accumulator's `on_failed`."""
@@ -385,7 +386,7 @@ class Sender(SenderCore):
             self._producer_state.handle_failed_batch(queue, batch, refused=refused)
         now = self._clock.monotonic()
         self.stats.failed(batch.topic, batch.count, now)
-        # Of a transaction commit_transaction() tells, and who purges knows.
+        # commit_transaction() raises for a failure in a transaction, and the user knows of a purge.
         if self._transactions is None and not isinstance(batch.error, PurgedError) and self.failures.add(batch):
             self.tell_at = min(self.tell_at, now + TELL_EVERY)
 
@@ -393,16 +394,16 @@ class Sender(SenderCore):
         self.failures.tell()
 
     def _on_leaders(self, leaders: dict[tuple[str, int], tuple[int, int]], answer: ProduceAnswer) -> None:
-        """The broker leads no more and says who does: its batches go there at once (KIP-951)."""
+        """The broker no longer leads these partitions and names the new leaders (KIP-951)."""
         self._metadata.update_leaders(leaders, [Node(node_id, *where) for node_id, where in answer.nodes.items()])
 
     def _on_cluster(self, cluster: Cluster) -> None:
-        """Thread: Sender. New partitions get queues, and every queue its leader of now.
+        """Thread: Sender. Add queues for new partitions, and give every queue its present leader.
 
-        A topic that metadata has forgotten has none: what is sent to it next has it asked for at once. One that is
-        said not to exist keeps those it had, until it is there again or its records expire.
+        A topic that metadata has forgotten loses its leaders: the next record to it requests metadata at once. A topic
+        that the cluster says does not exist keeps its leaders until it exists again or its records expire.
         """
-        for name in list(self._accumulator.topics):  # a copy: send() adds to it
+        for name in list(self._accumulator.topics):  # a copy: send() adds topics during this loop
             info = cluster.topics.get(name)
             if info is None:
                 self._accumulator.topics[name].forget_leaders()
@@ -411,10 +412,10 @@ class Sender(SenderCore):
 
 
 def _errors_of_records(
-    error: KafkaError, found: Sequence[tuple[int, str | None]]
+    error: KafkaError, invalid_records: Sequence[tuple[int, str | None]]
 ) -> tuple[dict[int, KafkaError], KafkaError]:
-    """What the records at fault fail with, by place in the batch, and what the others do (KIP-467)."""
-    # The code is the batch's: where several records are at fault it need not be that of each.
-    kind = type(error) if len(found) == 1 else InvalidRecordError
-    own = {place: kind(printable(text) if text else str(error)) for place, text in found}
-    return own, KafkaError(f"the record was in a batch of which the broker refused {len(own)}: {error}")
+    """The errors of the invalid records, by place in the batch, and the error of the other records (KIP-467)."""
+    # The error code belongs to the batch: where several records are invalid it need not be the code of each.
+    kind = type(error) if len(invalid_records) == 1 else InvalidRecordError
+    errors = {place: kind(printable(text) if text else str(error)) for place, text in invalid_records}
+    return errors, KafkaError(f"the record was in a batch of which the broker refused {len(errors)}: {error}")
