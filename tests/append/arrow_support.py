@@ -1,4 +1,4 @@
-"""What the tests of send_arrow share: a Rig whose Sender runs while rows wait, and rows found where the report says."""
+"""Helpers of the send_arrow tests: a Rig whose Sender runs while rows wait, and the stored records of a report."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def as_bytes(text: str | bytes | None) -> bytes | None:
     return text.encode() if isinstance(text, str) else text
 
 
-def turning(**more: Any) -> Rig:
+def turning(**settings: Any) -> Rig:
     """A Rig whose Sender runs when send_arrow waits for memory."""
     clock = TurningClock()
-    rig = Rig(clock=clock, **({"linger_ms": 0} | more))
+    rig = Rig(clock=clock, **({"linger_ms": 0} | settings))
 
     def turn() -> None:
         rig.turn()
@@ -33,7 +33,7 @@ def turning(**more: Any) -> Rig:
 
 
 def stored(rig: Rig, report: BulkReport, topics: list[str] | None = None) -> list[Record]:
-    """The record of every row, found where the report says it is. Nothing may be stored besides."""
+    """The record of every row, at the offset that the report gives for it. The log may hold no other record."""
     rig.ack_all()
     result = report.result(0)
     assert not result.error_code.any()

@@ -1,4 +1,4 @@
-"""send_arrow without a network: which rows become which records, and where the report says they went."""
+"""send_arrow without a network: the records that rows become, and the offsets that the report gives for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kafkabuf.partitioner import partition_for_key
 from rigs.producer import SLAB, TOPIC, Rig, assert_whole
 from tests.append.arrow_support import HEADERS, as_bytes, stored, turning
 
-# ---- where to --------------------------------------------------------------------------------------------------------
+# ---- topics and partitions -------------------------------------------------------------------------------------------
 
 
 def test_each_row_goes_to_the_topic_of_its_column() -> None:
@@ -105,7 +105,7 @@ def test_rows_without_key_use_all_partitions_and_fill_batches() -> None:
 
 @pytest.mark.parametrize("slabs", [1, 2, 4])
 def test_data_larger_than_memory_is_sent_in_order(slabs: int) -> None:
-    # With fewer slabs than partitions, what is claimed has to be given back before more can be had.
+    # With fewer slabs than partitions, the walker must give its claims back before it can get more memory.
     rig = turning(leaders=(1, 1, 1), slabs=slabs, max_in_flight_requests_per_connection=1)
     values = [b"%d" % row + b"x" * (row % 400) for row in range(300)]
     report = rig.producer.send_arrow(

@@ -30,7 +30,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def read_back(cluster: EmbeddedCluster, topic: str) -> Log:
-    """By partition, every record's key, value and timestamp, at the index of its offset."""
+    """By partition, a list of every record's key, value and timestamp; the list index is the offset."""
     ends = cluster.end_offsets(topic)
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "readers", "check.crcs": True})
     try:
@@ -50,7 +50,7 @@ def read_back(cluster: EmbeddedCluster, topic: str) -> Log:
 
 
 def table_of(name: str, count: int, partition: int | None) -> pa.Table:
-    """Rows for the given partition, or where their keys send them. The timestamp is the row's number."""
+    """Rows for the given partition; None: for the partitions of their keys. The timestamp is the row's number."""
     columns = {
         "key": [f"{name}-{row}" for row in range(count)],
         "value": [f"{name}:{row}:" + "x" * (row % 150) for row in range(count)],

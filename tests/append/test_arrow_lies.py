@@ -1,4 +1,4 @@
-"""send_arrow of data that contradicts itself: refused before a row is read, with nothing queued."""
+"""send_arrow refuses data that contradicts itself, before it reads a row; no row is queued."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def second(array: ArrowArray) -> ArrowArray:
 
 
 def sizes(array: ArrowArray) -> Any:
-    """Of a view column's variadic buffers."""
+    """The sizes of a view column's variadic buffers."""
     return ints(column(array), column(array).n_buffers - 1, ctypes.c_int64)
 
 
@@ -150,7 +150,7 @@ def test_object_that_returns_no_capsule_is_refused(given: Any) -> None:
 
 @pytest.mark.parametrize("rows", [0, 3])
 def test_stream_whose_capsule_is_given_again_is_refused(rows: int) -> None:
-    """The first call has read it: it must not pass for a stream without rows."""
+    """The first call has read the stream: the second call must not find a stream without rows."""
     rig = Rig()
     capsule = pa.table({"value": ["a", "b", "c"][:rows]}).__arrow_c_stream__()
     again = type("Again", (), {"__arrow_c_stream__": lambda _: capsule})()
@@ -160,7 +160,7 @@ def test_stream_whose_capsule_is_given_again_is_refused(rows: int) -> None:
 
 
 def test_capsules_count_as_released_while_their_data_is_read() -> None:
-    """Another thread that has them too could release the data while this one waits for memory."""
+    """Otherwise another thread that holds the capsules could release the data while this thread waits for memory."""
     rig = Rig(slabs=1)
     data = Lying(table(["v" * 400] * 20, pa.string()), lambda array: None)
     seen: list[int | None] = []

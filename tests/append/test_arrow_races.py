@@ -1,6 +1,7 @@
-"""send_arrow between threads: what happens to a batch while a bulk append has claimed it.
+"""send_arrow between threads: other threads act on a batch while a bulk append has claimed it.
 
-Each race is acted out in one thread, at points where another may run: when the clock is asked, and in collections.
+Each test acts a race out in one thread, at points where another thread may run: when the code reads the clock, and in
+garbage collections.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ def rows_of(partitions: list[int], size: int = 100) -> pa.RecordBatch:
     return pa.record_batch({"value": values, "partition": pa.array(partitions, pa.int32())})
 
 
-def between_claims(rig: Rig, clock: HookClock, what: Callable[[], object]) -> None:
-    """Run `what` when partition 0 is claimed and the batch of partition 1 is opened."""
+def between_claims(rig: Rig, clock: HookClock, action: Callable[[], object]) -> None:
+    """Run `action` when partition 0 is claimed and the walker opens the batch of partition 1."""
 
-    def look() -> None:
+    def hook() -> None:
         if rig.queue(0).claimed:
-            what()
+            action()
         else:
-            clock.hook = look
+            clock.hook = hook
 
-    clock.hook = look
+    clock.hook = hook
 
 
 def test_sender_leaves_a_claimed_batch_alone() -> None:
@@ -84,7 +85,7 @@ def test_record_sent_while_a_batch_is_claimed_goes_into_another() -> None:
 
 
 def test_bytes_of_a_claimed_batch_that_is_not_the_last_count_for_stickiness() -> None:
-    """They would let the sticky partition have more than its share (KIP-794)."""
+    """Otherwise the sticky partition would get more than its share (KIP-794)."""
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=10_000)
     between_claims(rig, clock, lambda: rig.send(b"between", partition=0))
@@ -110,7 +111,7 @@ def test_batch_that_expires_while_claimed_keeps_its_slab() -> None:
 
     between_claims(rig, clock, expire)
     report = rig.producer.send_arrow(rows_of([0, 1, 0, 1]), TOPIC)
-    assert free == [rig.pool.total - 2 * SLAB]  # partition 0's, still written to, and the one being opened
+    assert free == [rig.pool.total - 2 * SLAB]  # the slab of partition 0, still written to, and the slab of partition 1
     rig.ack_all()
     assert report.result(0).error_code.tolist() == [7, 0, 7, 0]
     assert report.result(0).offset.tolist() == [-1, 0, -1, 1]
@@ -189,7 +190,7 @@ def test_senders_turn_at_any_point_tears_no_batch(size: int) -> None:
 
 @pytest.mark.parametrize("phase", range(4))
 def test_senders_turn_in_any_collection_sends_only_whole_batches(phase: int) -> None:
-    # Kafka refuses a batch of no records; kafka-python would find none either.
+    # Kafka refuses a batch without records.
     rig = Rig(leaders=(1, 1, 1), linger_ms=0, slabs=64)
 
     def turn() -> None:
@@ -197,7 +198,7 @@ def test_senders_turn_in_any_collection_sends_only_whole_batches(phase: int) -> 
         rig.ack_under_way()
 
     with collecting_everywhere(turn):
-        # A collection comes with every second object: which ones, these decide.
+        # A collection comes with every second new object: the number of objects here shifts it by one.
         before = [[number] for number in range(phase)]
         report = rig.producer.send_arrow(rows_of([row % 3 for row in range(60)], 200), TOPIC)
     found = stored(rig, report)

@@ -1,4 +1,4 @@
-"""Interceptors: what they see, may change, and cannot break."""
+"""Interceptors: they see and may change every record, and their errors break nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rigs.producer import TOPIC, Rig, assert_whole
 
 
 def sends(rig: Rig) -> Any:
-    """Its send(), for what a serializer takes."""
+    """The rig's send(), typed for any value that a serializer takes."""
     return rig.send
 
 
 class Noting:
-    """Appends its name to values, and notes what it hears."""
+    """Appends its name to values, and notes every call in its journal."""
 
     def __init__(self, name: str = "1", journal: list[Any] | None = None) -> None:
         self.name = name
@@ -138,10 +138,10 @@ def test_records_of_send_many_go_through_the_interceptors(caplog: pytest.LogCapt
     assert [record.value for record in rig.log[TOPIC, 0]] == [b"a1", b"b1"]
     assert report.result(0).offset.tolist() == [0, 1]
     assert journal[:4] == [("1", "a"), ("2", "a1"), ("1", "b"), ("2", "b1")]
-    told = [metadata for _, metadata, error in journal[4:] if error is None]
-    assert told[0] is told[1]
-    assert told[0] == RecordMetadata(TOPIC, 0, 0, 7, 1, 2)
-    assert (told[2].offset, told[2].serialized_key_size, told[2].timestamp) == (1, -1, report.result(0).timestamp[1])
+    first, first_again, second, *_ = [metadata for _, metadata, error in journal[4:] if error is None]
+    assert first is first_again
+    assert first == RecordMetadata(TOPIC, 0, 0, 7, 1, 2)
+    assert (second.offset, second.serialized_key_size, second.timestamp) == (1, -1, report.result(0).timestamp[1])
     assert caplog.text.count("ZeroDivisionError: in on_acknowledgement") == 2
     assert_whole(rig.pool)
 

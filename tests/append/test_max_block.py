@@ -1,4 +1,4 @@
-"""max.block.ms: one limit for all that a send() waits for, metadata and memory (Kafka's doSend)."""
+"""max.block.ms: one limit for both waits of a send(), for metadata and for memory (Kafka's doSend)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def slow_rig(monkeypatch: pytest.MonkeyPatch, kind: str = "send", slabs: int = 1
 
 
 def seconds(rig: Rig, what: Callable[[], object], kind: type[KafkaError] = BufferExhaustedError) -> float:
-    """How long it takes to fail."""
+    """The seconds until the call raises."""
     began = rig.clock.monotonic()
     with pytest.raises(kind):
         what()
@@ -57,7 +57,7 @@ def test_wait_for_metadata_shortens_the_wait_for_memory(kind: str, monkeypatch: 
     rig = slow_rig(monkeypatch, kind)
     rig.fill()
     assert seconds(rig, lambda: SENDS[kind](rig, SLOW)) == pytest.approx(1)
-    # The next waits for memory alone, and has all the time for it.
+    # The next call waits for memory alone, with the whole of max.block.ms.
     assert seconds(rig, lambda: SENDS[kind](rig, SLOW)) == pytest.approx(1)
 
 

@@ -1,4 +1,4 @@
-"""Partitioners: a user's own, round robin, random; the sticky one, and how it adapts (KIP-794)."""
+"""Partitioners: a user's own, round robin, random; the sticky partition, and adaptive partitioning (KIP-794)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rigs.producer import SLAB, TOPIC, Rig, assert_whole
 
 
 def send(rig: Rig) -> Any:
-    """Its send(), for what a serializer takes."""
+    """The rig's send(), typed for any value that a serializer takes."""
     return rig.send
 
 
@@ -168,7 +168,7 @@ def test_bulk_append_follows_a_sticky_partition_that_others_moved(_: int) -> Non
     before = rig.topic.sticky_partition
     report = rig.producer.send_many(TOPIC, [b"first", b"second"])
     rig.ack_all()
-    if chosen != [before]:  # else it is its own turn to move on
+    if chosen != [before]:  # otherwise the bulk append itself may move on
         assert report.result(0).partition.tolist() == [before, *chosen]
 
 
@@ -209,7 +209,7 @@ def test_partition_with_an_available_leader_is_preferred() -> None:
 
     assert drawn() == {0, 3}
     rig.accumulator.slow_nodes.add(1)
-    assert drawn() == {0, 2, 3}  # all are slow: any that has a leader
+    assert drawn() == {0, 2, 3}  # all nodes are slow: any partition with a leader
     rig.accumulator.slow_nodes.clear()
     assert drawn() == {0, 2, 3}
     for queue in rig.topic.queues:

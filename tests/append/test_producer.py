@@ -37,7 +37,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def open_producer(cluster: EmbeddedCluster, **settings: Any) -> KafkaProducer:
-    """Small memory and short back-offs: what goes wrong shows at once."""
+    """A producer with little memory and short back-offs, so that faults show at once."""
     defaults = {
         "bootstrap_servers": cluster.bootstrap_servers,
         "batch_size": 1024,
@@ -52,7 +52,7 @@ def open_producer(cluster: EmbeddedCluster, **settings: Any) -> KafkaProducer:
 
 
 def fill_memory(producer: KafkaProducer) -> None:
-    """More records than there is memory for."""
+    """Send more records than memory can hold."""
     for _ in range(100):
         producer.send("t", b"x" * 1_000)
 
@@ -488,7 +488,7 @@ def test_import_starts_no_thread() -> None:
 
 
 def test_send_has_a_signature_and_a_docstring() -> None:
-    """send() is a plain method descriptor for speed, and those have none of their own."""
+    """send() is a plain method descriptor, for speed; such a descriptor has a signature only if Cython embeds it."""
     names = ["self", "topic", "value", "key", "headers", "partition", "timestamp_ms", "callback"]
     assert list(inspect.signature(KafkaProducer.send).parameters) == names
     assert (KafkaProducer.send.__doc__ or "").startswith("Queue one record")

@@ -1,4 +1,4 @@
-"""The user's own random numbers."""
+"""The state of Python's global random generator belongs to the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""send_many: elements of sequences into records, as send() would make them, with a report as of send_arrow."""
+"""send_many: elements of sequences become the records that send() would make, with a report like send_arrow's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serializers: Java's bytes, names, and how a user's own are called."""
+"""Serializers: the bytes that Java's serializers write, names, and calls of a user's own serializers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def only_record(rig: Rig) -> Record:
     return record
 
 
-# What the serializers of kafka-clients 4.1.2 and 3.9.2 wrote under OpenJDK 17; for JSON, what this project chose: Java
-# has none for it.
+# The bytes that the serializers of kafka-clients 4.1.2 and 3.9.2 wrote under OpenJDK 17. Java has no JSON serializer:
+# for JSON the expected bytes are this project's choice.
 @pytest.mark.parametrize(
     ("serializer", "data", "expected"),
     [
@@ -133,7 +133,7 @@ def test_setting_that_serializes_nothing_is_refused(setting: Any) -> None:
 
 
 class Tagging:
-    """Says in a header what it was called with."""
+    """Adds a header with the arguments of the call."""
 
     def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: Any) -> bytes:
         headers.append(("seen", f"{topic} {len(headers)} {data}".encode()))
@@ -168,7 +168,7 @@ def test_send_arrow_refuses_a_producer_with_serializers() -> None:
 
 
 class ConfluentEcho(confluent.Serializer):
-    """What a Schema Registry serializer is called with."""
+    """A serializer of confluent-kafka that returns the arguments of its call."""
 
     def __call__(self, obj: Any, ctx: Any = None) -> bytes:
         ctx.headers.append(("schema", b"7"))

@@ -50,7 +50,14 @@ def test_error_of_an_exhausted_pool_names_sizes_time_and_settings() -> None:
     with pytest.raises(BufferExhaustedError) as caught:
         pool.allocate(2 * SLAB + 1, 60)
     message = str(caught.value)
-    for part in ("3072 bytes", "3 slabs", "within 60000 ms", "2048 of 4096 bytes", "buffer.memory", "max.block.ms"):
+    for part in (
+        "3072 bytes",
+        "3 adjacent slabs",
+        "within 60000 ms",
+        "2048 of 4096 bytes",
+        "buffer.memory",
+        "max.block.ms",
+    ):
         assert part in message, message
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.retriable
