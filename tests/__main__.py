@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 FOLDER = Path("build/tests")
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 # Without the plugin's own order: tests/conftest.py lets the longest files start first.
 ON_ALL_CORES = ["-n", str(len(os.sched_getaffinity(0))), "--dist", "loadfile", "--no-loadscope-reorder"]
+OUTCOMES = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "error", "errors")
+OUTCOME = re.compile(rf"(\d+) ({'|'.join(OUTCOMES)})\b")
 PARTS = {
     "spark": ["-m", "spark{}"],
     "kafka": ["-m", "kafka and not spark{}"],
@@ -32,13 +36,20 @@ def start(part: str, which: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*PYTEST, *files, *options], stdout=log, stderr=subprocess.STDOUT)
 
 
-def report(part: str, status: int, seconds: float) -> None:
-    """The summary of a part that passed, all the output of one that failed."""
+def report(part: str, status: int, seconds: float) -> Counter[str]:
+    """Print the summary of a part that passed, or all the output of a part that failed. Return the counts of outcomes."""
     lines = (FOLDER / f"{part}.log").read_text(errors="replace").splitlines()
     if status != 0:
         print("\n".join(lines))
     summary = lines[-1].strip("= ") if lines else "no output"
     print(f"tests: {part}: {summary}; {seconds:.0f} s, exit status {status}", flush=True)
+    return Counter({outcome: int(count) for count, outcome in OUTCOME.findall(summary)})
+
+
+def closing_line(outcomes: Counter[str], seconds: float) -> str:
+    """The outcomes of all parts, as pytest's own last line has them."""
+    counts = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in OUTCOMES if outcomes[outcome])
+    return f" {counts or 'no tests ran'} in {seconds:.2f}s ".center(100, "=")
 
 
 def main() -> int:
@@ -51,15 +62,17 @@ def main() -> int:
     started = time.monotonic()
     running = {part: start(part, "" if slow else " and not slow") for part in PARTS}
     print(f"tests: running {', '.join(running)}; their output goes to {FOLDER}/*.log", flush=True)
-    failed = []
+    failed, outcomes = [], Counter[str]()
     while running:
         time.sleep(0.1)
         for part, process in list(running.items()):
             if (status := process.poll()) is not None:
                 del running[part]
-                report(part, status, time.monotonic() - started)
+                outcomes += report(part, status, time.monotonic() - started)
                 failed += [part] if status else []
-    print(f"tests: {'failed: ' + ', '.join(failed) if failed else 'all passed'}, {time.monotonic() - started:.0f} s")
+    if failed:
+        print(f"tests: failed: {', '.join(failed)}")
+    print(closing_line(outcomes, time.monotonic() - started))
     return 1 if failed else 0
 
 

@@ -15,8 +15,8 @@ REPORT = """<testsuites><testsuite>
 
 def test_parameters_and_reports_are_added_up_and_the_slowest_test_is_first(tmp_path: Path) -> None:
     reports = [tmp_path / "kafka.xml", tmp_path / "python.xml"]
-    for report, read in zip(reports, (0.5, 1.0), strict=True):
-        report.write_text(REPORT.format(read=read))
+    for report, seconds in zip(reports, (0.5, 1.0), strict=True):
+        report.write_text(REPORT.format(read=seconds))
     append, read = "tests/broker/test_log.py::test_append", "tests/broker/test_log.py::test_read"
     assert slowest(reports, 5) == [(append, 8.0, 4), (read, 1.5, 2)]
     assert slowest(reports, 1) == [(append, 8.0, 4)]
