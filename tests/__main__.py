@@ -19,7 +19,7 @@ FOLDER = Path("build/tests")
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 # Without the plugin's own order: tests/conftest.py lets the longest files start first.
 ON_ALL_CORES = ["-n", str(len(os.sched_getaffinity(0))), "--dist", "loadfile", "--no-loadscope-reorder"]
-OUTCOMES = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "error", "errors")
+OUTCOMES = ("failed", "passed", "skipped", "xfailed", "xpassed", "error", "errors")
 OUTCOME = re.compile(rf"(\d+) ({'|'.join(OUTCOMES)})\b")
 PARTS = {
     "spark": ["-m", "spark{}"],

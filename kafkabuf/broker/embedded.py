@@ -151,7 +151,7 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
     ) -> None:
         self.stop()
 
-    # ---- what the cluster holds
+    # ---- nodes, topics, records
 
     @property
     def bootstrap_servers(self) -> str:

@@ -53,7 +53,7 @@ class NodeControls(Caller):
         self._call(lambda c: c.nodes[node_id].isolate(from_clients))
 
     def heal_node(self, node_id: int) -> None:
-        """Ends an isolation: the node learns what it has missed, and follows the leaders."""
+        """Ends an isolation: the node learns the changes that it has missed, and follows the leaders."""
         self._call(lambda c: c.nodes[node_id].heal())
 
     def set_replica_lag(self, node_id: int, seconds: float) -> None:

@@ -1,9 +1,9 @@
 """DescribeConfigs (key 32), versions 1 to 4: the settings of topics and of nodes (cluster/configs.py).
 
-Deviations: a node lists only the few settings that describe this broker, none of them can change, and their source is
-the node's file even where the value is the default. There are no texts of documentation. log.retention.ms has no
-synonyms in hours or minutes. There are no eligible leader replicas (KIP-966), and so no min.insync.replicas that is set
-for the whole cluster.
+Deviations: a node lists only the few settings that describe this broker. They cannot change, and most have the
+source STATIC_BROKER_CONFIG even if the value is the default. There are no texts of documentation. The synonyms of
+retention.ms have no value in hours. There are no eligible leader replicas (KIP-966), and so no min.insync.replicas that
+is set for the whole cluster.
 """
 
 from __future__ import annotations

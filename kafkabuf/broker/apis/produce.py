@@ -6,8 +6,8 @@ closes the connection, as in Kafka. From version 10 on, a client that asks the w
 node leads (KIP-951).
 
 Deviations: the node does not convert message sets to magic 2. Timestamps are always the producer's (CreateTime). Every
-error has a message, also for an unknown codec, where Kafka's error does not say what is wrong. The log_start_offset of
-a refused batch may differ from Kafka's.
+error has a message. The error for an unknown codec says what is wrong, unlike Kafka's. The log_start_offset of a
+refused batch may differ from Kafka's.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Catalogue:
         self.topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
 
-    # ---- what exists
+    # ---- lookups
 
     def topic(self, name: str | UUID) -> Topic:
         """The topic with a name or id. Raises UnknownTopicOrPartitionError or UnknownTopicIdError."""

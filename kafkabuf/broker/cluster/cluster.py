@@ -114,7 +114,7 @@ class Cluster:
         return len(cut)
 
     def refresh_fetchers(self) -> None:
-        """Call this after a change of which nodes reach each other."""
+        """Call this when a node has lost or regained its connection to the other nodes."""
         for node in self.nodes.values():
             node.fetchers.refresh()
 

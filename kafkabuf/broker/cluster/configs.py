@@ -1,6 +1,5 @@
-"""The settings of topics and of nodes, as DescribeConfigs lists them.
-
-Names, types, defaults and ranges are those of Kafka's LogConfig.
+"""The settings of topics and of nodes, as DescribeConfigs lists them, with the names, types, defaults and ranges of
+Kafka's LogConfig.
 
 The broker acts on a topic's max.message.bytes, min.insync.replicas and unclean.leader.election.enable, and on the
 settings of log/config.py. It checks, stores and lists the other settings of a topic, without an effect.

@@ -75,8 +75,8 @@ class Controller:
         node.fenced = True
         for partition in self._partitions():
             if node.node_id in partition.copies:
-                self._leave(partition, node.node_id)
-        self._appoint()
+                self._remove_node(partition, node.node_id)
+        self._choose_controller_node()
 
     def admit(self, *nodes: Node) -> None:
         """Takes nodes into the cluster: new nodes, or nodes that are back. The nodes learn the states of their
@@ -90,15 +90,15 @@ class Controller:
                     copy.learn(partition.state)
             if partition.leader == NO_LEADER:
                 self.elect(partition)
-        self._appoint()
+        self._choose_controller_node()
         self._cluster.transactions.write_held_markers()
 
-    def _appoint(self) -> None:
+    def _choose_controller_node(self) -> None:
         alive = self._cluster.placement.alive()
         if self.node_id not in alive:
             self.node_id = min(alive, default=NO_NODE)
 
-    def _leave(self, partition: Partition, node_id: int) -> None:
+    def _remove_node(self, partition: Partition, node_id: int) -> None:
         state = partition.state
         isr = tuple(other for other in state.isr if other != node_id) or state.isr
         if state.leader == node_id:

@@ -1,9 +1,9 @@
 """Replication: a partition and its copies, one on each of its nodes (Kafka's Partition and Replica).
 
 The controller decides which node leads, in which epoch, and which copies are in sync (`PartitionState`). A node knows
-what the controller told it last; a node that is cut off knows an old state. The leader appends, and followers fetch
-from it (fetcher.py). The offset that a follower asks for tells the leader how far the follower is. Records below the
-high watermark are in every copy that is in sync. Consumers see only these records, and with acks=all the leader
+the state that the controller told it last; a node that is cut off knows an old state. The leader appends, and followers
+fetch from it (fetcher.py). The offset that a follower asks for tells the leader how far the follower is. Records below
+the high watermark are in every copy that is in sync. Consumers see only these records, and with acks=all the leader
 acknowledges only these records.
 
 Belongs to the event loop. An append, a fetch and a decision of the controller take effect at once, also on parked
@@ -22,7 +22,7 @@ from kafkabuf.broker.log.config import int_config
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.replica.followers import Follower, LagWatch
-from kafkabuf.broker.replica.state import NO_LEADER, UNTOLD, PartitionState
+from kafkabuf.broker.replica.state import NO_LEADER, UNKNOWN_STATE, PartitionState
 from kafkabuf.broker.waiting._purgatory import RequestPurgatory
 from kafkabuf.errors import (
     FencedLeaderEpochError,
@@ -98,7 +98,7 @@ class Partition:
         self.index = index
         self.replicas = replicas
         self.copies: dict[int, Replica] = {}
-        self.state: PartitionState = UNTOLD
+        self.state: PartitionState = UNKNOWN_STATE
         # Transaction markers that some copy in sync does not have yet, with their offsets. A new leader that lacks a
         # marker writes it again.
         self._markers: deque[tuple[int, Marker]] = deque()
@@ -177,7 +177,7 @@ class Replica:
         self.node = node
         self.partition = partition
         self.log = log
-        self.known = UNTOLD
+        self.known = UNKNOWN_STATE
         self.followers: dict[int, Follower] = {}
         self.epoch_start = 0
         # The high watermark of an only copy is the end of its log, since there are no followers.
@@ -314,5 +314,5 @@ class Replica:
     def forget(self) -> None:
         """Forgets the state: the partition was deleted, or the node's process ended."""
         self.node.fetchers.leave(self)
-        self.known, self.followers = UNTOLD, {}
+        self.known, self.followers = UNKNOWN_STATE, {}
         self.wake()

@@ -20,7 +20,7 @@ class PartitionState:
 
 
 # The state that a copy knows before the controller has told it a state.
-UNTOLD = PartitionState(NO_LEADER, -1, ())
+UNKNOWN_STATE = PartitionState(NO_LEADER, -1, ())
 
 
 def leader_error(state: PartitionState, index: int) -> KafkaError | None:
