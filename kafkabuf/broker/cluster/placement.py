@@ -76,6 +76,7 @@ class Placement:
         alive = set(self.alive())
         if not all(nodes and len(set(nodes)) == len(nodes) and alive.issuperset(nodes) for nodes in placed):
             raise InvalidReplicaAssignmentError(
-                f"{placed}: each of the partitions 0, 1, 2... needs different nodes out of {sorted(alive)}"
+                f"{placed}: number the partitions 0, 1, 2..., and give each at least one of the nodes {sorted(alive)}, "
+                "no node twice"
             )
         return placed

@@ -134,7 +134,9 @@ def _join_transaction(node: Node, leader: Replica, info: BatchInfo, terms: Terms
         )
     except ConcurrentTransactionsError as error:
         # As in Kafka: with this error the client retries, and does not look for another leader.
-        raise NotEnoughReplicasError(f"cannot add {topic_partition} to the transaction yet: {error}") from error
+        raise NotEnoughReplicasError(
+            f"it is not known yet whether {topic_partition} is part of the transaction: {error}"
+        ) from error
 
 
 def _append_message_set(node: Node, leader: Replica, data: memoryview) -> Appended:
