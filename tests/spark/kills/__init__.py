@@ -1,8 +1,9 @@
-"""Kill tests of the Spark sink: processes end by SIGKILL at each step of each guarantee, then the topic is counted.
+"""Kill tests of the Spark sink: SIGKILL ends processes at each step of each guarantee, then a reader counts the rows.
 
-A query (driver.py) runs in processes of its own under a supervisor (supervisor.py), which tells it by files in a folder
-(job.py) where to die. The sink is the production one: source.py is a data source whose writers load faults.py, which
-wraps the functions at each step. reader.py counts what a reader with read_committed sees, while it runs and at the end.
+A supervisor (supervisor.py) starts a query (driver.py) in processes of its own. Files in a folder (job.py) tell these
+processes where to die. The sink is the production sink: source.py is a data source whose writers load faults.py, and
+faults.py wraps the functions at each step. reader.py counts the rows that a reader with read_committed sees, at the end
+and for `atomic` during the whole run. run.py plans the kills and judges the result.
 
 `python -m tests.spark.kills --help`
 """

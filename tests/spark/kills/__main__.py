@@ -33,44 +33,44 @@ def running(name: str) -> Iterator[Broker]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kills", description=__doc__)
-    parser.add_argument("--broker", action="append", choices=_BROKERS, help="which (default: all of them)")
-    parser.add_argument("--guarantee", action="append", choices=list(STEPS), help="which (default: all of them)")
-    parser.add_argument("--step", action="append", help="only kills at this step (default: all of the guarantee)")
-    parser.add_argument("--rows", type=int, default=2_000_000, help="with kills at random (default %(default)s)")
-    parser.add_argument("--kills", type=int, default=20, help="at random (default %(default)s); 0: leave these out")
-    parser.add_argument("--seed", type=int, default=1, help="of the random kills (default %(default)s)")
-    parser.add_argument("--master", default=Job.master, help="of the kills at each step (default %(default)s)")
-    parser.add_argument("--folder", type=Path, help="keep what the tests wrote there (default: nothing is kept)")
+    parser.add_argument("--broker", action="append", choices=_BROKERS, help="a broker (default: all of them)")
+    parser.add_argument("--guarantee", action="append", choices=list(STEPS), help="a guarantee (default: all of them)")
+    parser.add_argument("--step", action="append", help="kill only at this step (default: at all steps)")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows for random kills (default %(default)s)")
+    parser.add_argument("--kills", type=int, default=20, help="number of random kills (default %(default)s); 0: none")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random kills (default %(default)s)")
+    parser.add_argument("--master", default=Job.master, help="Spark's for kills at each step (default %(default)s)")
+    parser.add_argument("--folder", type=Path, help="keep the files of the tests there (default: keep none)")
     parser.add_argument("--no-steps", action="store_true", help="leave out the kills at each step")
-    given = parser.parse_args()
-    # Being told to end is a usual way out: leave through the `with`s, so that no process stays.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
+    arguments = parser.parse_args()
+    # On SIGTERM, leave through the `with` blocks, which end all processes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     failed = []
     with tempfile.TemporaryDirectory(prefix="spark-kills-", ignore_cleanup_errors=True) as scratch:
-        root: Path = given.folder or Path(scratch)
-        for name in given.broker or _BROKERS:
+        root: Path = arguments.folder or Path(scratch)
+        for name in arguments.broker or _BROKERS:
             with running(name) as broker:
-                for guarantee in given.guarantee or STEPS:
-                    for what, run in _runs(broker, guarantee, given):
-                        title = f"{name}, {guarantee}, {what}"
-                        failed += [f"{title}: {wrong}" for wrong in _wrongs(title, run, root)]
-    for wrong in failed:
-        print(f"WRONG: {wrong}")
-    print("failed" if failed else "all as promised")
+                for guarantee in arguments.guarantee or STEPS:
+                    for kind, run in _runs(broker, guarantee, arguments):
+                        title = f"{name}, {guarantee}, {kind}"
+                        failed += [f"{title}: {violation}" for violation in _violations(title, run, root)]
+    for violation in failed:
+        print(f"WRONG: {violation}")
+    print("failed" if failed else "every guarantee held")
     sys.exit(bool(failed))
 
 
-def _runs(broker: Broker, guarantee: str, given: argparse.Namespace) -> Iterator[tuple[str, Run]]:
-    if not given.no_steps:
-        plan = [kill for kill in plan_for(guarantee) if given.step is None or kill.step in given.step]
-        yield "kills at each step", lambda root: at_each_step(broker, root, guarantee, plan, master=given.master)
-    if given.kills:
-        rows, kills, seed = given.rows, given.kills, given.seed
+def _runs(broker: Broker, guarantee: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Run]]:
+    if not arguments.no_steps:
+        plan = [kill for kill in plan_for(guarantee) if arguments.step is None or kill.step in arguments.step]
+        yield "kills at each step", lambda root: at_each_step(broker, root, guarantee, plan, master=arguments.master)
+    if arguments.kills:
+        rows, kills, seed = arguments.rows, arguments.kills, arguments.seed
         yield f"kills at random, seed {seed}", lambda root: at_random(broker, root, guarantee, rows, kills, seed)
 
 
-def _wrongs(title: str, run: Run, root: Path) -> list[str]:
-    """Run it and print what came out."""
+def _violations(title: str, run: Run, root: Path) -> list[str]:
+    """Run the kill test and print its outcome. Returns the violations of the guarantee."""
     print(f"\n{title}: ...", flush=True)
     try:
         outcome = run(root / "".join(letter if letter.isalnum() else "-" for letter in title))
@@ -78,7 +78,7 @@ def _wrongs(title: str, run: Run, root: Path) -> list[str]:
         print(error, flush=True)
         return [str(error).splitlines()[0]]
     print(f"{title}: {outcome}\n{outcome.table()}", flush=True)
-    return outcome.wrongs()
+    return outcome.violations()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The driver of a kill test: `python -m tests.spark.kills.driver`, with the folder in its environment.
+"""The driver of a kill test: `python -m tests.spark.kills.driver`. An environment variable names the folder.
 
-It runs the query to the end of its input. A query that fails is started again from its checkpoint, but not for ever at
-the same micro-batch; exit status 0 says that all were committed.
+The driver runs the query to the end of its input. It restarts a failed query from its checkpoint, and gives up after
+five failures at the same micro-batch. Exit status 0 means that every micro-batch was committed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
 def session(job: Job, folder: Folder) -> SparkSession:
-    """Small, and with JVMs that start quickly."""
+    """A small session, with JVMs that start quickly."""
     builder = SparkSession.builder.master(job.master).appName("kafkabuf kill test")
     for name, value in {
         "spark.ui.enabled": "false",
@@ -35,15 +35,15 @@ def session(job: Job, folder: Folder) -> SparkSession:
         "spark.executor.extraJavaOptions": _JVM,
         "spark.local.dir": str(folder.root / "scratch"),
         "spark.sql.warehouse.dir": str(folder.root / "warehouse"),
-        # With atomic a second attempt fails whatever it does.
+        # With atomic each second attempt fails, so more attempts are of no use.
         "spark.task.maxFailures": "4" if job.guarantee == "atomic" else "100",
         "spark.deploy.maxExecutorRetries": "-1",
         "spark.sql.shuffle.partitions": str(job.partitions),
-        # Compiling what runs for a second takes longer.
+        # A query of a second takes less time than its compilation.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(job.arrow_rows),
-        # Each file is a task.
+        # Each file becomes one task.
         "spark.sql.files.maxPartitionBytes": "128m",
         "spark.sql.files.openCostInBytes": "128m",
     }.items():
@@ -66,21 +66,21 @@ def main() -> None:
     jvm = int(context._jvm.java.lang.ProcessHandle.current().pid())
     (folder.root / "driver.json").write_text(json.dumps({"python": os.getpid(), "jvm": jvm}))
     spark.dataSource.register(MortalDataSource)
-    folder.tell("driver")
+    folder.record("driver")
     failed: Counter[int] = Counter()
     while True:
         writer = frame(spark, job, folder).writeStream.format(MortalDataSource.name()).options(**job.options())
         writer = writer.option("checkpointLocation", str(folder.checkpoint))
-        folder.tell("query")
+        folder.record("query")
         try:
             writer.trigger(availableNow=True).start().awaitTermination()
         except StreamingQueryException as error:
-            folder.tell("query failed", reason=str(error)[:2_000])
+            folder.record("query failed", reason=str(error)[:2_000])
             failed[folder.newest_batch()] += 1
             if max(failed.values()) == _ATTEMPTS:
                 raise
             continue
-        folder.tell("end")
+        folder.record("end")
         spark.stop()
         return
 

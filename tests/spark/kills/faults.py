@@ -1,6 +1,6 @@
-"""In Spark's Python workers: the steps of the sink, at which the process may have to die, or somebody else.
+"""The steps of the sink in Spark's Python workers. At a step this process kills itself or another process.
 
-`install` wraps the functions of kafkabuf that a step begins or ends with; the rest of the sink is as users have it.
+`install` wraps the functions of kafkabuf with which a step begins or ends. It leaves the rest of the sink unchanged.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from kafkabuf.spark.place import TaskAttempt
 from kafkabuf.spark.task import Task
 from tests.spark.kills.job import AT_RANDOM, Folder, Kill, Victim
 
-# EndTxn is answered in about this time, in seconds: the process dies at some moment within it.
+# Seconds: a coordinator answers EndTxn in about this time. The process dies at a random moment within it.
 _END_TXN = 0.004
 
 
 def at(step: str) -> None:
-    """The process has come to `step`. It does not return if this is where it dies."""
-    kill = _claimed(step)
+    """The process has reached `step`. The call kills the victim, if a kill is planned here; then it may not return."""
+    kill = _claim(step)
     if kill is not None:
         _kill(kill.victim)
 
 
 @cache
 def install() -> None:
-    """Wrap the functions at each step, in this process; once, however often it is called."""
-    _around(KafkaProducer, "init_transactions", "before init", "after init")
-    _around(KafkaProducer, "send_offsets_to_transaction", "before marker", None)
-    _around(Atomic, "begin", "before begin", "after begin")
+    """Wrap the functions at each step in this process. Further calls do nothing."""
+    _wrap(KafkaProducer, "init_transactions", "before init", "after init")
+    _wrap(KafkaProducer, "send_offsets_to_transaction", "before marker", None)
+    _wrap(Atomic, "begin", "before begin", "after begin")
     send_all, commit = Task.send_all, KafkaProducer.commit_transaction
 
-    def sending(task: Task, batches: Iterator[pa.RecordBatch]) -> None:
+    def send_all_with_steps(task: Task, batches: Iterator[pa.RecordBatch]) -> None:
         at("before produce")
         send_all(task, _watched(task, batches))
         at("after produce")
 
-    def committing(producer: KafkaProducer) -> None:
+    def commit_with_steps(producer: KafkaProducer) -> None:
         at("after marker")
-        kill = _claimed("amid EndTxn")
+        kill = _claim("during EndTxn")
         if kill is None:
             commit(producer)
         else:
-            _amid(lambda: commit(producer), kill.victim)
+            _kill_during(lambda: commit(producer), kill.victim)
         at("after EndTxn")
 
-    _replace(Task, "send_all", sending)
-    _replace(KafkaProducer, "commit_transaction", committing)
+    _replace(Task, "send_all", send_all_with_steps)
+    _replace(KafkaProducer, "commit_transaction", commit_with_steps)
 
 
-def _around(owner: Any, name: str, before: str, after: str | None) -> None:
+def _wrap(owner: Any, name: str, before: str, after: str | None) -> None:
     real = getattr(owner, name)
 
-    def wrapped(*given: Any, **named: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         at(before)
-        result = real(*given, **named)
+        result = real(*args, **kwargs)
         if after is not None:
             at(after)
         return result
@@ -79,19 +79,22 @@ def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
 
 
 def _watched(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches. Mid-produce a part of the task's rows is certainly in Kafka, and another certainly not."""
-    doom = _claimed(AT_RANDOM)
+    """Yield the batches, and kill before one of them where the plan says so.
+
+    At "mid-produce" Kafka certainly has a part of the task's rows, and certainly lacks another part.
+    """
+    random_kill = _claim(AT_RANDOM)
     for number, batch in enumerate(batches):
-        if number == 1 and task._producer is not None and (kill := _claimed("mid-produce")):
+        if number == 1 and task._producer is not None and (kill := _claim("mid-produce")):
             task._producer.flush()
             _kill(kill.victim)
-        if doom is not None and number == doom.arrow_batch:
-            threading.Timer(doom.delay, _kill, [doom.victim]).start()
+        if random_kill is not None and number == random_kill.arrow_batch:
+            threading.Timer(random_kill.delay, _kill, [random_kill.victim]).start()
         yield batch
 
 
-def _amid(commit: Callable[[], None], victim: Victim) -> None:
-    """Nobody knows whether the request has been sent, received or answered when the victim dies."""
+def _kill_during(commit: Callable[[], None], victim: Victim) -> None:
+    """Kill the victim at a random moment: before or after the request is sent, received or answered."""
     thread = threading.Thread(target=commit, daemon=True)
     thread.start()
     time.sleep(random.uniform(0, _END_TXN))
@@ -99,12 +102,13 @@ def _amid(commit: Callable[[], None], victim: Victim) -> None:
     thread.join()
 
 
-def _claimed(step: str) -> Kill | None:
+def _claim(step: str) -> Kill | None:
+    """The kill that the plan has for this step and micro-batch, if no other process has claimed it."""
     folder, attempt = Folder.here(), TaskAttempt.current()
     batch = folder.newest_batch() if attempt.micro_batch is None else attempt.micro_batch.number
     kill = folder.claim(batch, step)
     if kill is not None:
-        folder.tell(
+        folder.record(
             "kill", step=step, victim=kill.victim, partition=attempt.partition, attempt=attempt.attempt, at=batch
         )
     return kill
@@ -118,7 +122,7 @@ def _kill(victim: Victim) -> None:
         _end(driver["jvm"])
     elif victim is Victim.EXECUTOR and jvm is not None:
         _end(jvm)
-    # A task goes on when its driver is gone: the executor notices later.
+    # A task in an executor continues after its driver has died: the executor notices later.
     if victim in (Victim.WORKER, Victim.EXECUTOR) or (victim is Victim.DRIVER and jvm == driver["jvm"]):
         _end(os.getpid())
 

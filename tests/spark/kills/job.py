@@ -1,4 +1,4 @@
-"""What the processes of a kill test share: a folder of files, and the plan of what is killed where."""
+"""What the processes of a kill test share: a folder of files, and the plan of the kills."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-# Names the folder, in the environment of every process of the test: by it they are found, and ended.
+# The environment variable that names the folder. Every process of the test has it, so the supervisor finds them all.
 ENVIRONMENT = "KAFKABUF_SPARK_KILLS"
 DIGITS = 12
 
 
 class Victim(StrEnum):
-    """Who dies of SIGKILL. The process that reaches the step always dies but where it is said."""
+    """The processes that SIGKILL ends.
 
-    WORKER = "worker"  # the Python worker: an executor's, or the driver's host's
+    The process that reaches the step is among them, unless the victim is ORPHAN, or DRIVER and the step is a task's in
+    an executor.
+    """
+
+    WORKER = "worker"  # the Python worker, of an executor or of the driver
     EXECUTOR = "executor"  # the executor's JVM and the worker
-    DRIVER = "driver"  # the driver's JVM, the user's program, its Python workers; tasks go on until they notice
-    ORPHAN = "driver but its worker"  # the driver; its Python worker goes on with the step
+    DRIVER = "driver"  # the driver's JVM, the user's program and its Python workers; tasks continue until they notice
+    ORPHAN = "driver but its worker"  # the driver; its Python worker continues with the step
 
 
 _TASK = (Victim.WORKER, Victim.EXECUTOR, Victim.DRIVER)
@@ -43,7 +47,7 @@ STEPS: dict[str, dict[str, tuple[Victim, ...]]] = {
         "mid-produce": _TASK,
         "before marker": _TASK,
         "after marker": _TASK,
-        "amid EndTxn": _TASK,
+        "during EndTxn": _TASK,
         "after EndTxn": _TASK,
         "before commit": _DRIVER,
         "after commit": _DRIVER,
@@ -56,7 +60,7 @@ STEPS: dict[str, dict[str, tuple[Victim, ...]]] = {
         "after produce": _TASK,
         "before marker": (*_DRIVER, Victim.ORPHAN),
         "after marker": (*_DRIVER, Victim.ORPHAN),
-        "amid EndTxn": _DRIVER,
+        "during EndTxn": _DRIVER,
         "after EndTxn": _DRIVER,
     },
 }
@@ -66,9 +70,9 @@ AT_RANDOM = "at random"
 
 
 class Kill(NamedTuple):
-    """In micro-batch `batch`, whoever comes to `step` first lets `victim` die there, once.
+    """The first process that reaches `step` of micro-batch `batch` kills `victim`, once.
 
-    At the step `AT_RANDOM` that is `delay` seconds after the task was given its Arrow batch number `arrow_batch`.
+    At the step `AT_RANDOM` it kills `delay` seconds after its task has got the Arrow batch number `arrow_batch`.
     """
 
     batch: int
@@ -80,9 +84,9 @@ class Kill(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A stream of `batches` micro-batches with `rows` rows each, read from `files` files, one task a file.
+    """A stream of `batches` micro-batches with `rows` rows each, read from `files` files. Each file is a task.
 
-    Row n of the stream has the number n as its key, in `DIGITS` digits; its value is that, filled up to `size` bytes.
+    The key of row n is the number n in `DIGITS` digits. Its value is the key, padded to `size` bytes.
     """
 
     servers: str
@@ -97,16 +101,16 @@ class Job:
     master: str = "local-cluster[2,1,1024]"
 
     def options(self) -> dict[str, str]:
-        given = {
+        options = {
             "kafka.bootstrap.servers": self.servers,
             "topic": self.topic,
             "deliveryGuarantee": self.guarantee,
         }
-        return given if self.guarantee == "at_least_once" else {**given, "sinkId": self.topic}
+        return options if self.guarantee == "at_least_once" else {**options, "sinkId": self.topic}
 
 
 class Folder:
-    """The files of one test."""
+    """The folder of one test."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -115,24 +119,24 @@ class Folder:
 
     @classmethod
     def here(cls) -> Self:
-        """That of the test which this process belongs to."""
+        """The folder of the test to which this process belongs."""
         return cls(Path(os.environ[ENVIRONMENT]))
 
     def make(self, job: Job) -> None:
         self.root.mkdir(parents=True)
-        for place in (self.armed, self.fired, self.input):
-            place.mkdir()
+        for folder in (self.armed, self.fired, self.input):
+            folder.mkdir()
         self.events.touch()
         (self.root / "job.json").write_text(json.dumps(asdict(job)))
-        each = -(-job.rows // job.files)
+        rows_per_file = -(-job.rows // job.files)
         for batch in range(job.batches):
             for number in range(job.files):
-                first = batch * job.rows + number * each
-                rows = range(first, min(first + each, (batch + 1) * job.rows))
-                place = self.input / f"{batch:04}-{number}.txt"
-                place.write_text("".join(f"{row:0{DIGITS}}\n" for row in rows))
-                # Spark takes the older first.
-                os.utime(place, (1_700_000_000 + batch * job.files + number,) * 2)
+                first = batch * job.rows + number * rows_per_file
+                rows = range(first, min(first + rows_per_file, (batch + 1) * job.rows))
+                path = self.input / f"{batch:04}-{number}.txt"
+                path.write_text("".join(f"{row:0{DIGITS}}\n" for row in rows))
+                # Spark reads the oldest file first.
+                os.utime(path, (1_700_000_000 + batch * job.files + number,) * 2)
 
     def job(self) -> Job:
         return Job(**json.loads((self.root / "job.json").read_text()))
@@ -143,7 +147,7 @@ class Folder:
         (self.armed / f"{kill.batch}.{kill.step}").write_text(json.dumps(kill))
 
     def claim(self, batch: int, step: str) -> Kill | None:
-        """What is to be done here. Only one process is told so, once: renaming a file is atomic."""
+        """The kill that is planned here. Only one process gets it, because the rename of a file is atomic."""
         name = f"{batch}.{step}"
         try:
             (self.armed / name).rename(self.fired / name)
@@ -152,27 +156,28 @@ class Folder:
         _, _, victim, *more = json.loads((self.fired / name).read_text())
         return Kill(batch, step, Victim(victim), *more)
 
-    def left(self) -> list[str]:
+    def remaining(self) -> list[str]:
         """Kills that did not happen."""
-        return sorted(place.name for place in self.armed.iterdir())
+        return sorted(path.name for path in self.armed.iterdir())
 
-    # ---- what happened -----------------------------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------------------------------
 
     def newest_batch(self) -> int:
-        """The micro-batch that is being written, or was last; -1 before the first."""
-        place = self.checkpoint / "offsets"
-        return (
-            max((int(one.name) for one in place.iterdir() if one.name.isdigit()), default=-1) if place.exists() else -1
-        )
+        """The micro-batch that the query is writing or wrote last; -1 before the first."""
+        offsets = self.checkpoint / "offsets"
+        if not offsets.exists():
+            return -1
+        return max((int(path.name) for path in offsets.iterdir() if path.name.isdigit()), default=-1)
 
-    def tell(self, what: str, **more: Any) -> None:
-        """Add to the record of events. One write, so that those of several processes do not mix."""
-        line = json.dumps({"time": time.time(), "what": what, "batch": self.newest_batch(), **more})
-        with self.events.open("a") as record:
-            record.write(line + "\n")
+    def record(self, event: str, **details: Any) -> None:
+        """Append an event. One write a line keeps the lines of several processes apart."""
+        line = json.dumps({"time": time.time(), "event": event, "batch": self.newest_batch(), **details})
+        with self.events.open("a") as file:
+            file.write(line + "\n")
 
-    def told(self, what: str | None = None) -> Iterator[dict[str, Any]]:
+    def recorded(self, kind: str | None = None) -> Iterator[dict[str, Any]]:
+        """The events of a kind, or all events."""
         for line in self.events.read_text().splitlines():
             event: dict[str, Any] = json.loads(line)
-            if what in (None, event["what"]):
+            if kind in (None, event["event"]):
                 yield event

@@ -1,4 +1,4 @@
-"""What a reader with read_committed sees of the job's rows."""
+"""Counts the rows of the job that a reader with read_committed sees."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kafkabuf.spark.marker import transactional_id_for
 from tests.spark.kills.job import Job
 from tests.spark.kills.supervisor import KillTestError
 
-_PIECE = 10_000
-# Seconds that a broker may take to write a transaction's markers, or to hand out what it has.
+_MESSAGES = 10_000  # of one call of consume()
+# Seconds that a broker may take to write the control records of a transaction, or to return the records that it has.
 _PATIENCE = 60.0
 
 
 class Reader:
-    """Reads on from where it stood; `seen[n]` counts row n. A context manager."""
+    """A context manager. Each read continues where the last one ended. `seen[n]` counts row n."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self.seen = np.zeros(job.batches * job.rows, np.int64)
-        self._places = [TopicPartition(job.topic, number, 0) for number in range(job.partitions)]
+        self._partitions = [TopicPartition(job.topic, number, 0) for number in range(job.partitions)]
         self._next = [0] * job.partitions
         settings: dict[str, str | int | float | bool] = {"bootstrap.servers": job.servers}
         self._admin = AdminClient(settings)
@@ -44,7 +44,7 @@ class Reader:
                 "fetch.wait.max.ms": 20,
             }
         )
-        self._consumer.assign(self._places)
+        self._consumer.assign(self._partitions)
 
     def __enter__(self) -> Self:
         return self
@@ -56,12 +56,12 @@ class Reader:
         return self._ends(IsolationLevel.READ_COMMITTED)
 
     def read_to(self, ends: Sequence[int]) -> None:
-        """Read up to these offsets. KillTestError where that is not possible."""
+        """Read up to these offsets. Raises KillTestError if that takes too long or the consumer fails."""
         deadline = time.monotonic() + _PATIENCE
         while any(at < end for at, end in zip(self._next, ends, strict=True)):
             if time.monotonic() > deadline:
-                raise KillTestError(f"the reader is held up at {self._next}, and should get to {list(ends)}")
-            for message in self._consumer.consume(_PIECE, 0.1):
+                raise KillTestError(f"the reader is stuck at the offsets {self._next}; it should reach {list(ends)}")
+            for message in self._consumer.consume(_MESSAGES, 0.1):
                 partition, offset, key = message.partition(), message.offset(), message.key()
                 assert partition is not None
                 assert offset is not None
@@ -73,48 +73,49 @@ class Reader:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._next[partition] = max(self._next[partition], offset)
                 else:
-                    raise KillTestError(f"the reader: {error}")
+                    raise KillTestError(f"the reader failed: {error}")
 
     def read_all(self) -> None:
-        """Read everything, which is possible once no transaction is open. KillTestError if one stays so."""
+        """Wait until no transaction is open and read all records. Raises KillTestError if a transaction stays open."""
         deadline = time.monotonic() + _PATIENCE
         while (stable := self.last_stable_offsets()) != (ends := self._ends(IsolationLevel.READ_UNCOMMITTED)):
             if time.monotonic() > deadline:
-                raise KillTestError(f"a transaction stays open: readers get to {stable}, rows are there up to {ends}")
+                raise KillTestError(f"a transaction stays open: readers get to {stable}, the logs end at {ends}")
             time.sleep(0.05)
         self.read_to(stable)
 
     def by_batch(self) -> np.ndarray:
-        """`seen`, a line for each micro-batch."""
+        """`seen` as a matrix with a row for each micro-batch."""
         return self.seen.reshape(self._job.batches, self._job.rows)
 
     def _ends(self, level: IsolationLevel) -> list[int]:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = self._admin.list_offsets(
-            {TopicPartition(place.topic, place.partition): latest for place in self._places},
+        futures = self._admin.list_offsets(
+            {TopicPartition(partition.topic, partition.partition): latest for partition in self._partitions},
             isolation_level=level,
             request_timeout=_PATIENCE,
         )
-        found = {place.partition: future.result().offset for place, future in asked.items()}
-        return [found[place.partition] for place in self._places]
+        offsets = {partition.partition: future.result().offset for partition, future in futures.items()}
+        return [offsets[partition.partition] for partition in self._partitions]
 
 
-class Watch:
-    """Holds `atomic` to its word while it runs: each micro-batch is to be seen as a whole or not at all.
+class AtomicityCheck:
+    """Checks `atomic` during a run: a reader sees either all rows of a micro-batch or no row of it.
 
-    A transaction's markers are written to one partition after the other, and a reader may come in between. So it looks
-    only where the coordinator says before and after that nothing is being ended: what lies below the last stable
-    offsets, fetched meanwhile, is then what all finished transactions wrote.
+    The coordinator writes the control records of a transaction to one partition after the other, and a reader may read
+    in between. So the check asks the coordinator for the transaction's state, fetches the last stable offsets, and asks
+    for the state again. It reads only if no transaction was ending and the state did not change. Then the records below
+    these offsets are those of all finished transactions.
     """
 
-    def __init__(self, reader: Reader, job: Job, every: float = 0.2) -> None:
+    def __init__(self, reader: Reader, job: Job, interval: float = 0.2) -> None:
         self._reader = reader
-        self._every = every
+        self._interval = interval
         self._next = 0.0
-        self.looks = 0
-        """How often it could look."""
-        self.partly: set[int] = set()
-        """Micro-batches of which a part was to be seen: none, if all is well."""
+        self.checks = 0
+        """How often the check could read."""
+        self.partly_seen: set[int] = set()
+        """Micro-batches of which the reader saw a part. A correct sink leaves this empty."""
         self._name = transactional_id_for(str(job.options()["sinkId"]))
         self._config = ProducerConfig.from_mapping({"bootstrap.servers": job.servers})
         self._admin = Admin(self._config)
@@ -130,16 +131,16 @@ class Watch:
         if before is not None and before == self._state():
             self._reader.read_to(ends)
             seen = self._reader.by_batch()
-            self.partly |= set(np.flatnonzero(seen.any(axis=1) != seen.all(axis=1)).tolist())
-            self.looks += 1
-        self._next = time.monotonic() + self._every
+            self.partly_seen |= set(np.flatnonzero(seen.any(axis=1) != seen.all(axis=1)).tolist())
+            self.checks += 1
+        self._next = time.monotonic() + self._interval
 
     def _state(self) -> tuple[str, int, int] | None:
-        """Of the transaction; None while it is being ended."""
+        """State, producer id and epoch of the transaction. None while the coordinator ends it."""
         try:
-            found = self._admin.transaction(self._name)
+            transaction = self._admin.transaction(self._name)
         except TransactionalIdNotFoundError:
             return ("", -1, -1)
-        if found.state.startswith("Prepare"):
+        if transaction.state.startswith("Prepare"):
             return None
-        return found.state, found.producer_id, found.producer_epoch
+        return transaction.state, transaction.producer_id, transaction.producer_epoch

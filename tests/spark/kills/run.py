@@ -1,4 +1,4 @@
-"""The two kinds of run, and what came out of them."""
+"""The two kinds of run: kills at each step, and kills at random. Their outcome says whether the guarantee held."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from tests.spark.kills.job import AT_RANDOM, STEPS, Folder, Job, Kill, Victim
-from tests.spark.kills.reader import Reader, Watch
+from tests.spark.kills.reader import AtomicityCheck, Reader
 from tests.spark.kills.supervisor import Supervisor
 
-# The micro-batches of a run with kills at random: more than kills, so that each has one of its own.
+# The micro-batches of a run with random kills. There are more than kills, so each kill has its own micro-batch.
 _RANDOM_BATCHES = 40
-# When in its life a task dies: with 2 million rows it has six Arrow batches or more, and sends one in milliseconds.
+# A random kill chooses an Arrow batch and a delay after it in seconds. With 2 million rows a task has at least six
+# Arrow batches, and it sends each in milliseconds.
 _RANDOM_ARROW_BATCHES = 6
 _RANDOM_DELAY = 0.03
 
 
 class Broker(Protocol):
-    """A cluster that is up: embedded or real."""
+    """A running cluster, embedded or real."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -35,32 +36,35 @@ class Broker(Protocol):
 
 @dataclass
 class Outcome:
-    """`seen[batch, row]`: how often a reader with read_committed saw it. `events`: what was told, see `Folder.tell`."""
+    """The result of a run.
+
+    `seen[batch, row]` says how often a reader with read_committed saw the row. `events` are those of `Folder.record`.
+    """
 
     job: Job
     seen: np.ndarray
     events: list[dict[str, Any]]
     seconds: float
-    looks: int = 0
-    partly: set[int] = field(default_factory=set)
+    checks: int = 0
+    partly_seen: set[int] = field(default_factory=set)
 
     def kills(self) -> list[dict[str, Any]]:
-        return self._told("kill")
+        return self._recorded("kill")
 
-    def wrongs(self) -> list[str]:
-        """What the guarantee does not allow: nothing, if it is kept."""
-        missing, more = int((self.seen == 0).sum()), int((self.seen > 1).sum())
-        found = [f"{missing} rows are missing"] if missing else []
-        if more and self.job.guarantee != "at_least_once":
-            found.append(f"{more} rows are there more than once")
-        if self.partly:
-            found.append(f"parts of micro-batches {sorted(self.partly)} were to be seen")
-        if self.job.guarantee == "atomic" and not self.looks:
-            found.append("nobody looked at whether parts were to be seen")
-        return found
+    def violations(self) -> list[str]:
+        """Where the run broke the guarantee."""
+        missing, repeated = int((self.seen == 0).sum()), int((self.seen > 1).sum())
+        violations = [f"{missing} rows are missing"] if missing else []
+        if repeated and self.job.guarantee != "at_least_once":
+            violations.append(f"the reader saw {repeated} rows more than once")
+        if self.partly_seen:
+            violations.append(f"the reader saw only parts of the micro-batches {sorted(self.partly_seen)}")
+        if self.job.guarantee == "atomic" and not self.checks:
+            violations.append("the reader never checked whether micro-batches are visible as a whole")
+        return violations
 
     def table(self) -> str:
-        """A line for each kill: where, who, and what is there of the micro-batch's rows at the end."""
+        """A line for each kill: its step, its victim, and how often the reader saw the rows of its micro-batch."""
         lines = [f"{'batch':>5}  {'step':<15} {'killed':<22} {'then':<22} {'missing':>7} {'once':>7} {'more':>7}"]
         for kill in self.kills():
             seen = self.seen[kill["at"]]
@@ -72,30 +76,32 @@ class Outcome:
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        again = int((self.seen > 1).sum())
-        watched = f", {self.looks} looks at whole micro-batches" if self.looks else ""
+        repeated = int((self.seen > 1).sum())
+        checked = f", {self.checks} checks for whole micro-batches" if self.checks else ""
         return (
             f"{self.seen.size} rows in {self.job.batches} micro-batches, {len(self.kills())} kills, "
-            f"{len(self._told('query failed'))} failed queries, {len(self._told('driver'))} drivers; "
-            f"{int((self.seen == 0).sum())} rows missing, {again} seen more than once{watched}; {self.seconds:.0f} s"
+            f"{len(self._recorded('query failed'))} failed queries, {len(self._recorded('driver'))} drivers; "
+            f"{int((self.seen == 0).sum())} rows missing, {repeated} seen more than once{checked}; {self.seconds:.0f} s"
         )
 
-    def _told(self, what: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["what"] == what]
+    def _recorded(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]
 
     def _then(self, kill: dict[str, Any]) -> str:
-        """What became of it, up to the next kill."""
+        """What happened after the kill and before the next one."""
         after = self.events[self.events.index(kill) + 1 :]
         for event in after:
-            if event["what"] == "kill":
+            if event["event"] == "kill":
                 break
-            if event["what"] in ("query failed", "driver"):
-                return {"query failed": "the query restarted", "driver": "the driver restarted"}[event["what"]]
+            if event["event"] == "query failed":
+                return "the query restarted"
+            if event["event"] == "driver":
+                return "the driver restarted"
         return "the task was retried"
 
 
 def plan_for(guarantee: str) -> list[Kill]:
-    """Every victim at every step, each in a micro-batch of its own, after a first one without a kill."""
+    """Every victim at every step, each in its own micro-batch. The first micro-batch has no kill."""
     pairs = ((step, victim) for step, victims in STEPS[guarantee].items() for victim in victims)
     return [Kill(batch, step, victim) for batch, (step, victim) in enumerate(pairs, start=1)]
 
@@ -103,7 +109,7 @@ def plan_for(guarantee: str) -> list[Kill]:
 def at_each_step(
     broker: Broker, root: Path, guarantee: str, plan: Iterable[Kill], rows: int = 1_800, master: str = Job.master
 ) -> Outcome:
-    """The kills of the plan; its micro-batches are small."""
+    """Run the kills of the plan on small micro-batches."""
     kills = list(plan)
     batches = max((kill.batch for kill in kills), default=0) + 2
     job = _job(broker, guarantee, batches=batches, rows=rows, master=master)
@@ -111,20 +117,20 @@ def at_each_step(
 
 
 def at_random(broker: Broker, root: Path, guarantee: str, rows: int, kills: int, seed: int) -> Outcome:
-    """Many rows; `kills` tasks killed at some moment while they run."""
-    chance = random.Random(seed)
+    """Run many rows and kill `kills` tasks at random moments."""
+    rng = random.Random(seed)
     batches = max(_RANDOM_BATCHES, kills)
     job = _job(broker, guarantee, batches=batches, rows=rows // batches, files=4, size=100, arrow_rows=2_000)
     plan = [
-        Kill(batch, AT_RANDOM, Victim.WORKER, chance.randrange(_RANDOM_ARROW_BATCHES), chance.uniform(0, _RANDOM_DELAY))
-        for batch in sorted(chance.sample(range(batches), kills))
+        Kill(batch, AT_RANDOM, Victim.WORKER, rng.randrange(_RANDOM_ARROW_BATCHES), rng.uniform(0, _RANDOM_DELAY))
+        for batch in sorted(rng.sample(range(batches), kills))
     ]
     return _run(job, root, plan)
 
 
-def _job(broker: Broker, guarantee: str, **more: Any) -> Job:
+def _job(broker: Broker, guarantee: str, **fields: Any) -> Job:
     topic = f"kills-{guarantee.replace('_', '-')}-{uuid.uuid4().hex[:8]}"
-    job = Job(broker.bootstrap_servers, topic, guarantee, **more)
+    job = Job(broker.bootstrap_servers, topic, guarantee, **fields)
     broker.create_topic(topic, partitions=job.partitions)
     return job
 
@@ -132,10 +138,10 @@ def _job(broker: Broker, guarantee: str, **more: Any) -> Job:
 def _run(job: Job, root: Path, plan: list[Kill]) -> Outcome:
     began = time.monotonic()
     with Supervisor(Folder(root), job) as supervisor, Reader(job) as reader:
-        with closing(Watch(reader, job)) if job.guarantee == "atomic" else nullcontext() as watch:
-            supervisor.run(plan, [] if watch is None else [watch])
+        with closing(AtomicityCheck(reader, job)) if job.guarantee == "atomic" else nullcontext() as check:
+            supervisor.run(plan, [] if check is None else [check])
         reader.read_all()
-        outcome = Outcome(job, reader.by_batch(), list(supervisor.folder.told()), time.monotonic() - began)
-    if watch is not None:
-        outcome.looks, outcome.partly = watch.looks, watch.partly
+        outcome = Outcome(job, reader.by_batch(), list(supervisor.folder.recorded()), time.monotonic() - began)
+    if check is not None:
+        outcome.checks, outcome.partly_seen = check.checks, check.partly_seen
     return outcome

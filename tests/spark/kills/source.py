@@ -1,4 +1,4 @@
-"""The sink under test: kafkabuf's own, with `faults` in the processes that write or commit."""
+"""The sink under test: kafkabuf's sink, with `faults` in the processes that write or commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from kafkabuf.spark.writer import StreamWriter
 
 class MortalWriter(StreamWriter):
     def __getstate__(self) -> dict[str, Any]:
-        from tests.spark.kills import faults  # loads the extensions: not in every process that imports this module
+        # Imported late: faults loads the extensions, which not every process that imports this module may load.
+        from tests.spark.kills import faults
 
         faults.install()
         return super().__getstate__()
@@ -42,6 +43,6 @@ class MortalDataSource(KafkabufDataSource):
         return "kafkabuf_mortal"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        made = super().streamWriter(schema, overwrite)
-        assert isinstance(made, StreamWriter)
-        return MortalWriter(made.sink)
+        writer = super().streamWriter(schema, overwrite)
+        assert isinstance(writer, StreamWriter)
+        return MortalWriter(writer.sink)

@@ -1,4 +1,4 @@
-"""The process above a kill test: starts the driver, again whenever that was killed, and ends what is left."""
+"""The supervisor of a kill test: it starts the driver, restarts a killed driver, and ends all processes at the end."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import pyspark
 
 from tests.spark.kills.job import ENVIRONMENT, Folder, Job, Kill, Victim
 
-# Seconds without any event or micro-batch after which the query is taken to hang.
+# The supervisor takes a query to hang after so many seconds without an event or a micro-batch.
 PATIENCE = 180.0
 _POLL = 0.02
 _ROOT = Path(__file__).parents[3]
 
 
 class KillTestError(AssertionError):
-    """The query did not do what it must. The message has the tail of its log."""
+    """The query hangs, failed, or missed a step. The message may have the end of its log."""
 
 
 class Supervisor:
-    """Runs one job to its end. A context manager: at its end no process of the test is left."""
+    """Runs one job to its end. A context manager that ends every process of the test."""
 
     def __init__(self, folder: Folder, job: Job) -> None:
         self.folder = folder
@@ -45,23 +45,23 @@ class Supervisor:
         self.end()
 
     def run(self, plan: Iterable[Kill], meanwhile: Sequence[Callable[[], None]] = ()) -> None:
-        """Until every micro-batch is committed and every kill of the plan was made.
+        """Run until every micro-batch is committed. Every kill of the plan must have happened then.
 
-        What is to be done `meanwhile` is called again and again, also while no driver runs. It may raise.
+        The functions in `meanwhile` are called repeatedly, also while no driver runs. They may raise.
         """
         for kill in plan:
             self.folder.arm(kill)
         while (status := self._drive(meanwhile)) != 0:
             if status != -signal.SIGKILL or self._driver_kills() != self.starts:
-                raise KillTestError(f"the driver ended with status {status}, and nobody killed it\n{self.log_tail()}")
-            _do(meanwhile)
-        if left := self.folder.left():
-            raise KillTestError(f"nobody came to these steps: {', '.join(left)}")
+                raise KillTestError(f"the driver was not killed and ended with status {status}\n{self.log_tail()}")
+            _call_all(meanwhile)
+        if remaining := self.folder.remaining():
+            raise KillTestError(f"no process reached these steps: {', '.join(remaining)}")
 
     def end(self) -> None:
-        """Kill every process of the test: the driver, executors, their Python workers, and those left over."""
-        while found := [pid for pid in _pids() if _is_of(pid, self.folder)]:
-            for pid in found:
+        """Kill every process of the test: the driver, executors, their Python workers, and leftovers."""
+        while pids := [pid for pid in _pids() if _belongs_to(pid, self.folder)]:
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             if self._driver is not None:
@@ -69,7 +69,7 @@ class Supervisor:
             time.sleep(_POLL)
 
     def log_tail(self, lines: int = 60) -> str:
-        """Of the newest driver, and the newest events."""
+        """The last lines of the newest driver's log, and the newest events."""
         log = self.folder.root / f"driver-{self.starts}.log"
         text = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
         events = self.folder.events.read_text().splitlines()[-10:]
@@ -78,7 +78,7 @@ class Supervisor:
     # ---- one driver --------------------------------------------------------------------------------------------------
 
     def _drive(self, meanwhile: Sequence[Callable[[], None]]) -> int:
-        """Its exit status."""
+        """Run a driver to its end. Returns its exit status."""
         self.starts += 1
         environment = {
             **os.environ,
@@ -98,13 +98,13 @@ class Supervisor:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        seen, since = "", time.monotonic()
+        progress, since = "", time.monotonic()
         while (status := self._driver.poll()) is None:
-            _do(meanwhile)
-            if (found := self._progress()) != seen:
-                seen, since = found, time.monotonic()
+            _call_all(meanwhile)
+            if (now := self._progress()) != progress:
+                progress, since = now, time.monotonic()
             if time.monotonic() - since > PATIENCE:
-                raise KillTestError(f"nothing has happened for {PATIENCE:.0f} s\n{self.log_tail()}")
+                raise KillTestError(f"the query has made no progress for {PATIENCE:.0f} s\n{self.log_tail()}")
             time.sleep(_POLL)
         return status
 
@@ -114,23 +114,23 @@ class Supervisor:
         return f"{self.folder.events.stat().st_size} {done}"
 
     def _driver_kills(self) -> int:
-        return sum(event["victim"] in (Victim.DRIVER, Victim.ORPHAN) for event in self.folder.told("kill"))
+        return sum(event["victim"] in (Victim.DRIVER, Victim.ORPHAN) for event in self.folder.recorded("kill"))
 
 
-def _do(things: Iterable[Callable[[], None]]) -> None:
-    for one in things:
-        one()
+def _call_all(functions: Iterable[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 
 def _pids() -> Iterator[int]:
-    return (int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit())
+    return (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
 
 
-def _is_of(pid: int, folder: Folder) -> bool:
-    """Whether the process has our folder in its environment, and lives."""
+def _belongs_to(pid: int, folder: Folder) -> bool:
+    """Whether the process lives and has the folder in its environment."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -138,9 +138,9 @@ def _is_of(pid: int, folder: Folder) -> bool:
     return f"{ENVIRONMENT}={folder.root}".encode() in variables
 
 
-def _spark_home(place: Path) -> None:
-    """Spark's own files by links: executors of a local cluster leave theirs in the folder `work` beside these."""
-    place.mkdir()
-    for one in Path(pyspark.__file__).parent.iterdir():
-        if one.name != "work":
-            (place / one.name).symlink_to(one)
+def _spark_home(home: Path) -> None:
+    """Make a SPARK_HOME of links to Spark's files: executors of a local cluster write to the folder `work` in it."""
+    home.mkdir()
+    for path in Path(pyspark.__file__).parent.iterdir():
+        if path.name != "work":
+            (home / path.name).symlink_to(path)
