@@ -1,13 +1,13 @@
-"""A Spark driver in a process of its own: `python -m tests.spark.driver FOLDER`, what to do in FOLDER/job.json.
+"""A Spark driver in its own process: `python -m tests.spark.driver FOLDER`. FOLDER/job.json says what it does.
 
-    master or remote   where: Spark's master URL, or Connect's sc:// one
-    settings           Spark's
-    options            the sink's, for each write; kafka.bootstrap.servers among them
-    ship               a folder of packages for Connect's server, which lacks them
-    steps              names of functions below; each has the topic PREFIX-STEP
-    prefix
+    master or remote   Spark's master URL, or the sc:// URL of a Connect server
+    settings           Spark's settings
+    options            the sink's options for each write, kafka.bootstrap.servers included
+    ship               a folder of packages that the Connect server lacks
+    steps              names of functions below; each step writes to the topic PREFIX-STEP
+    prefix             the prefix of the topics
 
-FOLDER/told.json has what each step returned, and the traceback of each that failed.
+The driver writes FOLDER/results.json: what each step returned, or the traceback of a step that failed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ROWS = 1000
 KEYS = ["", "a", "key", "grüße", "x" * 100, None]
 
 
-class Work(NamedTuple):
-    """One step's."""
+class StepContext(NamedTuple):
+    """What a step works with."""
 
     spark: SparkSession
     topic: str
@@ -40,68 +40,68 @@ class Work(NamedTuple):
     def rows(self) -> DataFrame:
         return self.spark.range(0, ROWS, 1, 4).selectExpr("string(id) as key", "string(id) as value")
 
-    def write(self, frame: DataFrame, **more: str) -> None:
-        options = {**self.options, "topic": self.topic, **more}
+    def write(self, frame: DataFrame, **overrides: str) -> None:
+        options = {**self.options, "topic": self.topic, **overrides}
         frame.write.format("kafkabuf").options(**options).mode("append").save()
 
     def job(self, guarantee: str) -> Job:
-        """A stream of two micro-batches, not started."""
+        """A stream with the input of two micro-batches. The caller starts it."""
         servers = self.options["kafka.bootstrap.servers"]
         job = Job(self.spark, servers, self.topic, self.folder, guarantee, **self.options)
-        job.rows(30)
-        job.rows(50)
+        job.add_file(30)
+        job.add_file(50)
         return job
 
 
-def at_least_once(work: Work) -> None:
-    work.write(work.rows())
+def at_least_once(context: StepContext) -> None:
+    context.write(context.rows())
 
 
-def registered(work: Work) -> None:
-    register(work.spark)
-    work.write(work.rows())
+def registered(context: StepContext) -> None:
+    register(context.spark)
+    context.write(context.rows())
 
 
-def atomic(work: Work) -> None:
-    work.write(align(work.rows(), PARTITIONS), deliveryGuarantee="atomic", sinkId=work.topic)
+def atomic(context: StepContext) -> None:
+    context.write(align(context.rows(), PARTITIONS), deliveryGuarantee="atomic", sinkId=context.topic)
 
 
-def exactly_once_stream(work: Work) -> None:
-    _replayed(work.job("exactly_once"))
+def exactly_once_stream(context: StepContext) -> None:
+    _run_and_replay(context.job("exactly_once"))
 
 
-def atomic_stream(work: Work) -> None:
-    _replayed(work.job("atomic"))
+def atomic_stream(context: StepContext) -> None:
+    _run_and_replay(context.job("atomic"))
 
 
-def at_least_once_stream(work: Work) -> None:
-    work.job("at_least_once").run()
+def at_least_once_stream(context: StepContext) -> None:
+    context.job("at_least_once").run()
 
 
-def update_mode(work: Work) -> None:
-    job = work.job("at_least_once")
+def update_mode(context: StepContext) -> None:
+    job = context.job("at_least_once")
     counts = job.frame().groupBy("key").count().selectExpr("key", "string(count) as value")
     writer = counts.writeStream.outputMode("update").foreachBatch(foreach_batch(job.options()))
-    query = writer.option("checkpointLocation", str(work.folder / "checkpoint")).trigger(availableNow=True).start()
+    query = writer.option("checkpointLocation", str(context.folder / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
 
 
-def partitions(work: Work) -> list[int | None]:
-    """Of KEYS, in a topic with seven."""
-    frame = work.spark.createDataFrame([(number, key) for number, key in enumerate(KEYS)], "n int, key string")
+def partitions(context: StepContext) -> list[int | None]:
+    """The partition of each of KEYS in a topic with seven partitions."""
+    frame = context.spark.createDataFrame([(number, key) for number, key in enumerate(KEYS)], "n int, key string")
     return [row.p for row in frame.select("n", partition_for(frame.key, 7).alias("p")).orderBy("n").collect()]
 
 
-def report(work: Work) -> str:
-    work.write(work.rows().limit(7))
+def report(context: StepContext) -> str:
+    context.write(context.rows().limit(7))
     return str(last_report())
 
 
-def row_too_large(work: Work) -> None:
-    work.write(work.rows(), **{"kafka.max.request.size": "70"})
+def row_too_large(context: StepContext) -> None:
+    context.write(context.rows(), **{"kafka.max.request.size": "70"})
 
 
-STEPS: dict[str, Callable[[Work], Any]] = {
+STEPS: dict[str, Callable[[StepContext], Any]] = {
     step.__name__: step
     for step in (
         *(at_least_once, registered, atomic, exactly_once_stream, atomic_stream, at_least_once_stream),
@@ -110,41 +110,44 @@ STEPS: dict[str, Callable[[Work], Any]] = {
 }
 
 
-def _replayed(job: Job) -> None:
-    """The second micro-batch again, with a third, after a crash of the driver's that came too early for Spark."""
+def _run_and_replay(job: Job) -> None:
+    """Run the stream, and run it again as if the driver had died before Spark committed the second micro-batch.
+
+    The second run writes the second micro-batch again, and then a third one.
+    """
     job.run()
     job.forget_newest_commit()
-    job.rows(20)
+    job.add_file(20)
     job.run()
 
 
 def _ship(spark: SparkSession, environment: Path, scratch: Path) -> None:
-    """The recipe of docs/spark.md."""
-    for found in environment.iterdir():
-        if found.is_dir():
-            archive = shutil.make_archive(str(scratch / found.name), "gztar", found)
-            spark.addArtifacts(f"{archive}#{found.name}", archive=True)
-        elif found.suffix == ".py":
-            spark.addArtifacts(str(found), pyfile=True)
+    """Send the packages of a folder to the Connect server, as docs/spark.md says."""
+    for package in environment.iterdir():
+        if package.is_dir():
+            archive = shutil.make_archive(str(scratch / package.name), "gztar", package)
+            spark.addArtifacts(f"{archive}#{package.name}", archive=True)
+        elif package.suffix == ".py":
+            spark.addArtifacts(str(package), pyfile=True)
 
 
 def main(folder: Path) -> None:
-    given = json.loads((folder / "job.json").read_text())
-    builder = SparkSession.builder.config(map=given["settings"])
-    where = given.get("remote")
-    spark = (builder.remote(where) if where else builder.master(given["master"])).getOrCreate()
-    told: dict[str, Any] = {}
+    job = json.loads((folder / "job.json").read_text())
+    builder = SparkSession.builder.config(map=job["settings"])
+    remote = job.get("remote")
+    spark = (builder.remote(remote) if remote else builder.master(job["master"])).getOrCreate()
+    results: dict[str, Any] = {}
     try:
-        if "ship" in given:
-            _ship(spark, Path(given["ship"]), folder)
-        for name in given["steps"]:
-            work = Work(spark, f"{given['prefix']}-{name}", given["options"], folder / name)
+        if "ship" in job:
+            _ship(spark, Path(job["ship"]), folder)
+        for name in job["steps"]:
+            context = StepContext(spark, f"{job['prefix']}-{name}", job["options"], folder / name)
             try:
-                told[name] = {"told": STEPS[name](work)}
+                results[name] = {"returned": STEPS[name](context)}
             except Exception:
-                told[name] = {"error": traceback.format_exc()}
+                results[name] = {"error": traceback.format_exc()}
     finally:
-        (folder / "told.json").write_text(json.dumps(told))
+        (folder / "results.json").write_text(json.dumps(results))
         spark.stop()
 
 

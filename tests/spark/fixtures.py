@@ -1,6 +1,6 @@
-"""What tests of the Spark sink share. Starting Spark takes many seconds: one session and one cluster serve them all.
+"""Fixtures of the Spark sink's tests. A start of Spark takes many seconds: all tests share one session and one cluster.
 
-The session is the demo's own, and nothing is registered in it: that Spark finds the format is part of each test.
+The session is the session of the demo. No fixture registers the format: each test also tests that Spark finds it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def spark_cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture(scope="module")
-def bare() -> Iterator[EmbeddedCluster]:
-    """A cluster where topics are there when they have been created, as "there" is."""
+def strict_cluster() -> Iterator[EmbeddedCluster]:
+    """A cluster that creates no topic on its own. It has the topic "there"."""
     from kafkabuf.broker import EmbeddedCluster
 
     with EmbeddedCluster(brokers=1, auto_create_topics=False) as cluster:
@@ -44,7 +44,7 @@ def bare() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def nobody() -> str:
-    """An address where nobody listens."""
+def unused_address() -> str:
+    """An address at which no server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"

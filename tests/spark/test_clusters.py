@@ -1,8 +1,8 @@
-"""The sink where drivers, executors and users are processes of their own, on a cluster of TLS and passwords.
+"""The sink on clusters of Spark whose drivers and executors are separate processes. Kafka asks for TLS and passwords.
 
-Each kind of place runs its steps (tests/spark/driver.py) in one driver, once for all tests. The secrets go there in a
-different way each: as PEM text, as files, as Java's JAAS text; what Spark and the sink then leave in logs, plans and
-event logs is searched for them.
+One driver runs the steps (tests/spark/driver.py) of each kind of cluster, once for all tests. Each kind gets the
+secrets in a different form: PEM text, files, or Java's JAAS text. Then a test searches for the secrets in everything
+that Spark and the sink wrote: logs, plans and event logs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.spark.versions import ROOT
 
 PASSWORD = "sentinel-of-the-password"
 KEY_PASSWORD = "sentinel-of-the-key"
-# What docs/spark.md says to set for Spark Connect.
+# The setting that docs/spark.md recommends for Spark Connect.
 REDACTION = r'"kafka\.s(asl|sl)\.[^"]*"\s+value: "[^"\\]*+(\\.[^"\\]*+)*+"'
 STEPS = ("at_least_once", "atomic", "exactly_once_stream", "atomic_stream", "row_too_large")
 KINDS = {
@@ -39,7 +39,7 @@ KINDS = {
 
 
 def lines(*files: int) -> Counter[bytes]:
-    """The rows of a stream whose files have so many."""
+    """The rows of a stream whose n-th file has `files[n]` rows."""
     return Counter(f"{file}-{row}".encode() for file, rows in enumerate(files) for row in range(rows))
 
 
@@ -56,18 +56,18 @@ EXPECTED = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a place: what its steps told, and all that was written in its folder."""
+    """The result of each step on a kind of cluster, and the text of every file in its folder."""
 
     kind: str
-    told: dict[str, dict[str, Any]]
+    results: dict[str, dict[str, Any]]
     logs: dict[Path, str]
 
     def error(self, step: str) -> str:
-        return str(self.told[step]["error"])
+        return str(self.results[step]["error"])
 
 
 class Secured:
-    """A cluster that takes a certificate and a password, and what its clients give."""
+    """A Kafka cluster that asks for a certificate and a password, and the settings of its clients."""
 
     def __init__(self, folder: Path) -> None:
         authority = Authority(folder)
@@ -106,10 +106,10 @@ class Secured:
         }[kind]
 
     def key_lines(self) -> list[str]:
-        """Of the key that is given as text, each line but the last, which is short."""
+        """The lines of the client's key, without the last one, which is short."""
         return self.client.key.read_text().splitlines()[1:-2]
 
-    def found(self, topic: str) -> Counter[bytes]:
+    def committed(self, topic: str) -> Counter[bytes]:
         return committed(
             self.cluster.bootstrap_servers,
             topic,
@@ -132,17 +132,17 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.fixture(scope="module")
 def run(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
-    """Gives the outcome of a kind of place, once it has been driven through its steps."""
+    """A function that runs the steps of a kind of cluster and returns the outcome. It runs each kind once."""
     for kind, steps in KINDS.items():
         for step in steps:
             secured.cluster.create_topic(f"{kind}-{step}", partitions=PARTITIONS)
 
-    def of(kind: str) -> Outcome:
+    def outcome_of(kind: str) -> Outcome:
         with Place(tmp_path_factory.mktemp(kind)) as place:
-            told = _drive(place, kind, KINDS[kind], secured.options(kind))
-        return Outcome(kind, told, place.logs())
+            results = _drive(place, kind, KINDS[kind], secured.options(kind))
+        return Outcome(kind, results, place.logs())
 
-    return functools.cache(of)
+    return functools.cache(outcome_of)
 
 
 @pytest.fixture(scope="module", params=list(KINDS))
@@ -159,27 +159,27 @@ def _drive(place: Place, kind: str, steps: Sequence[str], options: dict[str, str
     return place.drive(steps, options, prefix=kind, settings=events, master=master)
 
 
-def test_rows_of_a_cluster_s_executors_are_lost_or_doubled(outcome: Outcome, secured: Secured) -> None:
-    for step in set(outcome.told) & set(EXPECTED):
-        assert "error" not in outcome.told[step], outcome.told[step]["error"]
-        assert secured.found(f"{outcome.kind}-{step}") == EXPECTED[step], step
+def test_rows_of_a_clusters_executors_arrive_once(outcome: Outcome, secured: Secured) -> None:
+    for step in set(outcome.results) & set(EXPECTED):
+        assert "error" not in outcome.results[step], outcome.results[step]["error"]
+        assert secured.committed(f"{outcome.kind}-{step}") == EXPECTED[step], step
 
 
-def test_secret_is_in_a_log_a_plan_or_an_error(outcome: Outcome, secured: Secured) -> None:
-    written = {**outcome.logs, Path("told"): json.dumps(outcome.told)}
+def test_secrets_stay_out_of_logs_plans_and_errors(outcome: Outcome, secured: Secured) -> None:
+    written = {**outcome.logs, Path("results"): json.dumps(outcome.results)}
     everything = "".join(written.values())
-    assert "SparkListenerApplicationEnd" in everything, "there is no event log to be searched"
-    assert "Starting Python" in everything or outcome.kind == "connect", "there is no executor's log to be searched"
+    assert "SparkListenerApplicationEnd" in everything, "there is no event log to search"
+    assert "Starting Python" in everything or outcome.kind == "connect", "there is no executor's log to search"
     for secret in (PASSWORD, KEY_PASSWORD, *secured.key_lines()):
         assert [str(path) for path, text in written.items() if secret in text] == []
 
 
-def test_failing_row_of_an_executor_is_not_named_to_the_user(outcome: Outcome, secured: Secured) -> None:
+def test_error_names_the_row_that_an_executor_cannot_send(outcome: Outcome, secured: Secured) -> None:
     assert re.search(r"row \d+ of this task \(key b'\d+', \d bytes\) cannot be sent", outcome.error("row_too_large"))
-    assert not secured.found(f"{outcome.kind}-row_too_large")
+    assert not secured.committed(f"{outcome.kind}-row_too_large")
 
 
-def test_driver_s_log_has_no_line_of_a_write(outcome: Outcome) -> None:
+def test_drivers_log_has_a_line_for_each_write(outcome: Outcome) -> None:
     name = "connect.log" if outcome.kind == "connect" else f"driver-{outcome.kind}.log"
     log = next(text for path, text in outcome.logs.items() if path.name == name)
     assert re.search(rf"INFO kafkabuf.spark: {ROWS} rows, \d+ bytes by 4 tasks to {PARTITIONS} partitions of", log)
@@ -187,12 +187,12 @@ def test_driver_s_log_has_no_line_of_a_write(outcome: Outcome) -> None:
     assert "of 4 tasks had sent all their rows, which stay in the topic" in log
 
 
-def test_helper_needs_a_classic_session(run: Callable[[str], Outcome]) -> None:
+def test_connect_computes_partitions_and_says_where_reports_are(run: Callable[[str], Outcome]) -> None:
     outcome = run("connect")
-    found = outcome.told["partitions"]["told"]
-    assert found == [None if key is None else partition_for_key(key.encode(), 7) for key in KEYS]
+    partitions = outcome.results["partitions"]["returned"]
+    assert partitions == [None if key is None else partition_for_key(key.encode(), 7) for key in KEYS]
     assert "no classic Spark session in this process: the driver's log has the reports" in outcome.error("report")
 
 
-def test_documented_redaction_is_another_than_the_tried_one() -> None:
+def test_documented_redaction_is_the_tested_one() -> None:
     assert REDACTION in (ROOT / "docs" / "spark.md").read_text()

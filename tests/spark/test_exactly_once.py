@@ -1,6 +1,6 @@
-"""exactly_once and atomic without Spark: what Spark calls is called by hand, and fails at each step.
+"""exactly_once and atomic without Spark: the tests call what Spark calls, and let it fail at each step.
 
-The tasks run in this process; a crash is an exception where the step would be, or a producer that is left as it is.
+The tasks run in this process. A crash is an exception at a step, after which no producer is closed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMNS = ("key", "value", "partition")
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Stands for the death of the process."""
 
 
 @pytest.fixture(scope="module", params=[2, 0], ids=["v2", "v1"])
@@ -54,7 +54,7 @@ def topic(cluster: EmbeddedCluster) -> str:
 
 
 def options(cluster: EmbeddedCluster, topic: str, guarantee: str, **more: str) -> SinkOptions:
-    given = {
+    values = {
         "kafka.bootstrap.servers": cluster.bootstrap_servers,
         "kafka.max.block.ms": "10000",
         "topic": topic,
@@ -62,11 +62,11 @@ def options(cluster: EmbeddedCluster, topic: str, guarantee: str, **more: str) -
         "sinkid": f"sink-{topic}",
         **more,
     }
-    return SinkOptions.parse(given)
+    return SinkOptions.parse(values)
 
 
 def batch_of(number: int, task: int, rows: int = 50) -> list[pa.RecordBatch]:
-    """The rows of one task of a micro-batch, in two Arrow batches; task n writes Kafka partition n."""
+    """The rows of one task of a micro-batch, in two Arrow batches. Task n writes Kafka's partition n."""
     values = [f"{number}/{task}/{row}".encode() for row in range(rows)]
     table = pa.record_batch(
         {"key": values, "value": values, "partition": pa.array([task % PARTITIONS] * rows, pa.int32())}
@@ -75,17 +75,22 @@ def batch_of(number: int, task: int, rows: int = 50) -> list[pa.RecordBatch]:
 
 
 def all_values(batches: int, tasks: int = PARTITIONS) -> Counter[bytes]:
-    found = (batch_of(n, task) for n in range(batches) for task in range(tasks))
-    return Counter(value for pair in found for one in pair for value in one.column("value").to_pylist())
+    """The values of the first `batches` micro-batches."""
+    return sum((values_of(number, task) for number in range(batches) for task in range(tasks)), Counter())
+
+
+def values_of(number: int, task: int) -> Counter[bytes]:
+    """The values of one task of a micro-batch."""
+    return Counter(value for rows in batch_of(number, task) for value in rows.column("value").to_pylist())
 
 
 def committed_values(cluster: EmbeddedCluster, topic: str) -> Counter[bytes]:
-    """What a reader with read_committed sees."""
+    """The values that a reader with read_committed sees."""
     return committed(cluster.bootstrap_servers, topic, fetch_wait_max_ms="10")
 
 
 class Query:
-    """A streaming query, run as Spark runs it, one task after the other."""
+    """A streaming query. It calls the writer as Spark does, one task after the other."""
 
     def __init__(self, sink: ArrowSink, monkeypatch: pytest.MonkeyPatch, query_id: str = "query") -> None:
         self.sink = sink
@@ -111,8 +116,8 @@ class Query:
         place = TaskAttempt(task, attempt, MicroBatch(number, self.query_id, self.run_id), attempt_id)
         self._monkeypatch.setattr(TaskAttempt, "current", lambda: place)
         report = writer.write(iter(batch_of(number, task) if rows is None else rows))
-        copy: TaskReport = pickle.loads(pickle.dumps(report))
-        return copy
+        received: TaskReport = pickle.loads(pickle.dumps(report))
+        return received
 
     def batch(self, number: int, tasks: int = PARTITIONS) -> list[TaskReport]:
         writer = pickle.loads(pickle.dumps(self.writer()))
@@ -132,30 +137,30 @@ def query(
 
 
 def crash_in(owner: Any, name: str, *, after: bool, times: int = 0) -> Callable[[pytest.MonkeyPatch], None]:
-    """The call after `times` others of this name is the last thing the process does, or is not done any more."""
+    """Crash in a call of `owner.name`, before or after it does its work. The first `times` calls do not crash."""
 
     def arm(monkeypatch: pytest.MonkeyPatch) -> None:
         real, calls = getattr(owner, name), iter(range(1_000))
 
-        def dying(*given: Any, **named: Any) -> Any:
+        def crashing(*args: Any, **kwargs: Any) -> Any:
             last = next(calls) == times
             if last and not after:
                 raise Crash
-            result = real(*given, **named)
+            result = real(*args, **kwargs)
             if last:
                 raise Crash
             return result
 
-        monkeypatch.setattr(owner, name, dying)
+        monkeypatch.setattr(owner, name, crashing)
 
     return arm
 
 
 CRASHES = {
-    "before it begins": crash_in(KafkaProducer, "init_transactions", after=False),
-    "after init": crash_in(KafkaProducer, "init_transactions", after=True),
+    "before init_transactions": crash_in(KafkaProducer, "init_transactions", after=False),
+    "after init_transactions": crash_in(KafkaProducer, "init_transactions", after=True),
     "before the first rows": crash_in(KafkaProducer, "send_arrow", after=False),
-    "between rows": crash_in(KafkaProducer, "send_arrow", after=True),
+    "after the first rows": crash_in(KafkaProducer, "send_arrow", after=True),
     "in the second task": crash_in(KafkaProducer, "send_arrow", after=True, times=2),
     "before the marker": crash_in(KafkaProducer, "send_offsets_to_transaction", after=False),
     "after the marker": crash_in(KafkaProducer, "send_offsets_to_transaction", after=True),
@@ -165,21 +170,21 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("crash", CRASHES)
-def test_crash_at_any_step_loses_and_doubles_nothing_after_the_replay(
+def test_replay_after_a_crash_at_any_step_neither_loses_nor_doubles_rows(
     query: Query, cluster: EmbeddedCluster, topic: str, crash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query.batch(0)
-    with monkeypatch.context() as dying:
-        CRASHES[crash](dying)
-        # A process that is gone closes nothing: its transaction stays open until the replay fences it.
-        dying.setattr(exactly_once, "close_after_failure", lambda producer: None)
-        dying.setattr(atomic, "close_after_failure", lambda producer: None)
+    with monkeypatch.context() as patch:
+        CRASHES[crash](patch)
+        # A dead process closes no producer: its transaction stays open until the replay fences it.
+        patch.setattr(exactly_once, "close_after_failure", lambda producer: None)
+        patch.setattr(atomic, "close_after_failure", lambda producer: None)
         try:
             query.batch(1)
         except Crash:
             pass
     seen = committed_values(cluster, topic) if query.sink.options.guarantee is Guarantee.ATOMIC else None
-    assert seen in (None, all_values(1), all_values(2)), "a part of an atomic batch was to be seen"
+    assert seen in (None, all_values(1), all_values(2)), "the reader saw a part of an atomic micro-batch"
     query.restart()
     query.batch(1)
     query.batch(2)
@@ -196,7 +201,7 @@ def test_replay_of_a_finished_batch_writes_nothing(query: Query, cluster: Embedd
     assert WriteReport.from_messages(list(reports)).rows == 0
 
 
-def test_batch_without_rows_is_marked_and_followed(query: Query, cluster: EmbeddedCluster, topic: str) -> None:
+def test_micro_batch_after_an_empty_micro_batch_is_written(query: Query, cluster: EmbeddedCluster, topic: str) -> None:
     writer = pickle.loads(pickle.dumps(query.writer()))
     reports = [query.task(writer, 0, task, rows=[]) for task in range(PARTITIONS)]
     query.writer().commit(list(reports), 0)
@@ -204,7 +209,7 @@ def test_batch_without_rows_is_marked_and_followed(query: Query, cluster: Embedd
     assert committed_values(cluster, topic) == all_values(2) - all_values(1)
 
 
-def test_deleted_checkpoint_is_refused_instead_of_new_rows_being_skipped(query: Query, topic: str) -> None:
+def test_query_without_its_checkpoint_is_refused(query: Query, topic: str) -> None:
     query.batch(0)
     query.query_id = "another"
     with pytest.raises(IllegalStateError, match=r"another query \(query, this is another\).*Give a new sinkId"):
@@ -219,7 +224,7 @@ def test_older_checkpoint_is_refused(query: Query) -> None:
         query.batch(0)
 
 
-def test_offset_of_somebody_else_is_not_taken_for_a_marker(cluster: EmbeddedCluster, topic: str) -> None:
+def test_offset_that_the_sink_did_not_write_is_refused_as_a_marker(cluster: EmbeddedCluster, topic: str) -> None:
     name = transactional_id_for(f"sink-{topic}")
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=name) as producer:
         producer.init_transactions()
@@ -234,195 +239,209 @@ def test_offset_of_somebody_else_is_not_taken_for_a_marker(cluster: EmbeddedClus
 
 
 @pytest.fixture
-def single(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Query:
+def exactly_once_query(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Query:
     return Query(ArrowSink(options(cluster, topic, "exactly_once"), COLUMNS), monkeypatch)
 
 
-def test_task_that_is_run_again_after_its_commit_finds_its_rows(
-    single: Query, cluster: EmbeddedCluster, topic: str
+def test_repeated_task_writes_nothing_after_its_commit(
+    exactly_once_query: Query, cluster: EmbeddedCluster, topic: str
 ) -> None:
-    writer = single.writer()
-    single.task(writer, 0, 0)
-    again = single.task(writer, 0, 0, attempt=1)
-    assert again.already_written
-    assert committed_values(cluster, topic) == Counter(
-        value for one in batch_of(0, 0) for value in one.column("value").to_pylist()
-    )
+    writer = exactly_once_query.writer()
+    exactly_once_query.task(writer, 0, 0)
+    second = exactly_once_query.task(writer, 0, 0, attempt=1)
+    assert second.already_written
+    assert committed_values(cluster, topic) == values_of(0, 0)
 
 
-@pytest.mark.parametrize("rows", [batch_of(0, 1), batch_of(0, 0, rows=48), []], ids=["others", "fewer", "none"])
-def test_replay_with_other_rows_is_an_error_and_no_duplicate(
-    single: Query, cluster: EmbeddedCluster, topic: str, rows: list[pa.RecordBatch]
+@pytest.mark.parametrize(
+    "rows", [batch_of(0, 1), batch_of(0, 0, rows=48), []], ids=["other rows", "fewer rows", "no rows"]
+)
+def test_replay_with_other_rows_is_refused_and_writes_nothing(
+    exactly_once_query: Query, cluster: EmbeddedCluster, topic: str, rows: list[pa.RecordBatch]
 ) -> None:
-    single.task(single.writer(), 0, 0)
+    exactly_once_query.task(exactly_once_query.writer(), 0, 0)
     before = cluster.end_offsets(topic)
     with pytest.raises(IllegalStateError, match=r"partition 0 of micro-batch 0 was written with 50 rows.*'atomic'"):
-        single.task(single.writer(), 0, 0, rows=rows)
+        exactly_once_query.task(exactly_once_query.writer(), 0, 0, rows=rows)
     assert cluster.end_offsets(topic) == before
 
 
-def test_replay_in_another_order_and_other_arrow_batches_is_the_same(single: Query) -> None:
-    single.task(single.writer(), 0, 0)
+def test_replay_may_change_the_order_and_the_arrow_batches(exactly_once_query: Query) -> None:
+    exactly_once_query.task(exactly_once_query.writer(), 0, 0)
     halves = batch_of(0, 0)
-    turned = pa.Table.from_batches([halves[1], halves[0]]).combine_chunks().to_batches()
-    assert single.task(single.writer(), 0, 0, rows=turned).already_written
+    reordered = pa.Table.from_batches([halves[1], halves[0]]).combine_chunks().to_batches()
+    assert exactly_once_query.task(exactly_once_query.writer(), 0, 0, rows=reordered).already_written
 
 
-def test_replay_with_fewer_partitions_is_told_not_hidden(single: Query) -> None:
-    single.batch(0)
-    writer = single.writer()
+def test_replay_with_fewer_partitions_is_refused(exactly_once_query: Query) -> None:
+    exactly_once_query.batch(0)
+    writer = exactly_once_query.writer()
     for task in range(PARTITIONS):
-        single.task(writer, 1, task)
-    single.restart()
-    reports = [single.task(writer, 1, task) for task in range(PARTITIONS - 1)]
+        exactly_once_query.task(writer, 1, task)
+    exactly_once_query.restart()
+    reports = [exactly_once_query.task(writer, 1, task) for task in range(PARTITIONS - 1)]
     with pytest.raises(IllegalStateError, match="begun with a partition 2 and replayed with 2 partitions"):
-        single.writer().commit(list(reports), 1)
+        exactly_once_query.writer().commit(list(reports), 1)
 
 
-def test_partitions_that_other_batches_had_are_no_complaint(single: Query) -> None:
-    single.batch(0)
-    single.restart()
-    single.batch(1, tasks=PARTITIONS - 1)
+def test_micro_batch_may_have_fewer_partitions_than_an_earlier_one(exactly_once_query: Query) -> None:
+    exactly_once_query.batch(0)
+    exactly_once_query.restart()
+    exactly_once_query.batch(1, tasks=PARTITIONS - 1)
 
 
-def test_slower_attempt_is_fenced_and_its_rows_never_seen(
-    single: Query, cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+def test_slower_attempt_is_fenced_and_its_rows_are_never_seen(
+    exactly_once_query: Query, cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Speculation: the first attempt has sent its rows when the second begins, and cannot commit any more."""
-    writer, real = single.writer(), KafkaProducer.commit_transaction
-    done: list[TaskReport] = []
+    """Speculation: the second attempt begins after the first has sent its rows, and so the first cannot commit."""
+    writer, real = exactly_once_query.writer(), KafkaProducer.commit_transaction
+    faster: list[TaskReport] = []
 
     def overtaken(producer: KafkaProducer) -> None:
         monkeypatch.setattr(KafkaProducer, "commit_transaction", real)
-        done.append(single.task(writer, 0, 0, attempt=1))
+        faster.append(exactly_once_query.task(writer, 0, 0, attempt=1))
         real(producer)
 
     monkeypatch.setattr(KafkaProducer, "commit_transaction", overtaken)
     with pytest.raises(KafkaError):
-        single.task(writer, 0, 0)
-    assert not done[0].already_written
-    assert committed_values(cluster, topic) == Counter(
-        value for one in batch_of(0, 0) for value in one.column("value").to_pylist()
-    )
+        exactly_once_query.task(writer, 0, 0)
+    assert not faster[0].already_written
+    assert committed_values(cluster, topic) == values_of(0, 0)
 
 
-def test_failed_task_does_not_hold_readers_up(single: Query, cluster: EmbeddedCluster, topic: str) -> None:
+def test_failed_task_does_not_block_readers(exactly_once_query: Query, cluster: EmbeddedCluster, topic: str) -> None:
     rows = [
         *batch_of(0, 0),
         pa.record_batch({"key": [b""], "value": [b"x" * 2**21], "partition": pa.array([0], pa.int32())}),
     ]
     with pytest.raises(RecordTooLargeError, match=r"row 50 of this task \(key b'', 2097152 bytes\)"):
-        single.task(single.writer(), 0, 0, rows=rows)
-    assert committed_values(cluster, topic) == Counter()  # the reader gets to the end of each partition
+        exactly_once_query.task(exactly_once_query.writer(), 0, 0, rows=rows)
+    assert committed_values(cluster, topic) == Counter()  # the reader reaches the end of each partition
 
 
 # ---- atomic ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def whole(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Query:
+def atomic_query(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Query:
     return Query(ArrowSink(options(cluster, topic, "atomic"), COLUMNS), monkeypatch)
 
 
-def test_writer_that_is_pickled_twice_begins_one_transaction(whole: Query) -> None:
-    writer = whole.writer()
+def test_writer_that_is_pickled_twice_begins_one_transaction(atomic_query: Query) -> None:
+    writer = atomic_query.writer()
     first, second = (pickle.loads(pickle.dumps(writer)) for _ in range(2))
     assert first.begun == second.begun is not None
 
 
-def test_second_attempt_of_a_task_fails_the_write(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
-    writer = pickle.loads(pickle.dumps(whole.writer()))
+def test_second_attempt_of_a_task_fails_the_write(atomic_query: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    writer = pickle.loads(pickle.dumps(atomic_query.writer()))
     with pytest.raises(IllegalStateError, match=r"attempt 1 of task 0.*only once.*spark.speculation"):
-        whole.task(writer, 0, 0, attempt=1)
+        atomic_query.task(writer, 0, 0, attempt=1)
 
 
 @pytest.mark.parametrize(
-    ("other", "rows", "at_once"),
+    ("slower_id", "rows", "arrow_rows"),
     [(8, 25, 25), (8, 50, 25), (258, 25, 25), (258, 50, 25), (8, 10, 5)],
-    ids=["next", "next, all", "far", "far, all", "small batches"],
+    ids=[
+        "next attempt id, half the rows",
+        "next attempt id, all rows",
+        "same first size, half the rows",
+        "same first size, all rows",
+        "small batches",
+    ],
 )
-def test_attempts_side_by_side_never_mix_their_rows(
-    whole: Query,
+def test_concurrent_attempts_never_mix_their_rows(
+    atomic_query: Query,
     cluster: EmbeddedCluster,
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
-    other: int,
+    slower_id: int,
     rows: int,
-    at_once: int,
+    arrow_rows: int,
 ) -> None:
-    """A stage that Spark runs again, for shuffle files that went with an executor, has another first attempt beside the
-    one that still runs. Where both looked before either wrote, equal sequence numbers would hide the second's rows."""
-    writer = pickle.loads(pickle.dumps(whole.writer()))
+    """Spark runs a stage again when an executor took its shuffle files along. A task then has two first attempts.
+
+    1. The slower attempt sees no rows of this transaction in its partition.
+    2. The faster attempt sees none either, and writes its rows.
+    3. The slower attempt writes its rows. With equal sequence numbers the leader would take them for a repetition.
+    """
+    writer = pickle.loads(pickle.dumps(atomic_query.writer()))
     table = pa.Table.from_batches(batch_of(0, 0))
-    overtakes = table.slice(0, rows).combine_chunks().to_batches(at_once)
-    later = table.take(list(reversed(range(50)))).combine_chunks().to_batches(at_once)
-    look, send = atomic._TransactionPart._note_writers, KafkaProducer.send_arrow
+    faster = table.slice(0, rows).combine_chunks().to_batches(arrow_rows)
+    slower = table.take(list(reversed(range(50)))).combine_chunks().to_batches(arrow_rows)
+    note_writers, send = atomic._TransactionPart._note_writers, KafkaProducer.send_arrow
 
-    def overtaken(joined: atomic._TransactionPart, topics: set[str]) -> None:
-        look(joined, topics)
-        monkeypatch.setattr(atomic._TransactionPart, "_note_writers", look)
-        whole.task(writer, 0, 0, rows=overtakes, attempt_id=7)
+    def note_writers_and_be_overtaken(part: atomic._TransactionPart, topics: set[str]) -> None:
+        note_writers(part, topics)
+        monkeypatch.setattr(atomic._TransactionPart, "_note_writers", note_writers)
+        atomic_query.task(writer, 0, 0, rows=faster, attempt_id=7)
 
-    def sent(producer: KafkaProducer, *given: Any, **named: Any) -> Any:
-        report = send(producer, *given, **named)
+    def send_and_flush(producer: KafkaProducer, *args: Any, **kwargs: Any) -> Any:
+        report = send(producer, *args, **kwargs)
         producer.flush()
         return report
 
-    monkeypatch.setattr(atomic._TransactionPart, "_note_writers", overtaken)
-    monkeypatch.setattr(KafkaProducer, "send_arrow", sent)
+    monkeypatch.setattr(atomic._TransactionPart, "_note_writers", note_writers_and_be_overtaken)
+    monkeypatch.setattr(KafkaProducer, "send_arrow", send_and_flush)
     with pytest.raises(KafkaError):
-        whole.task(writer, 0, 0, rows=later, attempt_id=other)
+        atomic_query.task(writer, 0, 0, rows=slower, attempt_id=slower_id)
     monkeypatch.undo()
     assert committed_values(cluster, topic) == Counter()
 
 
-def test_two_tasks_with_one_partition_are_refused(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
-    writer = pickle.loads(pickle.dumps(whole.writer()))
-    first = whole.task(writer, 0, 0)
+def test_second_task_that_writes_a_partition_is_refused(
+    atomic_query: Query, cluster: EmbeddedCluster, topic: str
+) -> None:
+    writer = pickle.loads(pickle.dumps(atomic_query.writer()))
+    first = atomic_query.task(writer, 0, 0)
     with pytest.raises(IllegalStateError, match=rf"{topic}-0: written by two tasks.*align"):
-        whole.task(writer, 0, PARTITIONS)
-    whole.writer().abort([first, None], 0)
+        atomic_query.task(writer, 0, PARTITIONS)
+    atomic_query.writer().abort([first, None], 0)
     assert committed_values(cluster, topic) == Counter()
 
 
-def test_two_reports_of_one_partition_are_not_committed(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
-    writer = pickle.loads(pickle.dumps(whole.writer()))
-    report = whole.task(writer, 0, 0)
+def test_two_reports_of_one_partition_are_not_committed(
+    atomic_query: Query, cluster: EmbeddedCluster, topic: str
+) -> None:
+    writer = pickle.loads(pickle.dumps(atomic_query.writer()))
+    report = atomic_query.task(writer, 0, 0)
     with pytest.raises(IllegalStateError, match="written by two tasks"):
-        whole.writer().commit([report, replace(report, partition=1)], 0)
-    whole.writer().abort([report], 0)
+        atomic_query.writer().commit([report, replace(report, partition=1)], 0)
+    atomic_query.writer().abort([report], 0)
     assert committed_values(cluster, topic) == Counter()
 
 
-def test_task_that_ran_unnoticed_is_found_before_the_commit(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
-    """A stage that is run again numbers its attempts from 0: nobody reports what the lost ones wrote."""
-    writer = pickle.loads(pickle.dumps(whole.writer()))
-    first = whole.task(writer, 0, 0)
-    lost = whole.task(writer, 0, 1)
+def test_commit_refuses_rows_that_no_task_reported(atomic_query: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    """Spark numbers the attempts of a repeated stage from 0 again. No task reports what the lost attempts wrote."""
+    writer = pickle.loads(pickle.dumps(atomic_query.writer()))
+    first = atomic_query.task(writer, 0, 0)
+    lost = atomic_query.task(writer, 0, 1)
     with pytest.raises(IllegalStateError, match=r"is not part of both.*without telling"):
-        whole.writer().commit([first], 0)
+        atomic_query.writer().commit([first], 0)
     [entry] = lost.ranges
     with pytest.raises(IllegalStateError, match=r"has 50 rows of this transaction, the tasks reported 40"):
-        whole.writer().commit([first, replace(lost, ranges=(entry._replace(rows=40),))], 0)
-    whole.writer().abort([first], 0)
+        atomic_query.writer().commit([first, replace(lost, ranges=(entry._replace(rows=40),))], 0)
+    atomic_query.writer().abort([first], 0)
     assert committed_values(cluster, topic) == Counter()
 
 
-def test_abort_lets_readers_go_on_at_once(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
-    writer = pickle.loads(pickle.dumps(whole.writer()))
-    report = whole.task(writer, 0, 0)
-    whole.writer().abort([report, None], 0)
+def test_abort_unblocks_readers_at_once(atomic_query: Query, cluster: EmbeddedCluster, topic: str) -> None:
+    writer = pickle.loads(pickle.dumps(atomic_query.writer()))
+    report = atomic_query.task(writer, 0, 0)
+    atomic_query.writer().abort([report, None], 0)
     assert committed_values(cluster, topic) == Counter()
-    whole.batch(0)
+    atomic_query.batch(0)
     assert committed_values(cluster, topic) == all_values(1)
 
 
-def test_transaction_taken_over_is_not_committed(whole: Query, cluster: EmbeddedCluster, topic: str) -> None:
-    writer = pickle.loads(pickle.dumps(whole.writer()))
-    report = whole.task(writer, 0, 0)
-    pickle.dumps(whole.writer())  # another driver
+def test_transaction_that_another_driver_took_over_is_not_committed(
+    atomic_query: Query, cluster: EmbeddedCluster, topic: str
+) -> None:
+    writer = pickle.loads(pickle.dumps(atomic_query.writer()))
+    report = atomic_query.task(writer, 0, 0)
+    pickle.dumps(atomic_query.writer())  # another driver begins its transaction
     with pytest.raises(KafkaError):
-        whole.writer().commit([report], 0)
+        atomic_query.writer().commit([report], 0)
     assert committed_values(cluster, topic) == Counter()
 
 
@@ -441,7 +460,7 @@ def test_batch_write_is_seen_whole_or_not_at_all(
     assert committed_values(cluster, topic) == all_values(1)
 
 
-def test_empty_batch_write_ends_no_transaction(cluster: EmbeddedCluster, topic: str) -> None:
+def test_empty_batch_write_succeeds_and_writes_nothing(cluster: EmbeddedCluster, topic: str) -> None:
     writer = pickle.loads(pickle.dumps(BatchWriter(ArrowSink(options(cluster, topic, "atomic"), COLUMNS))))
     writer.commit([writer.write(iter([]))])
     assert committed_values(cluster, topic) == Counter()
@@ -450,7 +469,9 @@ def test_empty_batch_write_ends_no_transaction(cluster: EmbeddedCluster, topic: 
 # ---- shared transactions ---------------------------------------------------------------------------------------------
 
 
-def test_closing_a_producer_that_has_left_aborts_nothing(cluster: EmbeddedCluster, topic: str) -> None:
+def test_producer_that_left_a_shared_transaction_closes_without_aborting_it(
+    cluster: EmbeddedCluster, topic: str
+) -> None:
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"id-{topic}"}
     with KafkaProducer(settings) as first:
         first.init_transactions()
@@ -458,19 +479,19 @@ def test_closing_a_producer_that_has_left_aborts_nothing(cluster: EmbeddedCluste
         with pytest.raises(IllegalStateError):
             first.send(topic, b"outside")
     for partition in range(2):
-        with KafkaProducer(settings) as one:
-            join(one, shared)
-            one.send(topic, b"%d" % partition, partition=partition)
-            leave(one)
+        with KafkaProducer(settings) as member:
+            join(member, shared)
+            member.send(topic, b"%d" % partition, partition=partition)
+            leave(member)
             with pytest.raises(IllegalStateError):
-                one.send(topic, b"outside")
+                member.send(topic, b"outside")
     with KafkaProducer(settings) as last:
         join(last, shared)
         last.commit_transaction()
     assert committed_values(cluster, topic) == Counter([b"0", b"1"])
 
 
-def test_transaction_of_another_id_cannot_be_joined(cluster: EmbeddedCluster, topic: str) -> None:
+def test_only_a_new_producer_with_the_same_id_joins_a_transaction(cluster: EmbeddedCluster, topic: str) -> None:
     servers, name = cluster.bootstrap_servers, f"a-{topic}"
     with KafkaProducer(bootstrap_servers=servers, transactional_id=name) as first:
         first.init_transactions()
@@ -485,10 +506,11 @@ def test_transaction_of_another_id_cannot_be_joined(cluster: EmbeddedCluster, to
         other.abort_transaction()
 
 
-# ---- rows that Kafka will not have -----------------------------------------------------------------------------------
+# ---- rows that cannot be sent ----------------------------------------------------------------------------------------
 
 
-def troubled(topic: str) -> pa.RecordBatch:
+def rows_with_errors(topic: str) -> pa.RecordBatch:
+    """Five rows. Only the first and the last one can be sent."""
     return pa.record_batch(
         {
             "key": ["a", "b", "c", "d", "e"],
@@ -499,56 +521,56 @@ def troubled(topic: str) -> pa.RecordBatch:
     )
 
 
-def sink_for_rows(cluster: EmbeddedCluster, policy: str, **more: str) -> ArrowSink:
-    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "onrowerror": policy, **more}
-    return ArrowSink(SinkOptions.parse(given), ("key", "value", "topic", "partition"))
+def sink_with_policy(cluster: EmbeddedCluster, policy: str, **more: str) -> ArrowSink:
+    values = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "onrowerror": policy, **more}
+    return ArrowSink(SinkOptions.parse(values), ("key", "value", "topic", "partition"))
 
 
-def test_skipped_rows_are_counted_and_the_others_sent(cluster: EmbeddedCluster, topic: str) -> None:
-    report = sink_for_rows(cluster, "skip").send(iter([troubled(topic), troubled(topic)]))
+def test_skipped_rows_are_counted_and_the_other_rows_are_sent(cluster: EmbeddedCluster, topic: str) -> None:
+    report = sink_with_policy(cluster, "skip").send(iter([rows_with_errors(topic), rows_with_errors(topic)]))
     assert (report.rows, report.skipped) == (4, 6)
     assert committed_values(cluster, topic) == Counter({b"1": 2, b"5": 2})
-    whole = WriteReport.from_messages([report])
-    assert verify(whole, {"bootstrap.servers": cluster.bootstrap_servers}).rows == 4
+    write_report = WriteReport.from_messages([report])
+    assert verify(write_report, {"bootstrap.servers": cluster.bootstrap_servers}).rows == 4
 
 
-def test_row_that_is_refused_is_named_with_its_key_and_size(cluster: EmbeddedCluster, topic: str) -> None:
+def test_error_names_the_refused_row_with_its_key_and_size(cluster: EmbeddedCluster, topic: str) -> None:
     with pytest.raises(
         RecordTooLargeError, match=r"row 1 of this task \(key b'b', 2097153 bytes\).*filter it out.*'onRowError'"
     ):
-        sink_for_rows(cluster, "fail").send(iter([troubled(topic)]))
+        sink_with_policy(cluster, "fail").send(iter([rows_with_errors(topic)]))
 
 
-def test_dead_letters_tell_why_and_leave_out_what_is_too_large(cluster: EmbeddedCluster, topic: str) -> None:
+def test_dead_letters_give_the_reason_and_omit_a_value_that_is_too_large(cluster: EmbeddedCluster, topic: str) -> None:
     dead = f"{topic}-dead"
     cluster.create_topic(dead, partitions=1)
-    report = sink_for_rows(cluster, "dead_letter", deadlettertopic=dead).send(iter([troubled(topic)]))
+    report = sink_with_policy(cluster, "dead_letter", deadlettertopic=dead).send(iter([rows_with_errors(topic)]))
     assert (report.rows, report.skipped, report.dead_lettered) == (2, 0, 3)
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "dead"})
     consumer.assign([TopicPartition(dead, 0, 0)])
-    found = consumer.consume(3, 10.0)
+    letters = consumer.consume(3, 10.0)
     consumer.close()
-    assert {message.key(): message.value() for message in found} == {b"b": None, b"c": b"3", b"d": b"4"}
-    by_key: dict[Any, dict[str, Any]] = {message.key(): dict(message.headers() or ()) for message in found}
+    assert {message.key(): message.value() for message in letters} == {b"b": None, b"c": b"3", b"d": b"4"}
+    by_key: dict[Any, dict[str, Any]] = {message.key(): dict(message.headers() or ()) for message in letters}
     assert by_key[b"b"]["kafkabuf.error"] == b"RecordTooLargeError"
     assert by_key[b"b"]["kafkabuf.value.size"] == str(2**21).encode()
     assert by_key[b"d"]["kafkabuf.topic"] == b"no/topic"
     assert b"null" in by_key[b"c"]["kafkabuf.reason"] or b"no topic" in by_key[b"c"]["kafkabuf.reason"]
 
 
-def test_row_that_only_the_broker_refuses_is_taken_out_of_the_count(cluster: EmbeddedCluster, topic: str) -> None:
+def test_row_that_only_the_broker_refuses_counts_as_skipped(cluster: EmbeddedCluster, topic: str) -> None:
     small = f"{topic}-small"
     cluster.create_topic(small, partitions=1, configs={"max.message.bytes": "1000"})
     rows = pa.record_batch({"key": ["a", "b"], "value": [b"1", b"x" * 5_000], "topic": [small, small]})
-    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "onrowerror": "skip"}
-    report = ArrowSink(SinkOptions.parse(given), ("key", "value", "topic")).send(iter([rows]))
+    values = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "onrowerror": "skip"}
+    report = ArrowSink(SinkOptions.parse(values), ("key", "value", "topic")).send(iter([rows]))
     assert (report.rows, report.skipped) == (1, 1)
 
 
-# ---- proof, and options ----------------------------------------------------------------------------------------------
+# ---- verify(), options, Admin ----------------------------------------------------------------------------------------
 
 
-def test_verify_finds_a_row_that_is_missing_or_another(query: Query, cluster: EmbeddedCluster, topic: str) -> None:
+def test_verify_refuses_a_wrong_checksum_or_row_count(query: Query, cluster: EmbeddedCluster, topic: str) -> None:
     report = WriteReport.from_messages(list(query.batch(0)))
     servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
     assert verify(report, servers).strangers == 0
@@ -560,7 +582,7 @@ def test_verify_finds_a_row_that_is_missing_or_another(query: Query, cluster: Em
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"deliveryguarantee": "exactly_onc"}, "allowed: at_least_once, exactly_once, atomic; did you mean"),
         ({"deliveryguarantee": "atomic"}, "option 'sinkId' is required"),
@@ -578,20 +600,20 @@ def test_verify_finds_a_row_that_is_missing_or_another(query: Query, cluster: Em
         ({"deliveryguarantee": "atomic", "sinkid": "a", "kafka.enable.idempotence": "false"}, "idempotence"),
     ],
 )
-def test_options_that_promise_what_cannot_be_kept_are_refused(given: dict[str, str], message: str) -> None:
+def test_unusable_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        SinkOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "topic": "t", **given})
+        SinkOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "topic": "t", **options})
 
 
 def test_topic_column_needs_a_marker_topic() -> None:
-    given = {"kafka.bootstrap.servers": "localhost:9092", "deliveryguarantee": "exactly_once", "sinkid": "a"}
+    values = {"kafka.bootstrap.servers": "localhost:9092", "deliveryguarantee": "exactly_once", "sinkid": "a"}
     with pytest.raises(ConfigError, match="option 'markerTopic' is required"):
-        SinkOptions.parse(given)
-    assert SinkOptions.parse({**given, "markertopic": "m"}).sink_id_and_marker_topic() == ("a", "m")
+        SinkOptions.parse(values)
+    assert SinkOptions.parse({**values, "markertopic": "m"}).sink_id_and_marker_topic() == ("a", "m")
 
 
-def test_admin_waits_for_a_transaction_that_would_commit_the_offset(cluster: EmbeddedCluster, topic: str) -> None:
-    """UNSTABLE_OFFSET_COMMIT is asked again, until the time is over: the marker of before would be wrong."""
+def test_admin_reads_an_offset_only_after_its_transaction_ended(cluster: EmbeddedCluster, topic: str) -> None:
+    """Admin retries after UNSTABLE_OFFSET_COMMIT until max.block.ms is over: the older marker would be wrong."""
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"id-{topic}"}
     with KafkaProducer(settings) as producer:
         producer.init_transactions()
@@ -602,11 +624,11 @@ def test_admin_waits_for_a_transaction_that_would_commit_the_offset(cluster: Emb
             admin.committed(f"group-{topic}", [(topic, 0)])
         producer.commit_transaction()
         with Admin(config) as admin:
-            found = admin.committed(f"group-{topic}", [(topic, 0), (topic, 1)])
-    assert found == {(topic, 0): OffsetAndMetadata(3), (topic, 1): None}
+            offsets = admin.committed(f"group-{topic}", [(topic, 0), (topic, 1)])
+    assert offsets == {(topic, 0): OffsetAndMetadata(3), (topic, 1): None}
 
 
-def test_admin_looks_for_a_coordinator_that_has_moved(cluster: EmbeddedCluster, topic: str) -> None:
+def test_admin_looks_up_a_coordinator_that_has_moved(cluster: EmbeddedCluster, topic: str) -> None:
     cluster.fail_next(messages.OFFSET_FETCH, 16)
     cluster.fail_next(messages.FIND_COORDINATOR, 15)
     with Admin(ProducerConfig.from_mapping({"bootstrap.servers": cluster.bootstrap_servers})) as admin:
@@ -619,7 +641,7 @@ def test_admin_gives_up_after_max_block_ms() -> None:
         admin.partitions_of("t")
 
 
-def test_marker_survives_its_way_through_an_offset() -> None:
+def test_marker_is_read_back_from_its_offset() -> None:
     marker = Marker(MicroBatch(7, "q", "r"), 5, 2**64 - 1)
     assert Marker.parse("g", marker.offset()) == marker
     assert OnRowError("skip") is OnRowError.SKIP

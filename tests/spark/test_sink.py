@@ -1,4 +1,4 @@
-"""The Spark sink: validation on the driver, the task's writer on a fake producer, whole writes read by kafka-python."""
+"""The Spark sink: the driver's checks, a task's writer on a fake producer, and whole writes that kafka-python reads."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def array_of_pairs(key: str, value: T.DataType) -> T.ArrayType:
 
 
 def plan(options: dict[str, str], *columns: tuple[str, T.DataType], overwrite: bool = False) -> BatchWriter:
-    """What Spark's planner does."""
+    """Make the writer as Spark's planner does."""
     source = KafkabufDataSource(CaseInsensitiveDict(options))
     writer = source.writer(T.StructType([T.StructField(*column) for column in columns or (VALUE,)]), overwrite)
     assert isinstance(writer, BatchWriter)
@@ -78,7 +78,7 @@ def plan(options: dict[str, str], *columns: tuple[str, T.DataType], overwrite: b
         ([VALUE, ("value", TEXT)], ["'value'", "2 times"]),
     ],
 )
-def test_unusable_column_is_named_with_its_type_and_what_is_allowed(
+def test_error_names_an_unusable_column_its_type_and_the_allowed_types(
     columns: list[tuple[str, T.DataType]], parts: list[str]
 ) -> None:
     with pytest.raises(ValueError, match="column") as caught:
@@ -98,7 +98,7 @@ def test_topic_option_wins_over_a_column_of_any_type() -> None:
     assert plan({**SERVERS, "topic": "t"}, VALUE, ("topic", INT)).sink.columns == ("value",)
 
 
-def test_columns_the_sink_does_not_know_are_ignored_as_in_spark() -> None:
+def test_unknown_columns_are_ignored() -> None:
     ours: dict[str, T.DataType] = {
         "value": TEXT,
         "key": BYTES,
@@ -126,26 +126,26 @@ def test_columns_the_sink_does_not_know_are_ignored_as_in_spark() -> None:
         ({**SERVERS, "topic": ""}, r"'topic' is empty"),
     ],
 )
-def test_unusable_option_is_named_before_any_task_runs(options: dict[str, str], message: str) -> None:
+def test_error_names_an_unusable_option_before_any_task_runs(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan({"topic": "t", **options})
 
 
-def test_options_of_a_job_that_also_reads_with_spark_are_let_pass() -> None:
+def test_options_of_sparks_own_sources_are_accepted() -> None:
     plan({**SERVERS, "topic": "t", "includeHeaders": "true", "checkpointLocation": "c"})
 
 
-def test_overwrite_is_refused_with_the_mode_that_works() -> None:
+def test_overwrite_is_refused_and_the_error_names_mode_append() -> None:
     with pytest.raises(ValueError, match=r"\.mode\('append'\)"):
         plan({**SERVERS, "topic": "t"}, overwrite=True)
 
 
-def test_settings_do_not_show_in_a_repr() -> None:
+def test_repr_hides_the_settings() -> None:
     assert "secret" not in repr(SinkOptions("t", (("sasl.password", "secret"),)))
 
 
 def test_importing_the_sink_loads_no_extension() -> None:
-    # Spark imports it to learn the format's name; were it to fail there, every Python data source would be gone.
+    # Spark imports the sink to learn the format's name. If that failed, Spark would lose every Python data source.
     code = "import sys, kafkabuf, pyspark_kafkabuf; print([m for m in sys.modules if m.startswith('kafkabuf._')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -178,7 +178,7 @@ class FakeProducer:
         self.closed = False
 
     def send_arrow(self, batch: pa.RecordBatch, topic: str | None, report: str) -> FakeReport:
-        assert report == "errors"  # a task keeps nothing of its rows
+        assert report == "errors"  # so that a task keeps nothing of its rows
         self.batches.append(batch)
         self.unresolved += 1
         self.most_unresolved = max(self.most_unresolved, self.unresolved)
@@ -207,11 +207,11 @@ def batches(count: int, rows: int = 3) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"value": pa.array([b"v"] * rows), "extra": pa.array([1] * rows)})
 
 
-# With a batch.size the cluster need not be asked for a good one.
+# A sink without batch.size would ask the cluster for the number of partitions.
 SINK = ArrowSink(SinkOptions("t", (("batch.size", "16384"), ("bootstrap.servers", "localhost:9092"))), ("value",))
 
 
-def test_a_long_task_does_not_pile_up_reports(fake: FakeProducer) -> None:
+def test_long_task_keeps_few_reports_open(fake: FakeProducer) -> None:
     report = SINK.send(batches(100))
     assert fake.most_unresolved == task.MAX_OPEN_REPORTS + 1
     assert fake.unresolved == 0
@@ -223,13 +223,13 @@ def test_commit_message_does_not_grow_with_the_rows(fake: FakeProducer) -> None:
     assert SINK.send(batches(100)).ranges == (OffsetRange("t", 0, 0, 299, 300, 3000),)
 
 
-def test_columns_of_no_record_are_not_sent(fake: FakeProducer) -> None:
+def test_only_the_columns_of_the_sink_are_sent(fake: FakeProducer) -> None:
     SINK.send(batches(1))
     assert fake.batches[0].schema.names == ["value"]
 
 
 @pytest.mark.parametrize("failing", [0, 50, 99])
-def test_failed_batch_fails_the_task_and_leaves_no_buffered_rows_to_its_retry(fake: FakeProducer, failing: int) -> None:
+def test_failed_batch_fails_the_task_and_closes_its_producer(fake: FakeProducer, failing: int) -> None:
     fake.errors[failing] = KafkaError("no")
     with pytest.raises(KafkaError, match="no"):
         SINK.send(batches(100))
@@ -243,7 +243,7 @@ def test_empty_partition_opens_no_producer(fake: FakeProducer) -> None:
     assert not workers._producers
 
 
-def test_tasks_of_one_worker_share_a_producer_but_not_with_another_configuration(fake: FakeProducer) -> None:
+def test_tasks_of_a_worker_share_one_producer_for_each_configuration(fake: FakeProducer) -> None:
     SINK.send(batches(1))
     SINK.send(batches(1))
     assert len(workers._producers) == 1
@@ -253,16 +253,14 @@ def test_tasks_of_one_worker_share_a_producer_but_not_with_another_configuration
     assert not fake.closed
 
 
-def test_forked_child_does_not_take_over_its_parents_producer(
-    fake: FakeProducer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forked_child_makes_its_own_producer(fake: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> None:
     SINK.send(batches(1))
     monkeypatch.setattr("os.getpid", lambda: -1)
     SINK.send(batches(1))
     assert len(workers._producers) == 2
 
 
-def test_task_without_a_message_is_an_error_and_not_a_success() -> None:
+def test_task_without_a_message_fails_the_commit() -> None:
     message = TaskReport(partition=0, attempt=0, rows=1, bytes=1, ranges=())
     with pytest.raises(KafkaError, match=r"1 of 2 tasks reported nothing.*continuous trigger"):
         BatchWriter(SINK).commit([message, None])
@@ -279,7 +277,7 @@ def test_commit_logs_the_sum_of_all_tasks(caplog: pytest.LogCaptureFixture) -> N
     assert WriteReport.from_messages(messages).ranges == (OffsetRange("t", 0, 0, 9, 10, 100),)
 
 
-def test_abort_says_that_what_was_sent_stays(caplog: pytest.LogCaptureFixture) -> None:
+def test_abort_says_that_sent_rows_stay_in_the_topic(caplog: pytest.LogCaptureFixture) -> None:
     BatchWriter(SINK).abort([TaskReport(partition=0, attempt=0, rows=1, bytes=1, ranges=()), None])
     assert "1 of 2 tasks had sent all their rows, which stay in the topic" in caplog.text
 
@@ -302,25 +300,27 @@ def write(frame: DataFrame, cluster: EmbeddedCluster, topic: str | None = None, 
 
 
 def read(cluster: EmbeddedCluster, topic: str) -> list[Any]:
-    """All records, partition by partition in order of their offsets."""
+    """All records, ordered by partition and offset."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, enable_auto_commit=False)
     try:
-        places = [kafka.TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
-        end = consumer.end_offsets(places)
-        consumer.assign(places)
-        consumer.seek_to_beginning(*places)
+        partitions = [
+            kafka.TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())
+        ]
+        ends = consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
         records: list[Any] = []
         deadline = time.monotonic() + 30
-        while any(consumer.position(place) < end[place] for place in places):
-            assert time.monotonic() < deadline, "the records never came"
-            for found in consumer.poll(timeout_ms=200).values():
-                records += found
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            assert time.monotonic() < deadline, "the records did not arrive within 30 s"
+            for fetched in consumer.poll(timeout_ms=200).values():
+                records += fetched
         return sorted(records, key=lambda record: (record.partition, record.offset))
     finally:
         consumer.close()
 
 
-def test_every_column_arrives_as_it_was(spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str) -> None:
+def test_every_column_arrives_unchanged(spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str) -> None:
     spark_cluster.create_topic(topic, partitions=3)
     at = datetime.datetime(2013, 1, 1, 10, 0, 0, 123000, tzinfo=datetime.UTC)
     headers = [("a", b"1"), ("a", b""), ("b", None)]
@@ -329,16 +329,16 @@ def test_every_column_arrives_as_it_was(spark: SparkSession, spark_cluster: Embe
         f"partition int, key binary, value string, timestamp timestamp, {HEADERS}",
     ).coalesce(1)
     write(frame, spark_cluster, topic)
-    found = read(spark_cluster, topic)
-    assert [(r.partition, r.key, r.value, list(r.headers)) for r in found] == [
+    records = read(spark_cluster, topic)
+    assert [(record.partition, record.key, record.value, list(record.headers)) for record in records] == [
         (0, None, b"", []),
         (1, b"", None, []),
         (2, b"k", "grüße".encode(), headers),
     ]
-    assert {record.timestamp for record in found} == {1357034400123}
+    assert {record.timestamp for record in records} == {1357034400123}
 
 
-def test_topic_column_sends_each_row_to_its_own(
+def test_topic_column_sends_each_row_to_its_topic(
     spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
 ) -> None:
     names = [f"{topic}-{n}" for n in range(3)]
@@ -350,7 +350,7 @@ def test_topic_column_sends_each_row_to_its_own(
     )
     write(frame, spark_cluster)
     for n, name in enumerate(names):
-        assert sorted(int(r.value) for r in read(spark_cluster, name)) == list(range(n, 300, 3))
+        assert sorted(int(record.value) for record in read(spark_cluster, name)) == list(range(n, 300, 3))
 
 
 def test_timestamp_is_an_instant_in_any_session_zone(
@@ -363,7 +363,7 @@ def test_timestamp_is_an_instant_in_any_session_zone(
     assert [record.timestamp for record in read(spark_cluster, topic)] == [1357034400123]
 
 
-def test_null_timestamp_is_the_time_of_sending_and_null_partition_is_the_keys(
+def test_null_timestamp_becomes_the_time_of_sending_and_null_partition_that_of_the_key(
     spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
 ) -> None:
     spark_cluster.create_topic(topic, partitions=3)
@@ -372,14 +372,14 @@ def test_null_timestamp_is_the_time_of_sending_and_null_partition_is_the_keys(
         "string(id) as key", "'v' as value", "cast(null as timestamp) as timestamp", "cast(null as int) as partition"
     )
     write(frame, spark_cluster, topic)
-    found = read(spark_cluster, topic)
-    assert len(found) == 30
-    assert all(before <= record.timestamp <= time.time_ns() // 1_000_000 for record in found)
-    assert all(record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 3 for record in found)
+    records = read(spark_cluster, topic)
+    assert len(records) == 30
+    assert all(before <= record.timestamp <= time.time_ns() // 1_000_000 for record in records)
+    assert all(record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 3 for record in records)
 
 
 @pytest.mark.parametrize("large", ["true", "false"])
-def test_large_arrow_types_are_sent_as_well(
+def test_rows_arrive_with_large_and_with_plain_arrow_types(
     spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str, large: str
 ) -> None:
     spark_cluster.create_topic(topic)
@@ -392,13 +392,13 @@ def test_large_arrow_types_are_sent_as_well(
         "array(struct('h' as key, binary(string(id)) as value)) as headers",
     )
     write(frame, spark_cluster, topic)
-    found = read(spark_cluster, topic)
-    assert sorted(int(record.value) for record in found) == list(range(100))
-    assert all(record.key == record.value and list(record.headers) == [("h", record.value)] for record in found)
+    records = read(spark_cluster, topic)
+    assert sorted(int(record.value) for record in records) == list(range(100))
+    assert all(record.key == record.value and list(record.headers) == [("h", record.value)] for record in records)
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_empty_partitions_and_frames_are_no_failure(
+def test_frames_with_empty_partitions_are_written(
     spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str, rows: int
 ) -> None:
     spark_cluster.create_topic(topic)
@@ -406,32 +406,34 @@ def test_empty_partitions_and_frames_are_no_failure(
     assert len(read(spark_cluster, topic)) == rows
 
 
-def test_row_too_large_is_left_out_of_a_task_that_succeeds(spark_cluster: EmbeddedCluster, topic: str) -> None:
+def test_row_that_is_too_large_fails_the_task_and_closes_its_producer(
+    spark_cluster: EmbeddedCluster, topic: str
+) -> None:
     spark_cluster.create_topic(topic, partitions=1)
     settings = (("bootstrap.servers", spark_cluster.bootstrap_servers), ("max.request.size", "2000"))
     pieces = [pa.record_batch({"value": ["v"] * 10}), pa.record_batch({"value": ["a", "x" * 2_000, "b"]})]
     with pytest.raises(RecordTooLargeError, match=r"row 11 of this task .* row 1 .* up to 20\d\d bytes, .*\(2000\)"):
         ArrowSink(SinkOptions(topic, settings), ("value",)).send(iter(pieces))
-    assert not [place for place in workers._producers if set(settings) <= set(place[1])]
+    assert not [used for _, used in workers._producers if set(settings) <= set(used)]
 
 
 @pytest.mark.parametrize(
     ("partitions", "expected"), [(1, 131072), (64, 131072), (65, 65536), (500, 16384), (100_000, 16384)]
 )
-def test_batches_are_large_where_the_pool_has_four_for_each_partition(partitions: int, expected: int) -> None:
+def test_batch_size_falls_from_128_to_16_kib_as_partitions_grow(partitions: int, expected: int) -> None:
     assert workers.batch_size(32 << 20, partitions) == expected
 
 
-def test_users_batch_size_and_rows_that_name_their_topics_keep_kafkas(spark_cluster: EmbeddedCluster) -> None:
+def test_batch_size_follows_the_partitions_unless_set_or_rows_name_topics(spark_cluster: EmbeddedCluster) -> None:
     spark_cluster.create_topic("sized", partitions=200)
     settings = (("bootstrap.servers", spark_cluster.bootstrap_servers),)
-    given = SinkOptions("sized", (("batch.size", "100"), *settings))
-    assert workers.task_settings(given) == given.producer
+    user_sized = SinkOptions("sized", (("batch.size", "100"), *settings))
+    assert workers.task_settings(user_sized) == user_sized.producer
     assert workers.task_settings(SinkOptions(None, settings)) == settings
     assert workers.task_settings(SinkOptions("sized", settings)) == (("batch.size", "32768"), *settings)
 
 
-def test_slice_of_a_batch_sends_its_own_rows(spark_cluster: EmbeddedCluster, topic: str) -> None:
+def test_slice_of_a_batch_sends_only_its_rows(spark_cluster: EmbeddedCluster, topic: str) -> None:
     spark_cluster.create_topic(topic, partitions=1)
     whole = pa.record_batch(
         {
@@ -450,7 +452,7 @@ def test_slice_of_a_batch_sends_its_own_rows(spark_cluster: EmbeddedCluster, top
     ]
 
 
-def test_dead_cluster_fails_the_write_within_max_block_ms(spark: SparkSession, topic: str) -> None:
+def test_unreachable_cluster_fails_the_write_within_max_block_ms(spark: SparkSession, topic: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     writer = spark.range(1).selectExpr("'v' as value").write.format("kafkabuf").option("topic", topic)
@@ -458,7 +460,9 @@ def test_dead_cluster_fails_the_write_within_max_block_ms(spark: SparkSession, t
     with pytest.raises(Exception, match=r"within max\.block\.ms.*See that Kafka runs there") as caught:
         writer.options(**{"kafka.bootstrap.servers": address, "kafka.max.block.ms": "1500"}).mode("append").save()
     assert address in str(caught.value)
-    assert time.monotonic() - start < 20, "1.5 s and what Spark needs to ask for a writer"
+    assert time.monotonic() - start < 20, (
+        "the write took more than 1.5 s and the time that Spark needs to make the writer"
+    )
 
 
 def test_misspelt_setting_is_reported_by_the_driver(spark: SparkSession) -> None:
@@ -467,7 +471,7 @@ def test_misspelt_setting_is_reported_by_the_driver(spark: SparkSession) -> None
         writer.options(**SERVERS).option("kafka.linger.mss", "1").mode("append").save()
 
 
-def test_register_serves_a_session_that_cannot_find_the_module(
+def test_registered_format_writes_in_another_session(
     spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
 ) -> None:
     spark_cluster.create_topic(topic)
@@ -477,8 +481,9 @@ def test_register_serves_a_session_that_cannot_find_the_module(
     assert len(read(spark_cluster, topic)) == 3
 
 
-def test_sink_columns_keeps_a_fixed_order_so_that_equal_writes_pickle_equal() -> None:
-    there, back = (
+def test_sink_columns_have_a_fixed_order() -> None:
+    one_order, other_order = (
         T.StructType([T.StructField(name, TEXT) for name in names]) for names in (["key", "value"], ["value", "key"])
     )
-    assert sink_columns(there, "t") == sink_columns(back, "t")
+    # Writes with equal columns then pickle to equal bytes.
+    assert sink_columns(one_order, "t") == sink_columns(other_order, "t")

@@ -1,4 +1,4 @@
-"""Spark's own Kafka source reads the records of kafkabuf."""
+"""Spark's own Kafka source reads the records that kafkabuf wrote."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def read_with_spark(spark: SparkSession, kafka: RealKafka, topic: str) -> list[P
         session.sql(f"ADD JAR '{jar}'")
     source = session.read.format("kafka").option("includeHeaders", "true").option("subscribe", topic)
     rows = source.option("kafka.bootstrap.servers", kafka.bootstrap_servers).load()
-    found: list[Partition] = [{} for _ in range(PARTITIONS)]
+    partitions: list[Partition] = [{} for _ in range(PARTITIONS)]
     for row in rows.selectExpr("*", "unix_millis(timestamp) AS millis").collect():
-        headers = tuple((header.key, unless_null(header.value)) for header in row.headers or ())
-        sample = SampleRecord(row.millis, unless_null(row.key), unless_null(row.value), headers)
-        found[row.partition][row.offset] = sample
-    return found
+        headers = tuple((header.key, bytes_or_none(header.value)) for header in row.headers or ())
+        sample = SampleRecord(row.millis, bytes_or_none(row.key), bytes_or_none(row.value), headers)
+        partitions[row.partition][row.offset] = sample
+    return partitions
 
 
-def unless_null(found: bytearray | None) -> bytes | None:
-    return None if found is None else bytes(found)
+def bytes_or_none(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
 
 
-def test_spark_s_kafka_source_reads_the_records_that_were_sent(spark: SparkSession, kafka_4: RealKafka) -> None:
+def test_sparks_kafka_source_reads_the_records_that_were_sent(spark: SparkSession, kafka_4: RealKafka) -> None:
     kafka_4.create_topic("spark-source", PARTITIONS)
     blobs = [None, b"", b"v", "žluť".encode(), bytes(range(256)), b"large" * 10_000]
     pairs: list[tuple[tuple[str, bytes | None], ...]] = [
@@ -51,7 +51,7 @@ def test_spark_s_kafka_source_reads_the_records_that_were_sent(spark: SparkSessi
     with KafkaProducer(bootstrap_servers=kafka_4.bootstrap_servers, batch_size=4096) as producer:
         futures = []
         for n in range(1500):
-            # Times go backwards as often as forwards.
+            # The timestamps go backwards, too.
             record = SampleRecord(NOW + n * 7919 % 10_007, blobs[n % 5], blobs[n // 5 % 6 - (n % 50 > 0)], pairs[n % 3])
             future = producer.send("spark-source", record.value, record.key, record.headers, n % 3, record.timestamp)
             futures.append((future, record))

@@ -1,4 +1,4 @@
-"""What a user of Spark gets to see: in the exception, and on the terminal, a file here (see spark_fixtures)."""
+"""What a user of Spark sees in the exception and on the terminal. The session writes its terminal's text to a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest_plugins = ["tests.spark.fixtures"]
 
 @pytest.fixture
 def terminal(spark: SparkSession) -> Callable[[str], str]:
-    """Wait for what the JVM and its Python workers print from now on; all of that."""
+    """A function that waits until the JVM and its Python workers print a pattern, and returns all that they printed."""
     path = Path(spark.conf.get("spark.local.dir") or "", "spark.log")
     begin = path.stat().st_size
 
@@ -30,7 +30,7 @@ def terminal(spark: SparkSession) -> Callable[[str], str]:
             text = path.read_bytes()[begin:].decode(errors="replace")
             if re.search(pattern, text):
                 return text
-            assert time.monotonic() < deadline, f"{pattern} was never printed, but: {text[-2000:]}"
+            assert time.monotonic() < deadline, f"Spark did not print {pattern} within 60 s; it printed: {text[-2000:]}"
             time.sleep(0.05)
 
     return wait_for
@@ -54,36 +54,45 @@ def last_line(error: Exception) -> str:
     ],
     ids=["misspelt option", "missing topic", "missing topic of a row", "brokers down"],
 )
-def test_last_line_of_the_error_says_something_else_than_what_to_do(
-    spark: SparkSession, bare: EmbeddedCluster, nobody: str, options: dict[str, str], columns: list[str], advice: str
+def test_last_line_of_the_error_says_what_to_do(
+    spark: SparkSession,
+    strict_cluster: EmbeddedCluster,
+    unused_address: str,
+    options: dict[str, str],
+    columns: list[str],
+    advice: str,
 ) -> None:
-    given = {"kafka.bootstrap.servers": bare.bootstrap_servers, "kafka.max.block.ms": "1500", **options}
-    if given["kafka.bootstrap.servers"] == "down":
-        given["kafka.bootstrap.servers"] = nobody
-    writer = frame(spark).selectExpr(*columns).write.format("kafkabuf").options(**given).mode("append")
+    all_options = {"kafka.bootstrap.servers": strict_cluster.bootstrap_servers, "kafka.max.block.ms": "1500", **options}
+    if all_options["kafka.bootstrap.servers"] == "down":
+        all_options["kafka.bootstrap.servers"] = unused_address
+    writer = frame(spark).selectExpr(*columns).write.format("kafkabuf").options(**all_options).mode("append")
     with pytest.raises(Exception, match="kafkabuf") as caught:
         writer.save()
     assert re.search(advice, last_line(caught.value)), last_line(caught.value)
-    assert len(str(caught.value).splitlines()) < 15, "a user must look for it"
+    assert len(str(caught.value).splitlines()) < 15, "the error is so long that a user must search it"
 
 
-def test_stream_to_a_topic_that_does_not_exist_ends_without_saying_so(
-    spark: SparkSession, bare: EmbeddedCluster, tmp_path: Path
+def test_stream_to_a_missing_topic_fails_with_advice(
+    spark: SparkSession, strict_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.txt").write_text("row\n")
-    options = {"kafka.bootstrap.servers": bare.bootstrap_servers, "kafka.max.block.ms": "1500", "topic": "missing"}
+    options = {
+        "kafka.bootstrap.servers": strict_cluster.bootstrap_servers,
+        "kafka.max.block.ms": "1500",
+        "topic": "missing",
+    }
     writer = spark.readStream.text(str(tmp_path / "in")).writeStream.format("kafkabuf").options(**options)
     query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
     with pytest.raises(Exception, match=r"option 'topic': topic 'missing' not present.*Create the topic"):
         query.awaitTermination()
 
 
-def test_line_about_a_write_is_seen_by_nobody(
-    spark: SparkSession, bare: EmbeddedCluster, terminal: Callable[[str], str]
+def test_log_line_of_a_write_is_printed_on_the_terminal(
+    spark: SparkSession, strict_cluster: EmbeddedCluster, terminal: Callable[[str], str]
 ) -> None:
-    """Python drops it, unless logging is set up."""
-    writer = frame(spark).write.format("kafkabuf").option("kafka.bootstrap.servers", bare.bootstrap_servers)
+    """Python drops log lines unless a handler is set up: kafkabuf sets one up where the user has none."""
+    writer = frame(spark).write.format("kafkabuf").option("kafka.bootstrap.servers", strict_cluster.bootstrap_servers)
     writer = writer.option("topic", "there").mode("append")
     for kind in ("off", "batch", "tasks"):
         writer.option("logReport", kind).save()
@@ -92,14 +101,14 @@ def test_line_about_a_write_is_seen_by_nobody(
     assert len(re.findall(r"DEBUG kafkabuf\.spark: task ", text)) == 2
 
 
-def test_continuous_trigger_writes_nothing_and_says_nothing(
-    spark: SparkSession, bare: EmbeddedCluster, terminal: Callable[[str], str], tmp_path: Path
+def test_continuous_trigger_writes_nothing_and_prints_advice(
+    spark: SparkSession, strict_cluster: EmbeddedCluster, terminal: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Spark tells a sink of it after the first epoch, and goes on after the error: what it prints is all there is."""
+    """Spark calls the sink after the first epoch, and continues after the error. Only the printed text warns a user."""
     rows = spark.readStream.format("rate").option("rowsPerSecond", 100).option("numPartitions", 1).load()
-    before = bare.end_offsets("there")
+    before = strict_cluster.end_offsets("there")
     writer = rows.selectExpr("string(value) as value").writeStream.format("kafkabuf")
-    writer = writer.option("kafka.bootstrap.servers", bare.bootstrap_servers).option("topic", "there")
+    writer = writer.option("kafka.bootstrap.servers", strict_cluster.bootstrap_servers).option("topic", "there")
     query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(continuous="100 milliseconds").start()
     try:
         terminal(
@@ -108,5 +117,5 @@ def test_continuous_trigger_writes_nothing_and_says_nothing(
         assert query.isActive
     finally:
         query.stop()
-    assert bare.end_offsets("there") == before
+    assert strict_cluster.end_offsets("there") == before
     assert not [path for path in (tmp_path / "c" / "commits").iterdir() if path.name.isdigit()]

@@ -1,6 +1,6 @@
-"""Bad input and misuse: what Spark's own Kafka sink says of it, what this one says, and that it says so early.
+"""Bad input and misuse: what Spark's own Kafka sink says, what this sink says, and that this sink says it early.
 
-Spark calls `writer()` or `streamWriter()` and pickles what it gets before it makes a task: both are done by hand here.
+Before Spark makes a task it calls `writer()` or `streamWriter()` and pickles the result. These tests do both by hand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BLOCK_MS = 700
 
 
 class Case(NamedTuple):
-    """`spark`: what its sink says, or does. `ours`: a pattern of what this one raises before there is a task."""
+    """`spark`: what Spark's sink says or does. `ours`: a pattern of the error that this sink raises before any task."""
 
     spark: str
     ours: str
@@ -123,44 +123,44 @@ CASES = {
         r"option 'markerTopic' is '\.\.', which is no legal topic name",
         {"topic": "t", "markerTopic": ".."},
     ),
-    "exactly once of what has no number": Case(
+    "exactly_once for a batch write": Case(
         "no such option",
         "is for streams: .* Use 'atomic' for df.write",
         {"topic": "t", "deliveryGuarantee": "exactly_once", "sinkId": "s"},
     ),
-    "a driver that stands aside where it has a part": Case(
+    "driverCheck off where the driver takes part": Case(
         "no such option",
         "with deliveryGuarantee 'atomic' the driver must reach the brokers",
         {"topic": "t", "deliveryGuarantee": "atomic", "sinkId": "s", "driverCheck": "false"},
     ),
-    "a log that does not exist": Case(
+    "an unknown logReport": Case(
         "no such option", "allowed: off, batch, tasks", {"topic": "t", "logReport": "all"}
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bad_input_is_not_refused_before_there_are_tasks(name: str) -> None:
+def test_bad_input_is_refused_before_any_task_runs(name: str) -> None:
     case = CASES[name]
-    given = {name: value for name, value in {**SERVERS, **case.options}.items() if value}
+    options = {name: value for name, value in {**SERVERS, **case.options}.items() if value}
     schema = T.StructType([T.StructField(*column) for column in case.columns])
     with pytest.raises(ValueError, match=case.ours):
-        KafkabufDataSource(CaseInsensitiveDict(given)).writer(schema, case.overwrite)
+        KafkabufDataSource(CaseInsensitiveDict(options)).writer(schema, case.overwrite)
 
 
-def test_blanks_around_a_topic_become_part_of_it() -> None:
-    """Spark's sink takes them off."""
-    assert source({**SERVERS, "topic": " t\n"}).sink.options.topic == "t"
+def test_blanks_around_a_topic_are_removed() -> None:
+    """Spark's own sink removes them, too."""
+    assert batch_writer({**SERVERS, "topic": " t\n"}).sink.options.topic == "t"
 
 
-def source(options: dict[str, str], columns: tuple[tuple[str, T.DataType], ...] = (VALUE,)) -> BatchWriter:
+def batch_writer(options: dict[str, str], columns: tuple[tuple[str, T.DataType], ...] = (VALUE,)) -> BatchWriter:
     schema = T.StructType([T.StructField(*column) for column in columns])
     writer = KafkabufDataSource(CaseInsensitiveDict(options)).writer(schema, overwrite=False)
     assert isinstance(writer, BatchWriter)
     return writer
 
 
-# ---- what only the cluster knows -------------------------------------------------------------------------------------
+# ---- checks that ask the cluster -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["auto-create", "no auto-create"])
@@ -175,19 +175,26 @@ def topic() -> str:
 
 
 def begin(kind: str, options: dict[str, str], columns: tuple[tuple[str, T.DataType], ...] = (VALUE,)) -> Any:
-    """What the driver does; what the tasks get."""
-    given = CaseInsensitiveDict({"kafka.max.block.ms": str(BLOCK_MS), "sinkId": uuid.uuid4().hex, **options})
+    """Do what the driver does before the tasks. Returns the writer that the tasks get."""
+    all_options = CaseInsensitiveDict({"kafka.max.block.ms": str(BLOCK_MS), "sinkId": uuid.uuid4().hex, **options})
     schema = T.StructType([T.StructField(*column) for column in columns])
-    data_source = KafkabufDataSource(given)
+    data_source = KafkabufDataSource(all_options)
     make = data_source.writer if kind == "batch" else data_source.streamWriter
     return pickle.loads(pickle.dumps(make(schema, overwrite=False)))
 
 
-KINDS = [(kind, one) for kind in ("batch", "stream") for one in GUARANTEES if (kind, one) != ("batch", "exactly_once")]
+KINDS = [
+    (kind, guarantee)
+    for kind in ("batch", "stream")
+    for guarantee in GUARANTEES
+    if (kind, guarantee) != ("batch", "exactly_once")
+]
 
 
 @pytest.mark.parametrize(("kind", "guarantee"), KINDS)
-def test_topic_that_does_not_exist_costs_tasks(cluster: EmbeddedCluster, topic: str, kind: str, guarantee: str) -> None:
+def test_missing_topic_is_created_or_refused_before_any_task_runs(
+    cluster: EmbeddedCluster, topic: str, kind: str, guarantee: str
+) -> None:
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "deliveryGuarantee": guarantee}
     try:
         begin(kind, options)
@@ -209,22 +216,27 @@ def test_topic_that_does_not_exist_costs_tasks(cluster: EmbeddedCluster, topic: 
         ("at_least_once", "deadLetterTopic", {"onRowError": "dead_letter"}),
     ],
 )
-def test_topic_of_another_option_is_forgotten(
-    bare: EmbeddedCluster, topic: str, guarantee: str, option: str, more: dict[str, str]
+def test_missing_topic_of_another_option_is_refused_before_any_task_runs(
+    strict_cluster: EmbeddedCluster, topic: str, guarantee: str, option: str, more: dict[str, str]
 ) -> None:
-    options = {"kafka.bootstrap.servers": bare.bootstrap_servers, "deliveryGuarantee": guarantee, option: topic, **more}
+    options = {
+        "kafka.bootstrap.servers": strict_cluster.bootstrap_servers,
+        "deliveryGuarantee": guarantee,
+        option: topic,
+        **more,
+    }
     with pytest.raises(NotBegunError, match=rf"option '{option}': topic '{topic}' not present .*Create the topic"):
         begin("stream", options, (VALUE, ("topic", TEXT)))
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_topic_of_a_row_that_does_not_exist_is_passed_over(
-    bare: EmbeddedCluster, topic: str, guarantee: str, monkeypatch: pytest.MonkeyPatch
+def test_missing_topic_of_a_row_fails_the_task(
+    strict_cluster: EmbeddedCluster, topic: str, guarantee: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = TaskAttempt(0, 0, MicroBatch(0, "query", "run"))
     monkeypatch.setattr(TaskAttempt, "current", lambda: place)
     options = {
-        "kafka.bootstrap.servers": bare.bootstrap_servers,
+        "kafka.bootstrap.servers": strict_cluster.bootstrap_servers,
         "deliveryGuarantee": guarantee,
         "markerTopic": "there",
         "onRowError": "skip",
@@ -234,22 +246,22 @@ def test_topic_of_a_row_that_does_not_exist_is_passed_over(
     with pytest.raises(UnknownTopicOrPartitionError, match=rf"'{topic}' not present in metadata after") as caught:
         writer.write(iter([rows]))
     assert caught.value.__notes__ == ["Create the topic, or correct its name."]
-    assert len(caught.traceback) <= 4, "frames that say nothing to a user of Spark"
+    assert len(caught.traceback) <= 4, "the traceback has frames that tell a user of Spark nothing"
 
 
 @pytest.mark.parametrize(("kind", "guarantee"), KINDS)
-def test_brokers_that_are_down_cost_tasks_or_more_than_max_block_ms(nobody: str, kind: str, guarantee: str) -> None:
+def test_unreachable_brokers_fail_the_write_within_max_block_ms(unused_address: str, kind: str, guarantee: str) -> None:
     start = time.monotonic()
     with pytest.raises(NotBegunError) as caught:
-        begin(kind, {"kafka.bootstrap.servers": nobody, "topic": "t", "deliveryGuarantee": guarantee})
-    assert time.monotonic() - start < BLOCK_MS / 1000 + 3, "it was not tried once"
+        begin(kind, {"kafka.bootstrap.servers": unused_address, "topic": "t", "deliveryGuarantee": guarantee})
+    assert time.monotonic() - start < BLOCK_MS / 1000 + 3, "the write took longer than one attempt"
     text = str(caught.value)
-    assert f"within max.block.ms ({BLOCK_MS} ms); bootstrap servers: {nobody}; last error: " in text
+    assert f"within max.block.ms ({BLOCK_MS} ms); bootstrap servers: {unused_address}; last error: " in text
     assert "See that Kafka runs there and that the driver can reach it" in text
     assert ("driverCheck" in text) == (guarantee == "at_least_once")
 
 
-def test_wrong_password_is_tried_until_the_time_is_over() -> None:
+def test_wrong_password_fails_at_once() -> None:
     options = {
         "topic": "t",
         "kafka.max.block.ms": "60000",
@@ -266,26 +278,26 @@ def test_wrong_password_is_tried_until_the_time_is_over() -> None:
     assert "guessed" not in str(caught.value)
 
 
-def test_driver_without_a_way_to_the_brokers_cannot_write(nobody: str) -> None:
-    begin("batch", {"kafka.bootstrap.servers": nobody, "topic": "t", "driverCheck": "false"})
+def test_driver_check_can_be_switched_off(unused_address: str) -> None:
+    begin("batch", {"kafka.bootstrap.servers": unused_address, "topic": "t", "driverCheck": "false"})
 
 
-def test_stream_asks_anew_for_every_micro_batch(bare: EmbeddedCluster) -> None:
-    """A micro-batch is short; a write is not, and its cluster may have gone since the last one."""
-    options = {"kafka.bootstrap.servers": bare.bootstrap_servers, "topic": "there", "sinkId": "s"}
+def test_stream_checks_the_cluster_once_and_each_batch_write_again(strict_cluster: EmbeddedCluster) -> None:
+    """A micro-batch is short, so a stream checks once. The cluster may have gone since the last batch write."""
+    options = {"kafka.bootstrap.servers": strict_cluster.bootstrap_servers, "topic": "there", "sinkId": "s"}
     preflight._passed.clear()
     asked = []
     for kind in ("stream", "stream", "batch", "batch"):
-        before = len(bare.requests())
+        before = len(strict_cluster.requests())
         begin(kind, options)
-        asked.append(len(bare.requests()) > before)
+        asked.append(len(strict_cluster.requests()) > before)
     assert asked == [True, False, True, True]
 
 
-def test_error_of_the_driver_is_buried_in_one_of_spark_s(nobody: str) -> None:
+def test_sparks_pickler_raises_the_drivers_error_unchanged(unused_address: str) -> None:
     from pyspark.serializers import CloudPickleSerializer
 
-    data_source = KafkabufDataSource(CaseInsensitiveDict({"kafka.bootstrap.servers": nobody, "topic": "t"}))
+    data_source = KafkabufDataSource(CaseInsensitiveDict({"kafka.bootstrap.servers": unused_address, "topic": "t"}))
     writer = data_source.streamWriter(T.StructType([T.StructField(*VALUE)]), overwrite=False)
     assert isinstance(writer, StreamWriter)
     writer.sink.options.__dict__["producer"] += (("max.block.ms", "100"),)
@@ -297,7 +309,7 @@ def test_error_of_the_driver_is_buried_in_one_of_spark_s(nobody: str) -> None:
 
 
 class Frame:
-    """A DataFrame of a session with one setting."""
+    """A DataFrame of a session that may have the setting spark.speculation."""
 
     def __init__(self, speculation: str | None) -> None:
         settings = {} if speculation is None else {"spark.speculation": speculation}
@@ -313,15 +325,15 @@ class Frame:
 
 
 @pytest.mark.parametrize("speculation", [None, "false", "true"])
-def test_speculation_is_found_by_the_first_slow_task(
+def test_speculation_is_reported_before_any_task_runs(
     speculation: str | None, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyspark.sql.functions.col", lambda name: name)
     frame: Any = Frame(speculation)
     alignment.align(frame, 3)
-    assert [str(one.message) for one in recwarn] == [f"{alignment.SPECULATION}, and align() is for such writes"] * (
-        speculation == "true"
-    )
+    assert [str(warning.message) for warning in recwarn] == [
+        f"{alignment.SPECULATION}, and align() is for such writes"
+    ] * (speculation == "true")
     for guarantee in ("at_least_once", "atomic"):
         write = foreach_batch({**SERVERS, "topic": "t", "deliveryguarantee": guarantee, "sinkId": "s"})
         if (guarantee, speculation) == ("atomic", "true"):
@@ -331,6 +343,6 @@ def test_speculation_is_found_by_the_first_slow_task(
             write(frame, 0)
 
 
-def test_foreach_batch_takes_a_guarantee_that_it_cannot_keep() -> None:
+def test_foreach_batch_refuses_exactly_once() -> None:
     with pytest.raises(ConfigError, match="exactly_once needs"):
         foreach_batch({**SERVERS, "DeliveryGuarantee": "Exactly_Once"})

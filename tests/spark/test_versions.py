@@ -1,4 +1,7 @@
-"""The sink under the oldest PySpark it takes, and the newest: `make test-spark-versions` runs more of the tests so."""
+"""The sink writes under the oldest PySpark that it supports and under the newest.
+
+`make test-spark-versions` runs more of the tests under both.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.mark.parametrize("lock", [OLDEST, NEWEST], ids=["oldest", "newest"])
-def test_version_of_pyspark_loses_or_doubles_rows(lock: Path, cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_oldest_and_newest_pyspark_write_each_row_once(lock: Path, cluster: EmbeddedCluster, tmp_path: Path) -> None:
     for step in STEPS:
         cluster.create_topic(f"{lock.stem}-{step}", partitions=PARTITIONS)
     with Place(tmp_path, packages=packages(lock)) as place:
         options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-        told = place.drive(STEPS, options, prefix=lock.stem, master="local[2]")
+        results = place.drive(STEPS, options, prefix=lock.stem, master="local[2]")
     for step in STEPS:
-        assert "error" not in told[step], told[step]["error"]
+        assert "error" not in results[step], results[step]["error"]
         assert committed(cluster.bootstrap_servers, f"{lock.stem}-{step}") == EXPECTED[step], step

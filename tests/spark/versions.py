@@ -1,8 +1,9 @@
-"""PySpark in other versions than the environment's: the oldest that the sink takes, and the newest.
+"""Two other versions of PySpark than the environment's: the oldest that the sink supports, and the newest.
 
-Each is installed once into the tests' cache (rigs/jars.py), as its lock file says, and goes before the environment's
-own on the import path; all else is the environment's. `python -m tests.spark.versions --fetch` fills the cache;
-`python -m tests.spark.versions ARGS` runs pytest with ARGS under each.
+Each version is installed once, from its lock file, into the cache of the tests (rigs/jars.py). On the import path it
+stands before the environment's PySpark. All other packages are those of the environment.
+`python -m tests.spark.versions --fetch` fills the cache. `python -m tests.spark.versions ARGS` runs pytest with ARGS
+under each version.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ OLDEST, NEWEST = ROOT / "requirements-spark-oldest.lock", ROOT / "requirements-s
 
 
 def version(lock: Path) -> str:
-    """The pyspark that a lock file has."""
-    found = re.search(r"^pyspark==(\S+)", lock.read_text(), re.MULTILINE)
-    assert found, f"{lock.name} names no pyspark"
-    return found[1]
+    """The version of pyspark in a lock file."""
+    match = re.search(r"^pyspark==(\S+)", lock.read_text(), re.MULTILINE)
+    assert match, f"{lock.name} names no pyspark"
+    return match[1]
 
 
 def packages(lock: Path) -> Path:
-    """The folder with a lock's packages, to be put on the import path."""
+    """The folder with the packages of a lock file, for the import path."""
     return cached(f"pyspark-{version(lock)}", lambda part: _install(lock, part))
 
 
@@ -36,7 +37,7 @@ def _install(lock: Path, part: Path) -> None:
     started = time.monotonic()
     progress(f"installing pyspark {version(lock)} (once; some minutes, 500 MB) ...", end="\n")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    # Its source is packed with the environment's own, pinned setuptools.
+    # pip builds PySpark from source with the pinned setuptools of the environment.
     subprocess.run(
         [*pip, "--require-hashes", "--no-build-isolation", "--target", str(part), "-r", str(lock)], check=True
     )
@@ -44,7 +45,7 @@ def _install(lock: Path, part: Path) -> None:
 
 
 def import_path(folder: Path | None) -> str:
-    """PYTHONPATH with the folder first, if there is one."""
+    """A PYTHONPATH that begins with `folder`, unless that is None."""
     return os.pathsep.join(filter(None, (str(folder or ""), str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
     for folder in folders:
         print(f"==== {folder.name}", flush=True)
         environment = {**os.environ, "PYTHONPATH": import_path(folder)}
-        # PySpark 4.0 leaves sockets to the garbage collector, which is none of ours.
+        # PySpark 4.0 leaves its sockets to the garbage collector. kafkabuf cannot change that.
         quiet = ["-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
         done = subprocess.run([sys.executable, "-m", "pytest", *quiet, *arguments], cwd=ROOT, env=environment)
         status = status or done.returncode
