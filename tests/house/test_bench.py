@@ -159,7 +159,7 @@ def test_case_that_fails_ends_the_claim(
         harness.run(claim(), claim().case("ours"), Job(1))
 
 
-def test_record_without_a_successful_callback_is_missed() -> None:
+def test_record_without_a_successful_callback_fails_the_check() -> None:
     delivered = Delivered()
     delivered.on_kafkabuf(object(), None)
     delivered.on_confluent(None, object())

@@ -81,7 +81,7 @@ def test_code_that_leads_to_a_jvm_is_found(test: object) -> None:
 
 
 @pytest.mark.parametrize("test", [annotates_a_server, uses_no_more_than_a_port, uses_the_pool, starts_a_cluster])
-def test_other_code_is_not(test: Callable[..., None]) -> None:
+def test_code_that_leads_to_no_jvm_is_not_found(test: Callable[..., None]) -> None:
     assert not KAFKA.leads_from(test)
 
 

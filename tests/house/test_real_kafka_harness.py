@@ -1,4 +1,4 @@
-"""The rig of real Kafka: what the tests that run against it rely on."""
+"""The rig of real Kafka does what the tests rely on."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_processes_that_start_together_fetch_once(empty_cache: Path, monkeypatch
     assert fetches == ["thing-1.0"]
 
 
-def test_missing_java_is_not_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_refused_with_the_version_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JarsUnavailableError, match=r"No Java found.*version 17 or newer"):
