@@ -180,7 +180,7 @@ class Sender(SenderCore):
     def _end_transactions(self) -> None:
         if self._transactions is not None:
             if self._transactions.has_ongoing_transaction and not self._forced:
-                self._transactions.say_what_is_left()
+                self._transactions.warn_of_open_transaction()
             self._transactions.close(ClosedError("the producer was closed"))
 
     def close(self, *, force: bool = False, warned: bool = False) -> None:

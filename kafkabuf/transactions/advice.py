@@ -1,4 +1,4 @@
-"""The settings of a transactional producer, and what its errors say: what it waits for, and what may help."""
+"""The texts of a transactional producer's errors: what the producer waits for, and what the user can do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafkabuf.errors import (
 from kafkabuf.transactions.queue import RequestQueue
 from kafkabuf.transactions.requests import Priority
 
-# The answers to a producer whose transaction its coordinator has aborted.
+# The errors that a producer gets after its coordinator has aborted the transaction.
 _AFTER_TIMEOUT = (InvalidProducerEpochError, InvalidTxnStateError, ProducerFencedError)
 
 
@@ -42,7 +42,7 @@ class TransactionConfig(Protocol):
 
 
 def circumstances(queue: RequestQueue, incomplete_batches: int, clock: Clock, config: TransactionConfig) -> str:
-    """The end of a time-out's text: what is waited for, what went wrong last, and what may help."""
+    """The end of the text of a time-out error: what the producer waits for, the last error, and what may help."""
     trouble = queue.trouble
     parts = [_waited_for(queue, incomplete_batches, clock)]
     if trouble is not None:
@@ -51,47 +51,47 @@ def circumstances(queue: RequestQueue, incomplete_batches: int, clock: Clock, co
 
 
 def _waited_for(queue: RequestQueue, incomplete_batches: int, clock: Clock) -> str:
-    sent, waiting = queue.under_way, queue.first
+    sent, first = queue.under_way, queue.first
     if sent is not None:
         seconds = clock.monotonic() - sent.sent_at
         return f"Broker {sent.sent_to} was sent {sent} {seconds:.1f} s ago and has not answered yet."
-    if waiting is None or (waiting.priority is Priority.END_TXN and incomplete_batches):
-        return f"First {incomplete_batches} batch(es) of records must end, which delivery.timeout.ms bounds."
-    node_id = queue.coordinator(waiting)
-    return f"Next is {waiting}" + ("." if node_id is None else f", for broker {node_id}.")
+    if first is None or (first.priority is Priority.END_TXN and incomplete_batches):
+        return f"First {incomplete_batches} batch(es) of records must get an outcome, which delivery.timeout.ms bounds."
+    node_id = queue.coordinator(first)
+    return f"The next request is {first}" + ("." if node_id is None else f", for broker {node_id}.")
 
 
 def advice(trouble: KafkaError | None, config: TransactionConfig) -> str:
-    """What may help where an operation has not ended and `trouble` is the last error."""
+    """What the user can do if an operation has not ended and `trouble` is the last error."""
     if isinstance(trouble, NetworkError):
         servers = ", ".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
         return (
-            f"See that the brokers run, that bootstrap.servers ({servers}) and the addresses they advertise can be "
-            "reached from here, and that security.protocol is theirs."
+            f"Check that the brokers run, that bootstrap.servers ({servers}) and the addresses that the brokers "
+            "advertise can be reached from here, and that security.protocol matches the listeners."
         )
     if isinstance(trouble, CoordinatorNotAvailableError):
         return (
-            "See that __transaction_state and __consumer_offsets have leaders; a cluster of fewer brokers than "
-            "transaction.state.log.replication.factor and offsets.topic.replication.factor cannot make them."
+            "Check that __transaction_state and __consumer_offsets have leaders. A cluster with fewer brokers than "
+            "transaction.state.log.replication.factor and offsets.topic.replication.factor cannot create these topics."
         )
     if isinstance(trouble, ConcurrentTransactionsError):
         return (
-            "An earlier transaction of this transactional.id is still being ended: see that all partitions it wrote to "
-            "have leaders, and that no other producer uses the id."
+            "The coordinator still ends an earlier transaction of this transactional.id: check that all partitions of "
+            "that transaction have leaders, and that no other producer uses the id."
         )
     if isinstance(trouble, UnknownTopicOrPartitionError):
-        return "A partition that was written to, or whose offset is to be committed, is not there: create the topic."
-    return f"Where the cluster is only slow, raise max.block.ms; request.timeout.ms is {config.request_timeout_ms} ms."
+        return "A partition of the transaction, or of the offsets to commit, does not exist: create the topic."
+    return f"If the cluster is only slow, raise max.block.ms; request.timeout.ms is {config.request_timeout_ms} ms."
 
 
 def explained(error: KafkaError, seconds: float, config: TransactionConfig) -> KafkaError:
-    """The error of a transaction that was open for so long, with its likely cause: transaction.timeout.ms."""
+    """The error of a transaction that was open for `seconds`, with its likely cause: transaction.timeout.ms."""
     limit = config.transaction_timeout_ms
     if not isinstance(error, _AFTER_TIMEOUT) or seconds < limit / 1000:
         return error
-    found = type(error)(
+    with_cause = type(error)(
         f"{error}. The transaction was open for {seconds:.1f} s; its coordinator aborts it after "
         f"transaction.timeout.ms ({limit} ms)"
     )
-    found.__cause__ = error
-    return found
+    with_cause.__cause__ = error
+    return with_cause

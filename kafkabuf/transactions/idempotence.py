@@ -1,13 +1,13 @@
-"""The idempotent producer's state: its id and epoch, and what becomes of a partition whose sequence broke.
+"""The idempotent producer's state: its id and epoch, and the steps after the sequence of a partition broke.
 
-Kafka's TransactionManager as far as it concerns producers without transactions (KIP-98, KIP-360). The numbering itself,
-and the rules it follows, are in _sequences.pyx.
+Kafka's TransactionManager as far as it concerns producers without transactions (KIP-98, KIP-360). The numbering of
+batches is in _sequences.pyx, its rules in _sequences.pxd.
 
-When numbers were lost, or the broker says that it misses some, a new epoch counts from 0. Only the first batch of a
-partition without an outcome can ask for one, when all before it have theirs: batches under new numbers are new to the
-broker, so none may get them that it might have.
+When numbers were lost, or when the broker says that numbers are missing, a new epoch counts from 0. Only the first
+batch of a partition that has no outcome may ask for a new epoch. To the broker a batch under new numbers is a new
+batch: no batch may get new numbers that the broker might have.
 
-Thread: the Sender's, for all of it.
+Only the Sender's thread runs this code.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class ProducerState(SequenceCore):
 
     def __init__(self, *, transactional: bool = False) -> None:
         super().__init__(transactional=transactional)
-        self._unresolved: set[PartitionQueue] = set()  # numbers were lost, and batches behind are still on their way
-        self._to_restart: set[PartitionQueue] = set()  # to count from 0 under a new epoch
-        self.fatal_error: KafkaError | None = None  # nothing will ever be sent again, because of this
+        self._unresolved: set[PartitionQueue] = set()  # numbers were lost, and later batches have no outcome yet
+        self._to_restart: set[PartitionQueue] = set()  # these will count from 0 under a new epoch
+        self.fatal_error: KafkaError | None = None  # the reason why the producer can never send again
 
     @property
     def has_producer_id(self) -> bool:
@@ -67,20 +67,21 @@ class ProducerState(SequenceCore):
     # ---- outcomes ----------------------------------------------------------------------------------------------------
 
     def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
-        """Whether a batch that the broker refused goes again; asks for a new epoch where it could not pass without.
+        """Whether to retry a batch that the broker refused. Asks for a new epoch if the batch needs one.
 
-        `log_start_offset` is that of the answer, -1 where it tells none.
+        `log_start_offset` is the offset in the response; -1: the response names none.
         """
         if isinstance(error, InvalidProducerEpochError):
-            return batch.renumbered  # then it is the epoch of before that was refused
+            return batch.renumbered  # True: the broker refused the earlier epoch, and the batch has a new epoch now
         if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
             return error.retriable
-        # A batch behind the first was refused because of one before it, and waits for its turn. A broker that has
-        # forgotten the producer knows where its log starts, but for a moment while the partition moves.
+        # A broker that has forgotten the producer names the start of its log, except for a moment while the partition
+        # moves to another broker.
         if isinstance(error, UnknownProducerIdError) and log_start_offset < 0:
             return True
         forgotten = isinstance(error, UnknownProducerIdError)
         batch.unseen = True
+        # Only the first batch asks for an epoch. The broker refused a later batch because of a batch before it.
         if self.is_next(queue, batch):
             doubtful = None if forgotten else self.in_doubt(queue, batch)
             if doubtful is None:
@@ -90,7 +91,7 @@ class ProducerState(SequenceCore):
         return not self.was_overtaken(queue, batch)
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
-        """A batch ended without the broker's consent; `refused`: it is certain that its last attempt left no trace."""
+        """A batch failed. `refused`: it is certain that the broker did not append it in the last attempt."""
         certain = refused and self.is_next(queue, batch) and self.in_doubt(queue, batch) is None
         if not self.failed(queue, batch):
             return
@@ -101,19 +102,19 @@ class ProducerState(SequenceCore):
             self.needs_update = True
 
     def fail(self, error: KafkaError) -> None:
-        """Nothing can be sent any more."""
+        """The producer can send nothing more."""
         self.fatal_error = self.fatal_error or error
         self.set_producer_id_and_epoch(-1, -1)
 
     def request_idempotent_epoch_bump_for_partition(self, queue: PartitionQueue) -> None:
-        """From the next turn on, count from 0 in this partition, under a new epoch."""
+        """From the next turn on, number this partition's batches from 0 under a new epoch."""
         self._to_restart.add(queue)
         self.needs_update = True
 
-    # ---- before each drain, where needs_update -----------------------------------------------------------------------
+    # ---- before a drain, if needs_update is set ----------------------------------------------------------------------
 
     def update(self) -> None:
-        """Do what has been found necessary since the last turn, as far as it can be done now."""
+        """Resolve the partitions whose numbers were lost, and begin a new epoch if a partition needs one."""
         self._resolve_sequences()
         self._bump_epoch()
         if self.has_producer_id:
@@ -126,13 +127,13 @@ class ProducerState(SequenceCore):
     def _resolve_sequences(self) -> None:
         for queue in [queue for queue in self._unresolved if not queue.in_sequence]:
             self._unresolved.discard(queue)
-            if self.no_gap(queue):  # a later batch was acknowledged, so the broker had the lost ones too
+            if self.no_gap(queue):  # the broker acknowledged a later batch, so it had the lost batches too
                 self.resolved(queue)
             else:
                 self._to_restart.add(queue)
 
     def _bump_epoch(self) -> None:
-        # A partition that is behind already has not used the epoch of now.
+        # A partition with an older epoch has not used the present epoch: it can count from 0 under the present epoch.
         if not self.has_producer_id or all(self.is_stale(queue) for queue in self._to_restart):
             return
         if self.producer_epoch < LARGEST_EPOCH:
@@ -140,23 +141,23 @@ class ProducerState(SequenceCore):
         else:
             self.set_producer_id_and_epoch(-1, -1)
         names = ", ".join(f"{queue.topic}-{queue.partition}" for queue in self._to_restart)
-        log.info("the sequence of %s broke; going on with %r", names, self)
+        log.info("the sequence of %s broke; the producer goes on with %r", names, self)
 
     def __repr__(self) -> str:
         return f"ProducerState(id {self.producer_id}, epoch {self.producer_epoch})"
 
 
 class TransactionalState(ProducerState):
-    """The same for a producer with transactions.
+    """The state of a producer with transactions.
 
-    A partition whose numbers are in doubt fails the transaction; a new epoch, which TransactionManager gets from the
-    coordinator, begins every partition anew.
+    A partition whose numbers are in doubt fails the transaction. TransactionManager then gets a new epoch from the
+    coordinator, and under the new epoch every partition counts from 0.
     """
 
     def __init__(self) -> None:
         super().__init__(transactional=True)
         self.needs_update = False
-        self.on_failure: OnFailure | None = None  # the TransactionManager's
+        self.on_failure: OnFailure | None = None  # TransactionManager.on_failure
 
     def set_producer_id_and_epoch(self, producer_id: int, producer_epoch: int) -> None:
         super().set_producer_id_and_epoch(producer_id, producer_epoch)
@@ -173,8 +174,8 @@ class TransactionalState(ProducerState):
         if not self.is_next(queue, batch):
             return not self.was_overtaken(queue, batch)
         if isinstance(error, UnknownProducerIdError) and log_start_offset > queue.last_acked_offset:
-            # Retention took all that the producer wrote there, and with it what the broker knew of the producer. No
-            # number is used twice by counting from 0 once more, so the transaction need not be aborted.
+            # Retention deleted all records of the producer there, and with them the broker's memory of the producer.
+            # To count from 0 again uses no number twice, so the transaction can go on.
             self.start_sequences_at_beginning(queue)
             return True
         return False
@@ -188,11 +189,11 @@ class TransactionalState(ProducerState):
         self.on_failure(batch.error, numbers_lost=numbers_lost)
 
     def fail(self, error: KafkaError) -> None:
-        """The batch that fails of it tells the TransactionManager."""
+        """Do nothing: the batch that fails with the error tells the TransactionManager."""
 
 
 def producer_state(config: ProducerConfig) -> ProducerState | None:
-    """What a producer with these settings needs to number its batches; None: they go without numbers."""
+    """The state with which a producer with these settings numbers its batches; None: its batches have no numbers."""
     if config.transactional_id is not None:
         return TransactionalState()
     return ProducerState() if config.enable_idempotence else None
@@ -203,7 +204,7 @@ class OnFailure(Protocol):
 
 
 class Client(Protocol):
-    """What asking for a producer id needs of the NetworkClient."""
+    """The methods of NetworkClient that ProducerIdSource needs."""
 
     def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None: ...
     def api_version(self, node_id: int, api_key: int, supported: range) -> int: ...
@@ -211,9 +212,10 @@ class Client(Protocol):
 
 
 class ProducerIdSource:
-    """Asks any broker for a producer id until one has given it (InitProducerId without a transactional id).
+    """Asks brokers for a producer id until a broker gives one (InitProducerId without a transactional id).
 
-    `give_up(error)` is called when what is buffered must fail: authorisation is missing, or no broker can give ids.
+    Calls `give_up(error)` when the buffered records must fail: the user may not write idempotently, or no broker can
+    give producer ids.
     """
 
     def __init__(
@@ -232,15 +234,20 @@ class ProducerIdSource:
         self._under_way = False
         self._failures = 0
         self._not_before = 0.0
-        self._asked: int | None = None  # in vain: it may be cut off from those who give ids, and another not
+        # The node that was asked last and gave no id. The next request goes to another node, which may be better
+        # connected to the controller.
+        self._asked_last: int | None = None
 
     def run(self, now: float, *, urgent: bool) -> float:
-        """Ask if that is due; seconds until it may be. `urgent`: records wait, which is worth a connection."""
+        """Ask a broker if that is due. Returns the seconds until the next call is due.
+
+        `urgent`: records wait, so that a new connection is worth its cost.
+        """
         if self._under_way or (self._failures and not urgent):
             return float("inf")
         if now < self._not_before:
             return self._not_before - now
-        node_id = self._client.least_loaded(connect=urgent, rather_not=self._asked)
+        node_id = self._client.least_loaded(connect=urgent, rather_not=self._asked_last)
         if node_id is None:
             return self._backoff.delay(0) if urgent else float("inf")
         try:
@@ -256,11 +263,11 @@ class ProducerIdSource:
             transaction_timeout=NO_TRANSACTION_TIMEOUT,
         )
         self._under_way = True
-        self._asked = node_id
-        self._client.send_entity(node_id, entity, self._answered)
+        self._asked_last = node_id
+        self._client.send_entity(node_id, entity, self._on_completion)
         return float("inf")
 
-    def _answered(self, completion: Completion) -> None:
+    def _on_completion(self, completion: Completion) -> None:
         self._under_way = False
         try:
             response = completion.decode()
@@ -269,29 +276,29 @@ class ProducerIdSource:
                 raise error_for_code(code)
             producer_id, epoch = int(response.producer_id), int(response.producer_epoch)
             if producer_id < 0 or epoch < 0:
-                raise CorruptMessageError(f"a broker gave the producer id {producer_id} with epoch {epoch}")
+                raise CorruptMessageError(f"a broker gave the invalid producer id {producer_id} with epoch {epoch}")
         except KafkaError as error:
-            self._refused(error)
+            self._on_error(error)
             return
         self._failures = 0
-        self._asked = None
+        self._asked_last = None
         self._state.set_producer_id_and_epoch(producer_id, epoch)
         log.debug("the broker gave %r", self._state)
 
-    def _refused(self, error: KafkaError) -> None:
-        if isinstance(error, ClosedError):  # the producer's end, which is no trouble
+    def _on_error(self, error: KafkaError) -> None:
+        if isinstance(error, ClosedError):  # the producer closes: this is no failure
             return
         self._not_before = self._clock.monotonic() + self._backoff.delay(self._failures)
         self._failures += 1
         if error.retriable:
-            log.debug("no producer id, asking again: %s", error)
+            log.debug("a broker gave no producer id; the producer asks again: %s", error)
         elif isinstance(error, ClusterAuthorizationError):
-            # What is sent later finds the right given by then, perhaps.
+            # The producer asks again for later records: by then the right may have been given.
             self._give_up(ClusterAuthorizationError(f"no right to send idempotently (IdempotentWrite): {error}"))
         elif isinstance(error, UnsupportedVersionError):
             self._fail(error)
         else:
-            # Another broker may do better, or this one later: one answer must not end the producer for good.
+            # Another broker may give an id, or this broker later: one response must not end the producer for good.
             text = f"no producer id, which enable.idempotence needs: InitProducerId was refused: {error}"
             self._give_up(type(error)(text))
 

@@ -1,15 +1,15 @@
-"""A producer's transactions: their state, and what the answers of the coordinators change (KIP-98, KIP-890).
+"""A producer's transactions: their state, and how the coordinators' responses change it (KIP-98, KIP-890).
 
-Kafka's TransactionManager without sequence numbers (idempotence.py, _sequences.pyx), the requests (requests.py), and
-the wait of the user's thread (operations.py). states.py has the table of all moves between states.
+Kafka's TransactionManager, except for sequence numbers (idempotence.py, _sequences.pyx), the requests (requests.py),
+and the wait of the user's thread (operations.py). states.py has the table of all moves between states.
 
-Threads. A user's thread begins an operation and waits for its `Result`; the Sender's thread does the rest. Both change
-what is here, under one lock.
+Threads. A user's thread begins an operation and waits for its `Result`. The Sender's thread does the rest. Both change
+the state under one lock.
 
-The Sender adds a partition to the transaction when it first sends to the partition. Under version 1 it asks the
-coordinator before (AddPartitionsToTxn) and holds the batches back until the answer; under version 2 the leader informs
-the coordinator. So a record costs nothing. The accumulator refuses a record outside a transaction when it would open a
-batch (`AccumulatorCore.refusal`).
+The Sender adds a partition to the transaction before it first sends to the partition. Under version 1 the Sender tells
+the coordinator (AddPartitionsToTxn) and holds the batches back until the response. Under version 2 the leader tells the
+coordinator. So transactions cost nothing for each record. The accumulator refuses a record outside a transaction when
+the record would open a batch (`AccumulatorCore.refusal`).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ from kafkabuf.transactions.states import Move, State
 
 log = logging.getLogger("kafkabuf.producer")
 
-TRANSACTION_VERSION = "transaction.version"  # the feature; at level 2 transactions are those of KIP-890
+TRANSACTION_VERSION = "transaction.version"  # the cluster's feature; level 2 means transactions as in KIP-890
 
 
-# A batch that fails with one of these is the last.
+# If a batch fails with one of these errors, the producer can send nothing more.
 _FATAL_FOR_BATCHES = (
     ClusterAuthorizationError,
     FatalTransactionError,
@@ -86,13 +86,13 @@ class TransactionManager:
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._lock = threading.RLock()  # guards everything below
         self.state = State.UNINITIALIZED
-        self.is_v2 = False  # the version of the transactions, as the cluster had it when this one began
-        self.partitions: set[TopicPartition] = set()  # of this transaction, known to the coordinator
-        self._found: set[TopicPartition] = set()  # to be added at the coordinator (version 1)
-        self._adding: set[TopicPartition] = set()  # the request that adds them is under way
+        self.is_v2 = False  # whether the cluster had version 2 of transactions when this transaction began
+        self.partitions: set[TopicPartition] = set()  # the transaction's partitions that the coordinator knows
+        self._to_add: set[TopicPartition] = set()  # the coordinator has yet to be told of these (version 1)
+        self._adding: set[TopicPartition] = set()  # the request that adds these is queued or under way
         self._started = False  # the coordinator may know of this transaction
-        self._began_at = float("inf")  # as far as this producer knows
-        self._bump = False  # the epoch must be raised once it has ended (version 1)
+        self._began_at = float("inf")  # when this producer began or joined the transaction
+        self._must_bump_epoch = False  # the producer needs a new epoch once the transaction has ended (version 1)
         self._error: KafkaError | None = None  # the cause of ABORTABLE_ERROR or FATAL_ERROR
         self.queue = RequestQueue(client, clock, backoff)
         self._operations = Operations(self, self._lock, clock, config.max_block_ms, client.wakeup)
@@ -100,7 +100,7 @@ class TransactionManager:
         self.producer_state.on_failure = self.on_failure
         self._accumulator.refusal = self.refusal
 
-    # ---- thread: a user's --------------------------------------------------------------------------------------------
+    # ---- thread: any thread of the user ------------------------------------------------------------------------------
 
     def init(self) -> None:
         """KafkaProducer.init_transactions."""
@@ -116,7 +116,7 @@ class TransactionManager:
             self.is_v2 = self._next_is_v2
 
     def join(self, producer_id: int, producer_epoch: int, *, is_v2: bool) -> None:
-        """Instead of `init` and `begin`: take part in a transaction that another producer has begun (sharing.py)."""
+        """Take part in a transaction that another producer has begun (sharing.py). Replaces `init` and `begin`."""
         with self._lock:
             if self.state is not State.UNINITIALIZED:
                 raise IllegalStateError(f"only a new producer can join a transaction; this is {self.state.value}")
@@ -127,7 +127,7 @@ class TransactionManager:
             self._make(Move.JOIN)
 
     def leave(self) -> None:
-        """Leave the transaction to the other producers; this producer has nothing under way."""
+        """Leave the transaction to the other producers. The caller makes sure that no batch is under way."""
         with self._lock:
             self.refuse_if_failed(_FAILED)
             if self.state is not State.IN_TRANSACTION:
@@ -151,7 +151,7 @@ class TransactionManager:
                 )
             commit = TxnOffsetCommit(self, result, offsets, group)
             if self.is_v2:
-                self.offsets_added(commit)
+                self.on_offsets_added(commit)
             else:
                 self.queue.push(AddOffsets(self, result, commit))
 
@@ -166,28 +166,28 @@ class TransactionManager:
         self._operations.run("abort_transaction", self._abort)
 
     def refusal(self) -> KafkaError:
-        """Why no record is taken now."""
+        """The error with which send() refuses a record now."""
         with self._lock:
             if self.state in _FAILED:
                 return self.failure()
         return IllegalStateError(f"send() needs a transaction: call begin_transaction(); this is {self.state.value}")
 
     def failure(self) -> KafkaError:
-        """What is wrong, as a fresh error that says whether aborting helps."""
+        """A new error with the cause of the failure, which says whether abort_transaction() helps."""
         with self._lock:
             cause = self._error
             assert cause is not None
             if self.state is not State.FATAL_ERROR:
-                found: KafkaError = AbortableTransactionError(f"abort_transaction() is needed: {cause}")
+                failure: KafkaError = AbortableTransactionError(f"abort_transaction() is needed: {cause}")
             elif isinstance(cause, FatalTransactionError):
-                found = type(cause)(*cause.args)
+                failure = type(cause)(*cause.args)
             else:
-                found = FatalTransactionError(f"this producer can only be closed: {cause}")
-            found.__cause__ = cause
-            return found
+                failure = FatalTransactionError(f"this producer can only be closed: {cause}")
+            failure.__cause__ = cause
+            return failure
 
     def is_held_here(self) -> bool:
-        """Whether this thread is in the middle of a change here, which a signal's handler has interrupted."""
+        """Whether the calling thread holds a lock of the transactions: a signal handler has interrupted its change."""
         return self._operations.is_held_here()
 
     # ---- for Operations; under the lock ------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class TransactionManager:
         return any(request.result is result for request in self.queue)
 
     def undo(self, before: State, error: BaseException) -> None:
-        """An operation that began in state `before` was interrupted by `error` before there was a request for it."""
+        """`error` interrupted an operation that began in state `before`, before the operation had a request."""
         if self.state is before or self.state is State.FATAL_ERROR:
             return
         self._accumulator.flushes.discard(self)
@@ -211,7 +211,7 @@ class TransactionManager:
             self._make(Move.UNDO_INIT if self.state is State.INITIALIZING else Move.UNDO_COMMIT)
 
     def circumstances(self) -> str:
-        """The end of a time-out's text."""
+        """The end of the text of a time-out error."""
         with self._lock:
             return circumstances(self.queue, len(self._accumulator.incomplete), self._clock, self._config)
 
@@ -230,19 +230,21 @@ class TransactionManager:
 
     def _abort(self, result: Result) -> None:
         self._make_for_user(Move.ABORT, "abort_transaction")
-        self._found.clear()
-        for request in self.queue.drop_what_aborting_spares():
+        self._to_add.clear()
+        for request in self.queue.drop_before_abort():
             self._give_up_offsets(request)
         self._end(result, committed=False)
 
     def _give_up_offsets(self, request: TransactionalRequest) -> None:
-        # Should a commit of offsets still be on its way, it must not pass for a part of the next transaction.
-        self._bump = self._bump or (isinstance(request, TxnOffsetCommit) and request.sent_to >= 0 and not self.is_v2)
+        # A commit of offsets may still be on its way: the new epoch keeps it out of the next transaction.
+        self._must_bump_epoch = self._must_bump_epoch or (
+            isinstance(request, TxnOffsetCommit) and request.sent_to >= 0 and not self.is_v2
+        )
         if request.result is not None:
             request.result.end(offsets_aborted())
 
     def _end(self, result: Result, *, committed: bool) -> None:
-        self._accumulator.seal_all()  # a record of another thread's comes too late for this transaction
+        self._accumulator.seal_all()  # a record that another thread sends from now on is too late for this transaction
         self._accumulator.flushes.add(self)
         self.queue.push(EndTxn(self, result, committed=committed))
 
@@ -261,24 +263,24 @@ class TransactionManager:
     # ---- thread: Sender; questions -----------------------------------------------------------------------------------
 
     def send_allowed(self, topic: str, partition: int) -> bool:
-        """Before every drain of a partition that holds records."""
-        where = (topic, partition)
+        """Whether the Sender may send to the partition now. The Sender asks before every drain of the partition."""
+        topic_partition = (topic, partition)
         with self._lock:
-            if where in self.partitions:
+            if topic_partition in self.partitions:
                 return self.state in _OPEN
             if self.state not in (State.IN_TRANSACTION, State.COMMITTING):
                 return False
             if self.is_v2:
-                self.partitions.add(where)
+                self.partitions.add(topic_partition)
                 self._started = True
                 return True
-            if where not in self._adding:
-                self._found.add(where)
+            if topic_partition not in self._adding:
+                self._to_add.add(topic_partition)
             return False
 
     @property
     def must_drop_unsent(self) -> bool:
-        """Whether the transaction can no longer take the records that were never sent."""
+        """Whether the records that were never sent must fail, because the transaction can no longer take them."""
         return self.state in (State.ABORTING, State.ABORTABLE_ERROR)
 
     @property
@@ -287,11 +289,11 @@ class TransactionManager:
 
     @property
     def newest_produce_version(self) -> int:
-        """From 12 on Produce adds its partitions to the transaction."""
+        """The newest Produce version allowed. From 12 on the leader adds the partition to the transaction."""
         return 12 if self.is_v2 else 11
 
     def reason_to_drop(self) -> KafkaError:
-        """What the records that are dropped fail with."""
+        """The error of the records that are dropped."""
         with self._lock:
             if self._error is not None:
                 return self.failure()
@@ -305,8 +307,10 @@ class TransactionManager:
             self.abort_with(error, bump=numbers_lost)
 
     def doubt_coordinator(self) -> None:
-        """A partition's leader could not reach the coordinator, or waits for it. Look the coordinator up now: waiting
-        for its answer ourselves would take another request.timeout.ms."""
+        """A partition's leader could not reach the coordinator, or waits for it: look the coordinator up now.
+
+        To wait for a response of that coordinator would take another request.timeout.ms.
+        """
         with self._lock:
             self.queue.look_up(Coordinator.TRANSACTION)
 
@@ -318,28 +322,30 @@ class TransactionManager:
             self._terminate_all(error)
 
     def abort_on_close(self) -> None:
-        """The producer is being closed: its transaction, unless it is ending already, is aborted."""
+        """The producer closes: abort its transaction, unless the transaction is ending already."""
         with self._lock:
             if self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                 log.info("aborting the open transaction of %s: the producer is closed", self.transactional_id)
-                if self.state is State.ABORTABLE_ERROR:  # since this turn, perhaps: a commit that waits must not go out
+                if self.state is State.ABORTABLE_ERROR:  # perhaps only since this turn: a queued commit must not go
                     for request in self.queue:
-                        self._terminated(request)
+                        self._terminate_if_failed(request)
                     self.queue.clear()
                 self._abort(Result("close"))
 
     @property
     def abort_is_hopeless(self) -> bool:
-        """Whether no coordinator could be reached, or did what was asked, for request.timeout.ms. Then the transaction
-        ends without us: its coordinator aborts it after transaction.timeout.ms."""
-        patience = self._config.request_timeout_ms / 1000
-        with self._lock:
-            return self.state is State.ABORTING and self._clock.monotonic() > self.queue.trouble_since + patience
+        """Whether for request.timeout.ms no coordinator was reached, or none did what the producer asked.
 
-    def say_what_is_left(self) -> None:
-        """The producer ends before its transaction has."""
+        Then the producer leaves the transaction: its coordinator aborts it after transaction.timeout.ms.
+        """
+        limit = self._config.request_timeout_ms / 1000
+        with self._lock:
+            return self.state is State.ABORTING and self._clock.monotonic() > self.queue.trouble_since + limit
+
+    def warn_of_open_transaction(self) -> None:
+        """The producer ends before its transaction has ended: say so in the log."""
         log.warning(
-            "transactional id %s: close() leaves a transaction that is %s, and may be aborted by its coordinator after "
+            "transactional id %s: close() leaves a transaction that is %s; its coordinator may abort it after "
             "transaction.timeout.ms (%d ms). %s",
             self.transactional_id,
             self.state.value,
@@ -350,12 +356,12 @@ class TransactionManager:
     # ---- thread: Sender; requests ------------------------------------------------------------------------------------
 
     def run(self, now: float, *, has_incomplete: bool) -> float:
-        """Send the next request if it is due; seconds until there may be more to do."""
+        """Send the next request if it is due. Returns the seconds until the next call is due."""
         with self._lock:
-            if self._found:
-                self.queue.push(AddPartitions(self, self._found))
-                self._adding |= self._found
-                self._found = set()
+            if self._to_add:
+                self.queue.push(AddPartitions(self, self._to_add))
+                self._adding |= self._to_add
+                self._to_add = set()
             if self.queue.under_way is not None:
                 return float("inf")
             request = self._next(has_incomplete)
@@ -364,24 +370,24 @@ class TransactionManager:
             if request.not_before > now:
                 return request.not_before - now
             try:
-                return self.queue.send_first(self._answered)
+                return self.queue.send_first(self._on_completion)
             except (UnsupportedVersionError, AuthenticationError) as error:
                 self.queue.pop()
                 self.fail(error, request)
                 return 0.0
-            except Exception as error:  # it cannot be encoded, now or later: its waiting thread must get an error
+            except Exception as error:  # the request can never be encoded: the thread that waits for it gets an error
                 self.queue.pop()
                 self.abort_with(InvalidRequestError(f"{request} cannot be written: {error}"), request)
                 return 0.0
 
     def _next(self, has_incomplete: bool) -> TransactionalRequest | None:
-        """The first that is still wanted; it stays in the queue."""
+        """The first request that is still needed. It stays in the queue."""
         while (request := self.queue.first) is not None:
-            if self._terminated(request):
+            if self._terminate_if_failed(request):
                 self.queue.pop()
             elif isinstance(request, EndTxn) and not self._started and not has_incomplete:
                 self.queue.pop()
-                self.ended(request)
+                self.on_ended(request)
             elif request.priority is Priority.END_TXN and has_incomplete:
                 return None
             elif request.coordinator is not None and self.queue.lacks_coordinator(request):
@@ -391,8 +397,8 @@ class TransactionManager:
                 return request
         return None
 
-    def _terminated(self, request: TransactionalRequest) -> bool:
-        """After an error nothing goes out but what aborting needs."""
+    def _terminate_if_failed(self, request: TransactionalRequest) -> bool:
+        """After an error only requests go out that aborting needs: end every other request, and return True."""
         if self.state not in _FAILED:
             return False
         if self.state is State.ABORTABLE_ERROR and isinstance(request, FindCoordinator):
@@ -410,39 +416,39 @@ class TransactionManager:
         self.queue.clear()
         self._operations.end(error)
 
-    def _answered(self, request: TransactionalRequest, completion: Completion) -> None:
+    def _on_completion(self, request: TransactionalRequest, completion: Completion) -> None:
         with self._lock:
             self.queue.under_way = None
             if self.state is State.FATAL_ERROR:
-                self._terminated(request)
+                self._terminate_if_failed(request)
                 return
             if self.state is State.ABORTING and request.serves_offsets:
                 self._give_up_offsets(request)
                 return
             if completion.error is not None and completion.error.retriable:
-                log.debug("%s goes again: %s", type(request).__name__, completion.error)
+                log.debug("%s is retried: %s", type(request).__name__, completion.error)
                 self.queue.look_up(request.coordinator)
                 self.queue.retry(request, completion.error)
                 return
             try:
-                request.answered(completion.decode())
+                request.on_response(completion.decode())
             except KafkaError as error:
-                request.refused(error)
+                request.on_error(error)
 
-    # ---- for the requests; thread: Sender ----------------------------------------------------------------------------
+    # ---- called by the requests; thread: Sender ----------------------------------------------------------------------
 
-    def initialized(self, producer_id: int, producer_epoch: int, request: InitProducerId) -> None:
+    def on_initialized(self, producer_id: int, producer_epoch: int, request: InitProducerId) -> None:
         self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
         self._make(Move.INITIALIZED)
         assert request.result is not None
         request.result.end()
 
-    def added(self, partitions: frozenset[TopicPartition]) -> None:
+    def on_partitions_added(self, partitions: frozenset[TopicPartition]) -> None:
         self._adding -= partitions
         self.partitions |= partitions
         self._started = True
 
-    def offsets_added(self, commit: TxnOffsetCommit) -> None:
+    def on_offsets_added(self, commit: TxnOffsetCommit) -> None:
         self._started = True
         if self.state is State.IN_TRANSACTION:
             self.queue.push(commit)
@@ -451,20 +457,20 @@ class TransactionManager:
         elif commit.result is not None:
             commit.result.end(self.failure())
 
-    def ended(self, request: EndTxn) -> None:
+    def on_ended(self, request: EndTxn) -> None:
         assert request.result is not None
         self._close_transaction(request.result)
 
     def _close_transaction(self, result: Result) -> None:
         self._accumulator.flushes.discard(self)
         self.partitions.clear()
-        self._found.clear()
+        self._to_add.clear()
         self._adding.clear()
         self._started = False
         self._error = None
-        # What is late of version 1 must not pass for a part of a transaction of version 2 with the same epoch.
-        if self._bump or not self.producer_state.has_producer_id or (self._next_is_v2 and not self.is_v2):
-            self._bump = False
+        # A late request of a transaction of version 1 must not join a transaction of version 2: that gets a new epoch.
+        if self._must_bump_epoch or not self.producer_state.has_producer_id or (self._next_is_v2 and not self.is_v2):
+            self._must_bump_epoch = False
             self._make(Move.END_AND_BUMP_EPOCH)
             self.queue.push(InitProducerId(self, result, bump=self.producer_state.has_producer_id))
         else:
@@ -474,11 +480,12 @@ class TransactionManager:
     def abort_with(self, error: KafkaError, request: TransactionalRequest | None = None, *, bump: bool = False) -> None:
         """The transaction cannot be committed.
 
-        `bump`: what the leaders have seen of this epoch's numbers is not certain.
+        `bump`: it is uncertain which numbers of this epoch the leaders have seen, so that a new epoch is needed.
         """
         with self._lock:
             bump = bump or isinstance(error, UnknownProducerIdError | InvalidProducerIdMappingError)
-            self._bump = self._bump or (bump and not self.is_v2)  # version 2 has a new epoch each time
+            # Under version 2 the coordinator gives a new epoch to each transaction.
+            self._must_bump_epoch = self._must_bump_epoch or (bump and not self.is_v2)
             if isinstance(request, AddPartitions):
                 self._adding -= request.partitions
             if self.state is State.ABORTING:
@@ -489,7 +496,7 @@ class TransactionManager:
                 return
             if self.state is State.FATAL_ERROR:
                 return
-            if self.state is not State.ABORTABLE_ERROR:  # the first error is the cause of the others
+            if self.state is not State.ABORTABLE_ERROR:  # the first error causes the later errors
                 error = self._explained(error)
                 log.info("transactional id %s: the transaction must be aborted: %s", self.transactional_id, error)
                 self._accumulator.flushes.discard(self)
@@ -500,8 +507,8 @@ class TransactionManager:
 
     def _abort_failed(self, error: KafkaError, request: EndTxn) -> None:
         if isinstance(error, UnknownProducerIdError | InvalidProducerIdMappingError):
-            self._bump = True
-            self.ended(request)
+            self._must_bump_epoch = True
+            self.on_ended(request)
             return
         self.queue.note_trouble(error)
         self._accumulator.flushes.discard(self)
@@ -511,12 +518,12 @@ class TransactionManager:
         request.result.end(self.failure())
 
     def fail(self, error: KafkaError, request: TransactionalRequest | None = None) -> None:
-        """Nothing can be done with this producer any more."""
+        """The producer can do nothing more but close."""
         with self._lock:
             if self.state is State.FATAL_ERROR:
                 return
             error = self._explained(error)
-            log.error("transactional id %s cannot go on: %s", self.transactional_id, error)
+            log.error("transactional id %s: this producer can only be closed: %s", self.transactional_id, error)
             self._accumulator.flushes.discard(self)
             self._error = error
             self._make(Move.FAIL_PRODUCER)
@@ -526,7 +533,7 @@ class TransactionManager:
             self._terminate_all(failure)
 
     def _explained(self, error: KafkaError) -> KafkaError:
-        """With its likely cause, where the transaction was open for longer than its coordinator allows."""
+        """The error, with its likely cause if the transaction was open for longer than its coordinator allows."""
         if self.state not in _OPEN:
             return error
         return explained(error, self._clock.monotonic() - self._began_at, self._config)

@@ -1,7 +1,7 @@
 """The operation that a user's thread begins and waits for, one at a time.
 
-The thread may run out of time, or be interrupted; the operation goes on. Called again with the same arguments, the
-operation is not begun anew: the thread waits on. Until the thread has seen the end, another operation is refused.
+The wait may time out or be interrupted; the operation goes on. A second call with the same arguments does not begin the
+operation again: it waits for the same end. Until a call has returned the outcome, other operations are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafkabuf.transactions.states import State
 
 
 class Manager(Protocol):
-    """What an operation needs of the TransactionManager. All but `circumstances` is used under its lock."""
+    """The members of TransactionManager that an operation needs. It uses all but `circumstances` under its lock."""
 
     state: State
 
@@ -28,7 +28,7 @@ class Manager(Protocol):
 
 
 class Operations:
-    """`lock` is the manager's, and guards what is here. `wakeup` wakes the Sender."""
+    """The operation under way. `lock` is the manager's lock and guards all fields. `wakeup` wakes the Sender."""
 
     def __init__(
         self, manager: Manager, lock: threading.RLock, clock: Clock, max_block_ms: int, wakeup: Callable[[], None]
@@ -38,10 +38,10 @@ class Operations:
         self._clock = clock
         self._max_block_ms = max_block_ms
         self._wakeup = wakeup
-        self.waited_for: Result | None = None  # the operation whose caller has not seen its end
+        self.waited_for: Result | None = None  # of the operation whose outcome its caller has not seen
 
     def run(self, operation: str, start: Callable[[Result], None], arguments: object = None) -> None:
-        """Start the operation, or wait on for the same one, up to max.block.ms. Raises the operation's error."""
+        """Start the operation, or find it under way, and wait up to max.block.ms. Raises the operation's error."""
         with self._lock:
             self.refuse_while_another_is_waited_for(operation, arguments)
             result = self.waited_for
@@ -61,7 +61,7 @@ class Operations:
             raise result.error
 
     def _start(self, result: Result, start: Callable[[Result], None]) -> Result:
-        """Under the lock. An exception from outside, as Ctrl-C, leaves an operation that goes on, or undoes it."""
+        """Under the lock. After an exception (Ctrl-C) the operation goes on, or is undone if it has no request."""
         before = self._manager.state
         self.waited_for = result
         try:
@@ -78,7 +78,7 @@ class Operations:
         earlier = self.waited_for
         if earlier is None or (earlier.operation, earlier.arguments) == (operation, arguments):
             return
-        # The caller of `earlier` was interrupted and waits no more; or aborting discards the offsets.
+        # The caller of `earlier` was interrupted and no longer waits; or the abort discards the offsets.
         if earlier.done or (earlier.operation, operation) == ("send_offsets_to_transaction", "abort_transaction"):
             self.waited_for = None
             return
@@ -88,12 +88,12 @@ class Operations:
         )
 
     def end(self, error: KafkaError) -> None:
-        """Under the lock. The operation whose caller waits fails with this error."""
+        """Under the lock. Fail the operation whose caller waits."""
         if self.waited_for is not None:
             self.waited_for.end(error)
 
     def is_held_here(self) -> bool:
-        """Whether this thread is in the middle of a change here, which a signal's handler has interrupted."""
+        """Whether the calling thread holds this lock or the result's: a signal handler has interrupted its change."""
         result = self.waited_for
-        mine = bool(self._lock._is_owned())  # type: ignore[attr-defined]
-        return mine or (result is not None and result.is_held_here())
+        holds_lock = bool(self._lock._is_owned())  # type: ignore[attr-defined]
+        return holds_lock or (result is not None and result.is_held_here())

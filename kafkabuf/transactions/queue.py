@@ -1,6 +1,6 @@
-"""The requests of a transactional producer to its coordinators: their order, their node, and when they are repeated.
+"""The requests of a transactional producer to its coordinators: their order, their node, and their retries.
 
-One request is under way at a time. The TransactionManager's lock guards all of it.
+One request is under way at a time. The TransactionManager's lock guards everything here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafkabuf.transactions.requests import (
 
 
 class Client(Protocol):
-    """What is needed of the NetworkClient."""
+    """The members of NetworkClient that the transactions need."""
 
     @property
     def finalized_features(self) -> Mapping[str, int]: ...
@@ -45,25 +45,29 @@ class Client(Protocol):
 
 @dataclass
 class Place:
-    """Where a coordinator is, as far as is known.
+    """The node of a coordinator, as far as the producer knows it.
 
-    That is stale once another broker has taken over, or the one it names is gone. Who says so: its own answer
-    (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE); a request to it that gets no answer; a partition's leader that got
-    none either (`TransactionManager.doubt_coordinator`); and the connection that ended or could not be made, be it
-    while a request waits for it or before (`RequestQueue._unreachable`). Each time another broker is asked, which may
-    not have heard of it and name the same node again. So that is repeated, the retry back-off between, until the node
-    that is named takes a request.
+    The knowledge is stale once another broker has taken over, or once the node is gone. The producer learns this from
+
+    - a response of the node (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE);
+    - a request to the node that gets no response;
+    - a partition's leader that got no response either (`TransactionManager.doubt_coordinator`);
+    - the connection to the node, which ended or could not be made (`RequestQueue._unreachable`), while a request waits
+      for it or before.
+
+    Each time the producer asks another broker. That broker may not know of the change and name the same node again. So
+    the producer asks again after the retry back-off, until the named node takes a request.
     """
 
     node_id: int | None = None
-    informant: int | None = None  # the broker that was asked last, since a coordinator has last answered well
-    past_error: KafkaError | None = None  # what the node's connection had last failed with when the node was named
-    in_vain: bool = False  # the node that was named last took no request
-    not_before: float = 0.0  # no broker is asked earlier
+    asked_last: int | None = None  # the broker that was asked last; None after a coordinator's response without error
+    earlier_error: KafkaError | None = None  # the last error of the node's connection before a broker named the node
+    took_no_request: bool = False  # the node that a broker named last took no request
+    not_before: float = 0.0  # the producer asks no broker before this time
 
 
 class RequestQueue:
-    """Requests by priority, then by age, and the coordinators as far as they are known."""
+    """Requests by priority, then by age, and the coordinators as far as the producer knows them."""
 
     def __init__(self, client: Client, clock: Clock, backoff: ExponentialBackoff) -> None:
         self._client = client
@@ -72,9 +76,9 @@ class RequestQueue:
         self._heap: list[tuple[int, int, TransactionalRequest]] = []
         self._count = itertools.count()
         self._places = {kind: Place() for kind in Coordinator}
-        self.group = ""  # whose coordinator is known, or looked for
+        self.group = ""  # the group of the group coordinator
         self.under_way: TransactionalRequest | None = None
-        self.trouble: KafkaError | None = None  # what went wrong last, since a coordinator has last answered well
+        self.trouble: KafkaError | None = None  # the last error; None after a coordinator's response without error
         self.trouble_since = float("inf")
 
     def __iter__(self) -> Iterator[TransactionalRequest]:
@@ -93,9 +97,12 @@ class RequestQueue:
     def clear(self) -> None:
         self._heap.clear()
 
-    def drop_what_aborting_spares(self) -> list[TransactionalRequest]:
-        """Forget what was never sent, for the coordinator has not heard of it, and what serves offsets, which the abort
-        would discard: what was dropped."""
+    def drop_before_abort(self) -> list[TransactionalRequest]:
+        """Drop the requests that an abort makes needless, and return them.
+
+        The coordinator does not know of partitions and offsets in requests that were never sent. The abort discards the
+        offsets of the others.
+        """
         dropped: list[TransactionalRequest] = [
             request
             for request in self
@@ -108,7 +115,7 @@ class RequestQueue:
     # ---- coordinators ------------------------------------------------------------------------------------------------
 
     def lacks_coordinator(self, request: TransactionalRequest) -> bool:
-        """Whether the one that the request goes to is to be found first."""
+        """Whether the coordinator that the request goes to must be looked up first."""
         kind = request.coordinator
         if kind is None:
             return False
@@ -118,33 +125,33 @@ class RequestQueue:
         return self._places[kind].node_id is None
 
     def coordinator(self, request: TransactionalRequest) -> int | None:
-        """The node that the request goes to, if that is known."""
+        """The node that the request goes to; None: unknown, or any node."""
         return None if request.coordinator is None else self._places[request.coordinator].node_id
 
     def look_up(self, kind: Coordinator | None) -> None:
-        """That coordinator is another one, or gone."""
+        """Forget the coordinator's node: another node is the coordinator now, or the node is gone."""
         if kind is not None:
             self._places[kind].node_id = None
 
     def push_lookup(self, request: FindCoordinator) -> None:
-        """Ask for a coordinator, as soon as that may be done again."""
+        """Queue the lookup of a coordinator. It goes as soon as the producer may ask again."""
         request.not_before = self._places[request.kind].not_before
         self.push(request)
 
     def found_coordinator(self, kind: Coordinator, node_id: int) -> None:
         place = self._places[kind]
-        place.node_id, place.past_error = node_id, self._client.last_error(node_id)
+        place.node_id, place.earlier_error = node_id, self._client.last_error(node_id)
 
     def _unreachable(self, kind: Coordinator, error: KafkaError) -> None:
-        """The node that was named takes no request: look for another, at once the first time."""
+        """The named node takes no request: look the coordinator up again, the first time at once."""
         place = self._places[kind]
-        place.not_before = self._clock.monotonic() + (self._retry_delay() if place.in_vain else 0.0)
-        place.in_vain = True
+        place.not_before = self._clock.monotonic() + (self._retry_delay() if place.took_no_request else 0.0)
+        place.took_no_request = True
         place.node_id = None
         self.note_trouble(error)
 
     def _retry_delay(self) -> float:
-        """retry.backoff.ms, always the same, as in Java: a transaction waits, and a request costs a broker little."""
+        """retry.backoff.ms without growth, as in Java: a transaction waits, and a request costs a broker little."""
         return self._backoff.delay(0)
 
     # ---- trouble -----------------------------------------------------------------------------------------------------
@@ -155,26 +162,27 @@ class RequestQueue:
         self.trouble = error
 
     def forget_trouble(self) -> None:
-        """A coordinator has answered: what comes now is another matter."""
+        """A coordinator has responded without an error: earlier errors no longer explain a delay."""
         self.trouble, self.trouble_since = None, float("inf")
         for place in self._places.values():
-            place.informant = None
+            place.asked_last = None
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
-    def retry(self, request: TransactionalRequest, error: KafkaError, patience: float | None = None) -> None:
-        """Again after retry.backoff.ms, or `patience` seconds where these are fewer."""
+    def retry(self, request: TransactionalRequest, error: KafkaError, longest_delay: float | None = None) -> None:
+        """Send the request again after retry.backoff.ms, but after `longest_delay` seconds at the latest."""
         self.note_trouble(error)
         delay = self._retry_delay()
-        request.not_before = self._clock.monotonic() + (delay if patience is None else min(delay, patience))
+        request.not_before = self._clock.monotonic() + (delay if longest_delay is None else min(delay, longest_delay))
         request.attempts += 1
         self.push(request)
 
     def send_first(self, answered: Callable[[TransactionalRequest, Completion], None]) -> float:
-        """Send the first request if its node takes it; seconds until it may be tried again.
+        """Send the first request if its node takes it. Returns the seconds until the next call is due.
 
-        Raises UnsupportedVersionError where the node does not know what is asked, AuthenticationError where it will not
-        have us, and whatever encoding a value raises that has no bytes: the request stays in the queue.
+        Raises UnsupportedVersionError if the node does not support the request, AuthenticationError if the node refuses
+        the client or shows a certificate that the client refuses, and any error of the encoder. After an error the
+        request stays in the queue.
         """
         request = self._heap[0][2]
         node_id = self._any_broker(request) if isinstance(request, FindCoordinator) else self.coordinator(request)
@@ -189,7 +197,7 @@ class RequestQueue:
         try:
             version = self._client.api_version(node_id, request.api_key, allowed)
         except UnsupportedVersionError as error:
-            text = f"the cluster is too old for what transactional.id asks of it ({type(request).__name__}): {error}"
+            text = f"the cluster is too old for transactional.id, which needs {type(request).__name__}: {error}"
             raise UnsupportedVersionError(text) from error
         entity = messages.build_request(request.api_key, version, **request.values())
         self._client.send_entity(node_id, entity, lambda completion: answered(request, completion))
@@ -197,28 +205,31 @@ class RequestQueue:
         self.under_way = request
         request.sent_to, request.sent_at = node_id, self._clock.monotonic()
         if request.coordinator is not None:
-            self._places[request.coordinator].in_vain = False
+            self._places[request.coordinator].took_no_request = False
         return float("inf")
 
     def _any_broker(self, request: FindCoordinator) -> int | None:
-        """The broker to ask: not the broker that was asked last, which may be cut off and not know of the change."""
+        """The broker to ask; if possible not the broker asked last, which may be cut off and not know of the change."""
         place = self._places[request.kind]
-        node_id = self._client.least_loaded(connect=True, rather_not=place.informant)
+        node_id = self._client.least_loaded(connect=True, rather_not=place.asked_last)
         if node_id is not None:
-            place.informant = node_id
+            place.asked_last = node_id
         elif (error := self._client.nobody()) is not None:
             self.note_trouble(error)
         return node_id
 
     def _failed_since_named(self, kind: Coordinator) -> KafkaError | None:
-        """What has ended the connection, or an attempt at one, since the node was named: it may be gone for good."""
+        """The error that ended the node's connection, or an attempt to connect, after a broker had named the node.
+
+        The node may be gone for good.
+        """
         place = self._places[kind]
         assert place.node_id is not None
         error = self._client.last_error(place.node_id)
-        return None if error is place.past_error else error
+        return None if error is place.earlier_error else error
 
     def _wait_for(self, node_id: int, kind: Coordinator | None) -> float:
-        """Seconds until a node that takes no request now may take one. One that may never again is looked up."""
+        """Seconds until the node may take a request. If the node may never take one, look the coordinator up again."""
         delay = self._client.connection_delay(node_id)
         error = self._client.unreachable(node_id)
         if kind is None or error is None:

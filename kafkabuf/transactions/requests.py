@@ -1,6 +1,6 @@
-"""The requests of a transactional producer, a class each: its coordinator, its fields, and what its answer means.
+"""The requests of a transactional producer. Each class names the coordinator and the fields, and handles the response.
 
-Kafka's TxnRequestHandlers. Thread: the Sender's, but for making them.
+Kafka's TxnRequestHandlers. Any thread makes a request. Only the Sender's thread uses it afterwards.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from kafkabuf.protocol import messages
 from kafkabuf.transactions.idempotence import TransactionalState
 from kafkabuf.transactions.result import Result
 
-# The first AddPartitionsToTxn of a transaction comes while the markers of the one before are still being written, which
-# takes some milliseconds: first and longest back-off. Java waits for the longest at once.
+# The first AddPartitionsToTxn of a transaction may come while the coordinator still writes the control records of the
+# transaction before, for some milliseconds. The first and the longest back-off; Java waits for the longest at once.
 CONCURRENT_TRANSACTIONS_BACKOFF = 0.002
 CONCURRENT_TRANSACTIONS_BACKOFF_MAX = 0.02
 
 
 class Priority(IntEnum):
-    """Which of several goes first. None overtakes another while that one backs off."""
+    """The order in which requests go. No request overtakes a request that backs off."""
 
     FIND_COORDINATOR = 0
     INIT_PRODUCER_ID = 1
@@ -52,16 +52,16 @@ class Priority(IntEnum):
 
 
 class Queue(Protocol):
-    """What the requests need of the RequestQueue."""
+    """The methods of RequestQueue that the requests need."""
 
     def found_coordinator(self, kind: Coordinator, node_id: int) -> None: ...
     def look_up(self, kind: Coordinator | None) -> None: ...
-    def retry(self, request: TransactionalRequest, error: KafkaError, patience: float | None = None) -> None: ...
+    def retry(self, request: TransactionalRequest, error: KafkaError, longest_delay: float | None = None) -> None: ...
     def forget_trouble(self) -> None: ...
 
 
 class Manager(Protocol):
-    """What the requests need of the TransactionManager."""
+    """The members of TransactionManager that the requests need."""
 
     transactional_id: str
     transaction_timeout_ms: int
@@ -71,23 +71,23 @@ class Manager(Protocol):
 
     @property
     def queue(self) -> Queue: ...
-    def initialized(self, producer_id: int, producer_epoch: int, request: InitProducerId) -> None: ...
-    def added(self, partitions: frozenset[TopicPartition]) -> None: ...
-    def offsets_added(self, commit: TxnOffsetCommit) -> None: ...
-    def ended(self, request: EndTxn) -> None: ...
+    def on_initialized(self, producer_id: int, producer_epoch: int, request: InitProducerId) -> None: ...
+    def on_partitions_added(self, partitions: frozenset[TopicPartition]) -> None: ...
+    def on_offsets_added(self, commit: TxnOffsetCommit) -> None: ...
+    def on_ended(self, request: EndTxn) -> None: ...
     def abort_with(self, error: KafkaError, request: TransactionalRequest | None = None) -> None: ...
     def fail(self, error: KafkaError, request: TransactionalRequest | None = None) -> None: ...
 
 
 class TransactionalRequest:
-    """Base: `result`, if there is one, ends when the request has."""
+    """Base. The request ends `result`, if there is one, when it ends itself."""
 
     api_key: int
     versions: range
     priority: Priority
     coordinator: Coordinator | None = Coordinator.TRANSACTION
-    serves_offsets = False  # abort_transaction() gives it up
-    # Errors of this request only, beside those of every request.
+    serves_offsets = False  # True: abort_transaction() drops the request
+    # Errors of this request only. `on_error` has the errors of every request.
     abortable: tuple[type[KafkaError], ...] = ()
     fatal: tuple[type[KafkaError], ...] = ()
 
@@ -96,60 +96,60 @@ class TransactionalRequest:
         self.result = result
         self.attempts = 0
         self.not_before = 0.0
-        self.sent_to = -1  # the node, and when, once it is under way
+        self.sent_to = -1  # node id; -1: never sent
         self.sent_at = 0.0
 
     def __str__(self) -> str:
         return f"{type(self).__name__}, attempt {self.attempts + 1}"
 
     def newest_version(self) -> int:
-        """The highest of `versions` that may be used now."""
+        """The highest of `versions` that the producer may use now."""
         return self.versions.stop - 1
 
     def values(self) -> dict[str, Any]:
-        """The request's fields, whatever its version."""
+        """The request's fields, of all versions."""
         raise NotImplementedError
 
     def codes(self, response: Any) -> Iterable[int]:
-        """Every error code of the answer."""
+        """Every error code of the response."""
         return [int(response.error_code)]
 
-    def succeeded(self, response: Any) -> None:
+    def on_success(self, response: Any) -> None:
         raise NotImplementedError
 
-    def answered(self, response: Any) -> None:
-        """The broker's answer: done, or one of `refused`."""
+    def on_response(self, response: Any) -> None:
+        """The broker has responded: call `on_success` or `on_error`."""
         codes = [code for code in self.codes(response) if code]
-        # That nothing was tried with a partition says nothing of why.
-        telling = [code for code in codes if code != OperationNotAttemptedError.code] or codes
-        if telling:
-            self.refused(error_for_code(telling[0], getattr(response, "error_message", None)))
+        # OPERATION_NOT_ATTEMPTED names no cause: the error of another partition does.
+        causes = [code for code in codes if code != OperationNotAttemptedError.code] or codes
+        if causes:
+            self.on_error(error_for_code(causes[0], getattr(response, "error_message", None)))
         else:
             if self.coordinator is not None:
                 self.manager.queue.forget_trouble()
-            self.succeeded(response)
+            self.on_success(response)
 
-    def refused(self, error: KafkaError) -> None:
+    def on_error(self, error: KafkaError) -> None:
         manager = self.manager
         if isinstance(error, InvalidProducerEpochError | ProducerFencedError):
             manager.fail(ProducerFencedError(f"a newer producer has the transactional id: {error}"), self)
         elif isinstance(error, self.fatal):
             manager.fail(error, self)
-        elif self._asked_the_wrong_one(error):
+        elif self._needs_lookup(error):
             manager.queue.look_up(self.coordinator)
             manager.queue.retry(self, error)
         elif error.retriable:
-            manager.queue.retry(self, error, self.patience_for(error))
+            manager.queue.retry(self, error, self.longest_delay_for(error))
         elif isinstance(error, (TransactionAbortableError, *self.abortable)):
             manager.abort_with(error, self)
         else:
             manager.fail(error, self)
 
-    def patience_for(self, error: KafkaError) -> float | None:
-        """Seconds until the next attempt; None: the usual back-off."""
+    def longest_delay_for(self, error: KafkaError) -> float | None:
+        """The longest back-off before the next attempt, in seconds; None: the usual back-off."""
         return None
 
-    def _asked_the_wrong_one(self, error: KafkaError) -> bool:
+    def _needs_lookup(self, error: KafkaError) -> bool:
         return self.coordinator is not None and isinstance(error, CoordinatorNotAvailableError | NotCoordinatorError)
 
     def _producer(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class TransactionalRequest:
 
 
 class FindCoordinator(TransactionalRequest):
-    """Which broker coordinates the transactional id, or a consumer group. Any broker knows."""
+    """Asks any broker which broker coordinates the transactional id, or a consumer group."""
 
     api_key = messages.FIND_COORDINATOR
     versions = range(1, 7)
@@ -177,31 +177,33 @@ class FindCoordinator(TransactionalRequest):
         self.serves_offsets = kind is Coordinator.GROUP
 
     def __str__(self) -> str:
-        return f"{super().__str__()}, which looks for the {self.kind.name.lower()} coordinator of {self.key!r}"
+        return f"{super().__str__()}, which looks up the {self.kind.name.lower()} coordinator of {self.key!r}"
 
     def values(self) -> dict[str, Any]:
         return {"key": self.key, "key_type": self.kind.value, "coordinator_keys": [self.key]}
 
     def codes(self, response: Any) -> Iterable[int]:
-        return [int(self._found(response).error_code)]
+        return [int(self._coordinator_of(response).error_code)]
 
-    def succeeded(self, response: Any) -> None:
-        node_id = int(self._found(response).node_id)
+    def on_success(self, response: Any) -> None:
+        node_id = int(self._coordinator_of(response).node_id)
         if node_id < 0:
-            self.refused(CoordinatorNotAvailableError(f"broker {self.sent_to} names node {node_id}"))
+            self.on_error(CoordinatorNotAvailableError(f"broker {self.sent_to} names node {node_id}"))
         else:
             self.manager.queue.found_coordinator(self.kind, node_id)
 
     @staticmethod
-    def _found(response: Any) -> Any:
-        found = response.coordinators if hasattr(response, "coordinators") else [response]
-        if len(found) != 1:
-            raise CorruptMessageError(f"FindCoordinator of one key was answered with {len(found)} coordinators")
-        return found[0]
+    def _coordinator_of(response: Any) -> Any:
+        coordinators = response.coordinators if hasattr(response, "coordinators") else [response]
+        if len(coordinators) != 1:
+            raise CorruptMessageError(
+                f"the response to FindCoordinator of one key names {len(coordinators)} coordinators"
+            )
+        return coordinators[0]
 
 
 class InitProducerId(TransactionalRequest):
-    """A producer id, the first time; the next epoch of the one there is, after an error (KIP-360)."""
+    """Asks for a producer id, or after an error for the next epoch of the producer id (KIP-360)."""
 
     api_key = messages.INIT_PRODUCER_ID
     versions = range(6)
@@ -215,15 +217,15 @@ class InitProducerId(TransactionalRequest):
             self.versions = range(3, 6)
 
     def values(self) -> dict[str, Any]:
-        first = {} if self.bump else {"producer_id": -1, "producer_epoch": -1}
-        return {**self._producer(), **first, "transaction_timeout": self.manager.transaction_timeout_ms}
+        no_producer_id = {} if self.bump else {"producer_id": -1, "producer_epoch": -1}
+        return {**self._producer(), **no_producer_id, "transaction_timeout": self.manager.transaction_timeout_ms}
 
-    def succeeded(self, response: Any) -> None:
-        self.manager.initialized(int(response.producer_id), int(response.producer_epoch), self)
+    def on_success(self, response: Any) -> None:
+        self.manager.on_initialized(int(response.producer_id), int(response.producer_epoch), self)
 
 
 class AddPartitions(TransactionalRequest):
-    """Tells the coordinator of partitions before anything is sent to them (transactions of version 1)."""
+    """Tells the coordinator of partitions before the Sender sends to them (transactions of version 1)."""
 
     api_key = messages.ADD_PARTITIONS_TO_TXN
     versions = range(4)
@@ -241,27 +243,27 @@ class AddPartitions(TransactionalRequest):
 
     def values(self) -> dict[str, Any]:
         topics = [{"name": name, "partitions": numbers} for name, numbers in by_topic(self.partitions).items()]
-        named = {f"v3_and_below_{name}": value for name, value in self._producer().items()}
-        return {**named, "v3_and_below_topics": topics}
+        producer = {f"v3_and_below_{name}": value for name, value in self._producer().items()}
+        return {**producer, "v3_and_below_topics": topics}
 
     def codes(self, response: Any) -> Iterable[int]:
         for topic in response.results_by_topic_v3_and_below:
-            for found in topic.results_by_partition:
-                yield int(found.partition_error_code)
+            for partition in topic.results_by_partition:
+                yield int(partition.partition_error_code)
 
-    def succeeded(self, response: Any) -> None:
-        self.manager.added(self.partitions)
+    def on_success(self, response: Any) -> None:
+        self.manager.on_partitions_added(self.partitions)
 
-    def patience_for(self, error: KafkaError) -> float | None:
+    def longest_delay_for(self, error: KafkaError) -> float | None:
         if not isinstance(error, ConcurrentTransactionsError) or self.manager.partitions:
             return None
-        # 2^16 of any unit is past the maximum; the cap keeps the power a number however often this one is asked.
+        # 2^16 times the first back-off is past the maximum. The cap keeps the power finite after many attempts.
         doubled = CONCURRENT_TRANSACTIONS_BACKOFF * 2.0 ** min(self.attempts, 16)
         return min(doubled, CONCURRENT_TRANSACTIONS_BACKOFF_MAX)
 
 
 class AddOffsets(TransactionalRequest):
-    """Tells the coordinator of the group whose offsets are to be committed (transactions of version 1)."""
+    """Tells the coordinator of the group whose offsets the transaction commits (transactions of version 1)."""
 
     api_key = messages.ADD_OFFSETS_TO_TXN
     versions = range(5)
@@ -275,12 +277,12 @@ class AddOffsets(TransactionalRequest):
     def values(self) -> dict[str, Any]:
         return {**self._producer(), "group_id": self.commit.group.group_id}
 
-    def succeeded(self, response: Any) -> None:
-        self.manager.offsets_added(self.commit)
+    def on_success(self, response: Any) -> None:
+        self.manager.on_offsets_added(self.commit)
 
 
 class TxnOffsetCommit(TransactionalRequest):
-    """The offsets themselves, to the group's coordinator, which keeps them until the transaction ends."""
+    """Sends the offsets to the group's coordinator, which keeps them until the transaction ends."""
 
     api_key = messages.TXN_OFFSET_COMMIT
     versions = range(6)
@@ -300,7 +302,7 @@ class TxnOffsetCommit(TransactionalRequest):
         self.offsets = dict(offsets)
         self.group = group
         if (group.generation_id, group.member_id, group.group_instance_id) != (-1, "", None):
-            self.versions = range(3, 6)  # older ones cannot say who commits, and would fence nobody
+            self.versions = range(3, 6)  # older versions do not name the group's member, so no old member is fenced
 
     def newest_version(self) -> int:
         return 5 if self.manager.is_v2 else 4
@@ -313,12 +315,12 @@ class TxnOffsetCommit(TransactionalRequest):
         return {**self._producer(), **vars(self.group), "topics": topics}
 
     def _partition(self, topic: str, number: int) -> dict[str, Any]:
-        found = self.offsets[topic, number]
+        committed = self.offsets[topic, number]
         return {
             "partition_index": number,
-            "committed_offset": found.offset,
-            "committed_leader_epoch": found.leader_epoch,
-            "committed_metadata": found.metadata,
+            "committed_offset": committed.offset,
+            "committed_leader_epoch": committed.leader_epoch,
+            "committed_metadata": committed.metadata,
         }
 
     def codes(self, response: Any) -> Iterable[int]:
@@ -326,24 +328,24 @@ class TxnOffsetCommit(TransactionalRequest):
             for partition in topic.partitions:
                 yield int(partition.error_code)
 
-    def refused(self, error: KafkaError) -> None:
+    def on_error(self, error: KafkaError) -> None:
         if isinstance(error, UnknownMemberIdError | IllegalGenerationError):
             error = CommitFailedError(
-                f"the consumer is no longer a member of group {self.group.group_id!r}, whose offsets were to be "
-                f"committed: {error}"
+                f"the consumer is no longer a member of group {self.group.group_id!r} and cannot commit its offsets: "
+                f"{error}"
             )
-        super().refused(error)
+        super().on_error(error)
 
-    def _asked_the_wrong_one(self, error: KafkaError) -> bool:
-        return isinstance(error, RequestTimedOutError) or super()._asked_the_wrong_one(error)
+    def _needs_lookup(self, error: KafkaError) -> bool:
+        return isinstance(error, RequestTimedOutError) or super()._needs_lookup(error)
 
-    def succeeded(self, response: Any) -> None:
+    def on_success(self, response: Any) -> None:
         assert self.result is not None
         self.result.end()
 
 
 class EndTxn(TransactionalRequest):
-    """Commits or aborts; in transactions of version 2 the answer brings the next transaction's epoch."""
+    """Commits or aborts. In transactions of version 2 the response brings the next transaction's epoch."""
 
     api_key = messages.END_TXN
     versions = range(6)
@@ -360,8 +362,8 @@ class EndTxn(TransactionalRequest):
     def values(self) -> dict[str, Any]:
         return {**self._producer(), "committed": self.committed}
 
-    def succeeded(self, response: Any) -> None:
+    def on_success(self, response: Any) -> None:
         if getattr(response, "producer_id", -1) >= 0:
             state = self.manager.producer_state
             state.set_producer_id_and_epoch(int(response.producer_id), int(response.producer_epoch))
-        self.manager.ended(self)
+        self.manager.on_ended(self)

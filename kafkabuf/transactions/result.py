@@ -1,4 +1,4 @@
-"""The end of an operation, for which a thread waits."""
+"""The outcome of an operation, for which a thread waits."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from kafkabuf.errors import KafkaError
 
 
 class Result:
-    """The end of an operation. A thread that ran out of time may come back and wait on."""
+    """The outcome of an operation. A thread whose wait timed out may wait again."""
 
     def __init__(self, operation: str, arguments: object = None) -> None:
         self.operation = operation
         self.arguments = arguments
         self.error: KafkaError | None = None
         self.done = False
-        self._lock = threading.RLock()  # a signal's handler may wait for the same end
+        self._lock = threading.RLock()  # reentrant: a signal handler may wait for the same outcome
         self._waiters: list[threading.Lock] = []
 
     def end(self, error: KafkaError | None = None) -> None:
-        """The first call decides."""
+        """Set the outcome and wake the waiting threads. The first call decides; later calls do nothing."""
         with self._lock:
             if not self.done:
                 self.error, self.done = error, True
@@ -28,11 +28,11 @@ class Result:
                     waiter.release()
 
     def is_held_here(self) -> bool:
-        """Whether this thread is in the middle of a change here, which a signal's handler has interrupted."""
+        """Whether the calling thread holds the lock: a signal handler has interrupted its change."""
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def wait(self, timeout: float, clock: Clock) -> bool:
-        """False when `timeout` seconds pass first."""
+        """Wait for the outcome. False when `timeout` seconds pass first."""
         waiter = threading.Lock()
         waiter.acquire()
         with self._lock:

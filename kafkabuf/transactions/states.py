@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """Where a transactional producer stands."""
+    """The state of a transactional producer."""
 
     UNINITIALIZED = "not initialized"
     INITIALIZING = "initializing"
@@ -30,13 +30,13 @@ class Move(Enum):
     COMMIT = ((State.IN_TRANSACTION,), State.COMMITTING)  # commit_transaction()
     ABORT = ((State.IN_TRANSACTION, State.ABORTABLE_ERROR), State.ABORTING)  # abort_transaction(), or close()
     END = ((State.COMMITTING, State.ABORTING), State.READY)  # the coordinator has ended the transaction
-    # The same, and the next transaction needs a new epoch.
+    # The coordinator has ended the transaction, and the next transaction needs a new epoch.
     END_AND_BUMP_EPOCH = ((State.COMMITTING, State.ABORTING), State.INITIALIZING)
-    # A transaction that another producer has begun (sharing.py). After `leave` a batch that another thread sent until
-    # then may still fail.
+    # The producer joins and leaves a transaction that another producer has begun (sharing.py). After LEAVE a batch may
+    # still fail that another thread had sent before.
     JOIN = ((State.UNINITIALIZED,), State.IN_TRANSACTION)
     LEAVE = ((State.IN_TRANSACTION,), State.UNINITIALIZED)
-    # Ctrl-C, or another exception, came before the operation had a request.
+    # Ctrl-C or another exception interrupted the operation before it had a request.
     UNDO_INIT = ((State.INITIALIZING,), State.UNINITIALIZED)
     UNDO_COMMIT = ((State.COMMITTING,), State.IN_TRANSACTION)
     # A batch or a request failed: the transaction can only be aborted.
@@ -44,7 +44,7 @@ class Move(Enum):
         (State.UNINITIALIZED, State.INITIALIZING, State.IN_TRANSACTION, State.COMMITTING),
         State.ABORTABLE_ERROR,
     )
-    FAIL_ABORT = ((State.ABORTING,), State.ABORTABLE_ERROR)  # or was interrupted: it may be called again
+    FAIL_ABORT = ((State.ABORTING,), State.ABORTABLE_ERROR)  # abort_transaction() failed; the user may call it again
     FAIL_PRODUCER = (tuple(State), State.FATAL_ERROR)  # nothing but close() is possible; or close() has ended
 
     def __init__(self, sources: tuple[State, ...], target: State) -> None:

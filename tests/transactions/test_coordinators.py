@@ -95,7 +95,7 @@ def test_offsets_whose_transaction_failed_meanwhile_ask_for_an_abort() -> None:
     result = Result("send_offsets_to_transaction")
     commit = TxnOffsetCommit(rig.manager, result, OFFSETS, GROUP)
     rig.manager.abort_with(LOST)  # of a record, while the coordinator is told of the group
-    rig.manager.offsets_added(commit)
+    rig.manager.on_offsets_added(commit)
     assert isinstance(result.error, AbortableTransactionError)
 
 
