@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Opening, sealing and compressing of batches, and their places in the queues."""
+"""Opens, closes and compresses batches, and keeps them in order in their queues."""
 
 cimport cython
 from libc.math cimport INFINITY
@@ -34,9 +34,9 @@ cdef class PartitionQueue:
         self.drained_at = INFINITY
 
     cpdef int follow(self, int leader, int leader_epoch=-1) except -1:
-        """The partition's leader is this node, elected in this epoch, -1: unknown. A new one has yet to prove itself.
+        """Set the partition's leader and its epoch; -1: unknown. A new leader is not proven.
 
-        So has the same node that was elected anew: it may have followed another meanwhile, or lost the end of its log.
+        Nor is the same node in a new epoch: it may have followed another leader meanwhile, or lost the end of its log.
         """
         if leader != self.leader or (leader_epoch != self.leader_epoch >= 0):
             self.proven = False
@@ -45,9 +45,10 @@ cdef class PartitionQueue:
         return 0
 
     cdef int begin_again(self) except -1:
-        """The topic was deleted and made again: what is known of offsets and leaders was of another log.
+        """The topic was deleted and made again: forget the offsets and leaders of the old log.
 
-        Numbers go on: a log that knows nothing of the producer takes whatever comes first, and one batch comes first.
+        The sequence numbers go on: a log that does not know the producer takes any first number, and the unproven
+        leader gets one batch alone.
         """
         cdef Batch batch
         self.proven = False
@@ -58,7 +59,7 @@ cdef class PartitionQueue:
         return 0
 
     cdef int seal(self) except -1:
-        """The open batch takes no further record."""
+        """Close the open batch: it takes no further record."""
         if self.open is not None:
             self.filled += <int64_t>self.open.builder.position
             self.open.close()
@@ -79,13 +80,13 @@ cdef class PartitionQueue:
         return f"PartitionQueue({self.topic}-{self.partition}, {len(self.batches)} batches)"
 
 
-cdef bint comes_before(Batch one, Batch other) noexcept:
-    return one.first < other.first if one.number == other.number else one.number < other.number
+cdef bint comes_before(Batch batch, Batch other) noexcept:
+    return batch.first < other.first if batch.number == other.number else batch.number < other.number
 
 
 @cython.final
 cdef class TopicQueues:
-    """The partitions of one topic, and which of them is sticky now (KIP-480, KIP-794)."""
+    """The partitions of one topic, with the sticky partition (KIP-480, KIP-794)."""
 
     def __cinit__(self, str name not None, int partitions, uint64_t seed=0x9E3779B97F4A7C15, int64_t batch_size=16384,
                   bint adaptive=True, set slow_nodes=None):
@@ -100,10 +101,10 @@ cdef class TopicQueues:
         self.grow(partitions)
 
     def grow(self, int partitions):
-        """There are so many partitions at least; the queues of those there are stay."""
+        """Make queues until there are `partitions` at least. Existing queues stay."""
         cdef PartitionQueue queue
         while len(self.queues) < partitions:
-            # Making a queue may run the collector, and that another thread that grows the topic.
+            # Making a queue may run the garbage collector, and with it another thread that grows the topic.
             queue = PartitionQueue(self.name, len(self.queues))
             if queue.partition == len(self.queues):
                 self.queues.append(queue)
@@ -112,24 +113,24 @@ cdef class TopicQueues:
             self.next_sticky()
 
     def follow(self, list leaders not None, list epochs not None, topic_id=None):
-        """What metadata says now: each partition's leader and its epoch, -1 where unknown. Thread: Sender.
+        """Take over from metadata each partition's leader and its epoch; -1: unknown. Thread: Sender.
 
-        Another id, or fewer partitions, mean that the topic was deleted and made again.
+        Another id, or fewer partitions, means that the topic was deleted and made again.
         """
-        # Copied, for the caller's may change, by an __int__ of theirs for one.
+        # These are copies: the caller's lists may change, for example in an element's __int__.
         cdef list nodes = [<int>leader for leader in leaders], elected = [<int>epoch for epoch in epochs]
         cdef Py_ssize_t number, count = len(nodes)
         cdef bint other_id = topic_id is not None and self.topic_id is not None and topic_id != self.topic_id
         cdef bint made_again = other_id or count < self.partitions
         if count == 0:
-            raise ValueError(f"topic {self.name!r} has a partition at least")
+            raise ValueError(f"topic {self.name!r} has at least one partition, found no leaders")
         if len(elected) != count:
-            raise ValueError(f"topic {self.name!r} has {count} leaders and {len(elected)} epochs: one each belongs to "
-                             f"a partition")
+            raise ValueError(f"topic {self.name!r} has {count} leaders and {len(elected)} epochs: give each partition "
+                             f"one leader and one epoch")
         if topic_id is not None:
             self.topic_id = topic_id
         self.grow(count)
-        # No Python runs from here until the sticky partition is one of those there are.
+        # No Python code runs from here until the sticky partition is valid again.
         for number in range(len(self.queues)):
             if made_again:
                 (<PartitionQueue>self.queues[number]).begin_again()
@@ -143,7 +144,7 @@ cdef class TopicQueues:
             self.next_sticky()
 
     def forget_leaders(self):
-        """Metadata has forgotten the topic, which nobody has used for long: it is asked for before more is sent."""
+        """Metadata has forgotten the topic after long disuse: the next record requests metadata before it goes."""
         cdef PartitionQueue queue
         for queue in self.queues:
             queue.follow(-1)
@@ -159,12 +160,12 @@ cdef class TopicQueues:
         return 0
 
     cdef int next_sticky(self) except -1:
-        """Draw a partition: the fewer batches wait for it, the likelier, among those whose leader takes requests."""
+        """Draw a partition whose leader takes requests. A partition with a shorter queue is drawn more often."""
         cdef PartitionQueue queue
         cdef Py_ssize_t longest = 0
         cdef uint64_t total = 0, drawn
         cdef list able = self.able()
-        # No object is made from here on, so that no other thread changes a queue between adding up and drawing.
+        # The code makes no object from here on, so that no other thread changes a queue between the sum and the draw.
         if self.adaptive:
             for queue in able:
                 longest = max(longest, len(queue.batches))
@@ -183,7 +184,7 @@ cdef class TopicQueues:
         return 0
 
     cdef list able(self):
-        """Those with a leader that takes requests; or with any leader; or all there are, where none has one."""
+        """The queues whose leader takes requests; else the queues that have a leader; else all queues."""
         cdef list led = [queue for queue in self.queues if (<PartitionQueue>queue).leader >= 0]
         if self.adaptive and self.slow_nodes:
             quick = [queue for queue in led if (<PartitionQueue>queue).leader not in self.slow_nodes]
@@ -195,12 +196,12 @@ cdef class TopicQueues:
 
 
 cdef class AccumulatorCore:
-    """State and the steps taken with every batch. `RecordAccumulator` adds the Sender's questions."""
+    """The steps with every batch. DrainCore and RecordAccumulator add the Sender's steps."""
 
     def __init__(self, BufferPool pool not None, clock, *, magic=2, batch_size=16384, wakeup=lambda: None,
                  availability_timeout=0.0):
         if self.pool is not None:
-            raise ValueError("an accumulator is initialized once: batches of before may be under way")
+            raise ValueError("__init__ of an accumulator was called twice: its earlier batches may be under way")
         self.pool = pool
         pool.on_exhausted = wakeup
         self.clock = clock
@@ -231,7 +232,7 @@ cdef class AccumulatorCore:
             allocate = self.nonwaiting_allocators.get(get_ident())
             give_back_claims()
             slab = self.pool.wait_allocate(n_slabs, deadline) if allocate is None else allocate(n_slabs)
-            # The GIL was free meanwhile. Whoever opened a batch here in that time has room for this record too, or not.
+            # The GIL was free meanwhile. Another thread may have opened a batch here that has room for this record.
             if queue.open is not None:
                 if has_room(&queue.open.builder, r):
                     self.pool.release(slab, n_slabs)
@@ -240,11 +241,11 @@ cdef class AccumulatorCore:
         return self.new_batch(queue, slab, n_slabs)
 
     def refuse_callback(self, n_slabs):
-        """The entry of the Sender's thread in `nonwaiting_allocators`."""
+        """Raise: a callback must not wait for memory. The Sender's thread has this in `nonwaiting_allocators`."""
         self.require_pool()
         raise self.pool.no_memory(
-            f"buffer.memory ({self.pool.total} bytes) is full, and a callback's send() cannot wait: memory is freed by "
-            f"the thread that runs the callbacks. Send from another thread, or raise buffer.memory{self.pool.why()}")
+            f"buffer.memory ({self.pool.total} bytes) is full, and a callback's send() cannot wait: the thread that "
+            f"runs callbacks frees the memory. Send from another thread, or raise buffer.memory{self.pool.why()}")
 
     cdef int require_pool(self) except -1:
         if self.pool is None:
@@ -259,14 +260,14 @@ cdef class AccumulatorCore:
         return 0
 
     def seal_all(self):
-        """No open batch takes a further record."""
+        """Close all open batches."""
         cdef PartitionQueue queue
         for queue in list(self.active):
             queue.seal()
 
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs):
-        # Asking the clock may run another thread, and so may making the object, by way of the garbage collector;
-        # nothing after that does. A batch that came after `closed` might find no Sender left to end it.
+        # Two steps may let another thread run: reading the clock, and making the object, which may run the garbage
+        # collector. No step after require_open does. A batch that was opened after `close` might find no Sender.
         cdef Batch batch
         try:
             batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, n_slabs,
@@ -285,7 +286,7 @@ cdef class AccumulatorCore:
         return batch
 
     cdef int compress(self, Batch batch) except -1:
-        """A batch larger than the scratch takes a run for as long as it lasts; where there is none it goes plain."""
+        """Compress a batch. A batch larger than the scratch borrows a run; if no run is free the batch goes plain."""
         cdef Py_ssize_t needed = self.pool.slabs_for(scratch_size(batch.builder.position))
         cdef Py_ssize_t scratch = self.scratch
         if needed > self.scratch_slabs:
@@ -302,7 +303,7 @@ cdef class AccumulatorCore:
         return 0
 
     def use_codec(self, codec):
-        """Compress batches from now on, with work space out of the pool. Raises ConfigError where it has none."""
+        """Compress batches from now on, with a scratch from the pool. Raises ConfigError if the pool is too small."""
         cdef Py_ssize_t needed
         self.require_pool()
         needed = self.pool.slabs_for(scratch_size(self.batch_size))
@@ -316,14 +317,14 @@ cdef class AccumulatorCore:
         self.codec = codec
 
     def release_scratch(self):
-        """The Sender has ended: nothing will be compressed."""
+        """Give the scratch back to the pool. The Sender has ended and compresses nothing more."""
         if self.scratch_slabs:
             self.pool.release(self.scratch, self.scratch_slabs)
             self.scratch_slabs = 0
             self.codec = None
 
     def put_back(self, PartitionQueue queue not None, Batch batch not None):
-        """Queue a batch again, before all that were opened after it and the parts behind it (Thread: Sender)."""
+        """Queue a batch again, before the parts behind it and all batches opened after it (Thread: Sender)."""
         cdef Py_ssize_t place = 0
         while place < len(queue.batches) and (comes_before(<Batch>queue.batches[place], batch)
                                               or queue.batches[place] is queue.asked):
@@ -334,11 +335,11 @@ cdef class AccumulatorCore:
     cdef PartitionQueue queue_for(self, Batch batch):
         cdef TopicQueues topic = self.topics[batch.topic]
         if batch.incomplete is not self.incomplete or <size_t>batch.partition >= <size_t>len(topic.queues):
-            raise KeyError(f"{batch!r} is of another accumulator")
+            raise KeyError(f"{batch!r} belongs to another accumulator")
         return <PartitionQueue>topic.queues[batch.partition]
 
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1:
-        """Take a batch out of the queue, wherever it stands in it."""
+        """Take a batch out of any place of its queue."""
         if batch is queue.open:
             queue.seal()
         if batch in queue.batches:
@@ -363,12 +364,13 @@ cdef class AccumulatorCore:
         return 0
 
     def fail(self, Batch batch not None, error, dict record_errors=None, error_of_others=None, bint refused=False):
-        """It will not be delivered (Thread: Sender). Whether that was its first outcome. Arguments: Batch.fail, and
-        `refused`: it is certain that the broker does not have what the last attempt sent.
+        """Fail a batch (Thread: Sender). False when another outcome came first. The arguments are those of Batch.fail.
 
-        Deciding and leaving the queue are one stretch without Python: a bulk append that gives the batch back meanwhile
-        finds it in the queue and pending, or neither. It is counted next, before a callback or a waiting thread acts on
-        the failure: a batch that had failed and was not counted would hold up its partition for ever.
+        `refused`: it is certain that the broker did not append the batch in the last attempt.
+
+        `decide` and `remove` are one stretch that runs no Python code: a bulk append that gives the batch back finds it
+        pending and in the queue, or neither. `on_failed` counts the batch next, before a callback or a waiting thread
+        acts on the failure: a batch that failed and was not counted would hold up its partition for ever.
         """
         cdef PartitionQueue queue = self.queue_for(batch)
         if not batch.decide(error, record_errors, error_of_others):
@@ -386,15 +388,15 @@ cdef class AccumulatorCore:
         return self.first_incomplete()
 
     cdef Batch first_incomplete(self):
-        # Other threads add batches. The iterator is made first, which may let them run, and only then looks; from there
-        # to its first answer no object is made. Called from Python, iter() and next() would be two steps.
+        # Other threads add batches. Making the iterator may let them run. The iterator then reads the dict without
+        # making an object. In Python code another thread could run between iter() and next().
         return next(iter(self.incomplete), None)
 
     def discard(self, Batch batch not None):
-        """Forget a batch that waits here, because its outcome has been decided otherwise."""
+        """Take a batch out of its queue, because it got its outcome elsewhere."""
         self.remove(self.queue_for(batch), batch)
 
     def close(self):
-        """No record after this; threads that wait for memory get a ClosedError."""
+        """Take no further record. Threads that wait for memory get a ClosedError."""
         self.closed = True
         self.pool.close()

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Completing a batch: once, then its callbacks, its waiting threads, and its slab back to the pool."""
+"""A batch gets its outcome once: it gives its slab back, runs its callbacks and wakes the waiting threads."""
 
 cimport cython
 
@@ -34,7 +34,7 @@ cdef extern from * nogil:
 cdef object logger = logging.getLogger("kafkabuf.producer")
 cdef object system_clock = SystemClock()
 
-# By a thread's ident the innermost bulk append that it is in: a Walker, which names the one outside it.
+# Ident of a thread -> the innermost bulk append that runs in it: a Walker, whose `outer` is the bulk append around it.
 cdef dict bulk_appends = {}
 
 
@@ -56,21 +56,21 @@ cdef int leave_bulk_append(object outer) except -1:
 
 cpdef int give_back_claims() except -1:
     if bulk_appends:
-        found = bulk_appends.get(PyThread_get_thread_ident())
-        while found is not None:
-            found.give_back_claims()
-            found = found.outer
+        bulk_append = bulk_appends.get(PyThread_get_thread_ident())
+        while bulk_append is not None:
+            bulk_append.give_back_claims()
+            bulk_append = bulk_append.outer
     return 0
 
 
 @cython.final
 cdef class Batch:
-    """Records of one partition in one run of slabs (Kafka's ProducerBatch). Made by the accumulator only."""
+    """Records of one partition in one run of slabs (Kafka's ProducerBatch). Only the accumulator makes batches."""
 
     def __cinit__(self, str topic, int partition, double created, BufferPool pool not None, Py_ssize_t slab,
                   Py_ssize_t n_slabs, Py_ssize_t write_limit, int magic, incomplete):
         if slab < 0 or n_slabs < 1 or n_slabs > pool.slab_count - slab:
-            raise ValueError(f"the pool has {pool.slab_count} slabs, and no {n_slabs} from number {slab} on")
+            raise ValueError(f"the pool has {pool.slab_count} slabs: {n_slabs} from number {slab} on lie outside")
         self.topic = topic
         self.partition = partition
         self.created = created
@@ -86,7 +86,7 @@ cdef class Batch:
 
     @property
     def count(self):
-        """Records in the batch."""
+        """The number of records in the batch."""
         return self.builder.count
 
     @property
@@ -105,12 +105,12 @@ cdef class Batch:
 
     @property
     def waiting(self):
-        """Threads that wait for the end."""
+        """The number of threads that wait for the end."""
         return 0 if self.sleepers is None else len(self.sleepers)
 
     @property
     def callbacks(self):
-        """Callbacks that wait for the end."""
+        """The number of callbacks that have yet to run."""
         return 0 if self.thunks is None else len(self.thunks) // 2
 
     @property
@@ -126,7 +126,7 @@ cdef class Batch:
         return self.pool.generation(self.slab) == self.generation
 
     cdef int close(self) except -1:
-        """No record after this one. Further calls do nothing."""
+        """Take no further record. A second call does nothing."""
         if not self.closed:
             self.closed = True
             self.pool.set_state(self.slab, self.n_slabs, CLOSED)
@@ -137,13 +137,13 @@ cdef class Batch:
         cdef size_t begin = records_start(b)
         cdef size_t plain = b.position - begin
         cdef Py_ssize_t size
-        # Views of memory that is ours for the length of the call; a codec keeps neither.
+        # Both views are of memory that the batch owns during the call. A codec keeps neither view.
         source = PyMemoryView_FromMemory(<char*>b.base + begin, plain, PyBUF_READ)
         target = PyMemoryView_FromMemory(<char*>scratch, scratch_size, PyBUF_WRITE)
         try:
             size = codec.compress(source, target)
             if not 0 <= size <= scratch_size:
-                raise ValueError(f"the codec wrote {size} bytes, it says, where {scratch_size} have room")
+                raise ValueError(f"the codec reports {size} bytes written, and the scratch has {scratch_size}")
         except DoesNotFit:
             return 0
         except Exception:
@@ -155,7 +155,7 @@ cdef class Batch:
         return 0
 
     cdef int start_read(self) except -1:
-        """A request now carries the batch: the slab stays until `end_read`."""
+        """A request now carries the batch: the batch keeps its slab until `end_read`."""
         if not self.owns_slab():
             raise AssertionError(f"{self!r} no longer owns its slab")
         self.readers += 1
@@ -163,7 +163,7 @@ cdef class Batch:
         return 0
 
     def end_read(self):
-        """The request is over and no socket reads the slab (Thread: Sender)."""
+        """The request has ended, and no socket reads the slab for it any more (Thread: Sender)."""
         self.readers -= 1
         if self.outcome != PENDING:
             self.give_back()
@@ -171,7 +171,7 @@ cdef class Batch:
             self.pool.set_state(self.slab, self.n_slabs, CLOSED)
 
     cdef int claim(self) except -1:
-        """A bulk append takes the batch for itself, to write without the GIL; as a reader it keeps the slab alive."""
+        """A bulk append claims the batch, to write without the GIL. It counts as a reader, so that the slab stays."""
         self.claimed = True
         self.readers += 1
         return 0
@@ -184,7 +184,7 @@ cdef class Batch:
         return 0
 
     cdef int give_back(self) except -1:
-        """Done and read by nobody: the slab goes back to the pool, or from a part to the one behind it."""
+        """The batch is done: if it has no reader, give its slab to the pool, or from a part to the part behind it."""
         cdef Batch behind
         if self.readers:
             return 0
@@ -200,7 +200,7 @@ cdef class Batch:
     # ---- the outcome -------------------------------------------------------------------------------------------------
 
     cpdef bint complete(self, int64_t base_offset, int64_t log_append_time) except -1:
-        """The broker has it. False when another outcome was first."""
+        """The broker has the batch. False when another outcome came first."""
         if not __sync_bool_compare_and_swap(&self.outcome, PENDING, SUCCEEDED):
             return False
         self.base_offset = base_offset
@@ -209,9 +209,9 @@ cdef class Batch:
         return True
 
     def fail(self, error, record_errors=None, error_of_others=None):
-        """It will not be delivered, because of `error`. False when another outcome was first.
+        """Fail the batch with `error`. False when another outcome came first.
 
-        `record_errors`: what some records failed with, by place in the batch; the other records then with
+        `record_errors` are the errors of some records, by place in the batch. The other records then fail with
         `error_of_others`.
         """
         if not self.decide(error, record_errors, error_of_others):
@@ -228,8 +228,8 @@ cdef class Batch:
         return True
 
     cdef int announce(self) except -1:
-        # The slab first, so that a callback that sends finds it; the callbacks next, so that flush() returns after
-        # them; the sleeping threads last, whatever went wrong before.
+        # The slab goes back first, so that a callback that sends finds memory. The callbacks run next, so that flush()
+        # returns after them. The waiting threads wake last, whatever failed before.
         self.closed = True
         try:
             self.give_back()
@@ -253,23 +253,23 @@ cdef class Batch:
         return 0
 
     cdef int note_error_seen(self) except -1:
-        """The user has the error now: through a future, a report or a callback."""
+        """The user gets the error now, from a future, a report or a callback."""
         watcher, self.error_watcher = self.error_watcher, None
         if watcher is not None:
             watcher.seen(self)
         return 0
 
     def read_error(self):
-        """`error`, for the user: from now on it counts as seen."""
+        """Return `error` to the user. From now on it counts as seen."""
         self.note_error_seen()
         return self.error
 
     def why_pending(self):
-        """The end of the text of an error that says that there is no outcome yet; \"\" where nothing is known."""
+        """Why there is no outcome yet: the end of an error's text; \"\" if no reason is known."""
         return self.pool.why(self)
 
     cdef object error_of(self, RecordFuture future):
-        """What the future's record failed with."""
+        """The error of the future's record."""
         if self.record_errors is None:
             return self.error
         return self.record_errors.get(future.index - self.first, self.error_of_others)
@@ -279,7 +279,7 @@ cdef class Batch:
         cdef Py_ssize_t i
         thunks, self.thunks = self.thunks, None
         for i in range(0, len(thunks), 2):
-            if self.pool.disowned:  # by a callback that forked: in the child the others are not ours to call
+            if self.pool.disowned:  # a callback forked, and this is the child: the parent runs the other callbacks
                 break
             self.call_back(thunks[i], <RecordFuture>thunks[i + 1])
         return 0
@@ -290,7 +290,7 @@ cdef class Batch:
                 (<DoneCallback>callback).fn(future)
             else:
                 callback(future.metadata(), self.error_of(future))
-        except BaseException as error:  # even SystemExit: other callbacks and waiting threads must have their turn
+        except BaseException as error:  # even SystemExit: the other callbacks must run, and the waiting threads wake
             logger.error("a callback raised for a record of %s-%d: %r", self.topic, self.partition, error)
             report_unraisable(error, callback)
         return 0
@@ -298,17 +298,17 @@ cdef class Batch:
     def wait(self, timeout=None, clock=system_clock, RecordFuture future=None):
         """Wait until the outcome is decided and the callbacks have run; False when `timeout` seconds pass first.
 
-        With a `future` of the batch, the outcome of its record: a batch that was split has several. Raises KafkaError
-        in a callback, whose thread would have to bring what it waits for.
+        With a `future` of the batch, wait for the outcome of its record: the parts of a split batch have an outcome
+        each. Raises KafkaError in a callback: its thread is the thread that decides the outcome.
         """
         cdef Batch part = self if future is None else future.part()
         if part.announced:
             return True
         if (timeout is None or timeout > 0) and ends_here(self.incomplete):
-            raise KafkaError("to wait for a record in a callback would be to wait for itself: the thread that runs it "
-                             "is the one that brings the outcome. Use add_done_callback(), or wait in another thread")
+            raise KafkaError("a callback cannot wait for a record: the thread that runs callbacks would wait for "
+                             "itself. Use add_done_callback(), or wait in another thread")
         if self.pool.disowned:
-            raise ClosedError("the record was sent before a fork: the parent process learns what becomes of it")
+            raise ClosedError("the record was sent before a fork: only the parent process learns its outcome")
         give_back_claims()
         lock = threading.Lock()
         lock.acquire()
@@ -318,48 +318,49 @@ cdef class Batch:
         try:
             if clock.wait(lock, timeout):
                 return True
-        finally:  # served, out of time or interrupted
+        finally:  # woken, timed out or interrupted
             part = self if future is None else future.part()
             if part.sleepers is not None and sleeper in part.sleepers:
                 part.sleepers.remove(sleeper)
         return bool(part.announced)
 
     def add_sleeper(self, lock, RecordFuture future=None):
-        """Have `lock.release()` called at the end, after the callbacks; False where the end has come.
+        """Have `lock.release()` called at the batch's end, after the callbacks; False if the batch has ended already.
 
-        With a `future` of the batch, at the end of its record. The thread that brings the end calls: it must not raise.
+        With a `future` of the batch, at the end of its record. The thread that decides the outcome calls `release`,
+        which must not raise.
         """
         cdef Batch part
         sleeper = (lock, future)
-        fresh = []
-        # Making an object may let another thread run, as the garbage collector may. From this look to the append no
-        # object is made.
+        new_list = []
+        # Making an object may run the garbage collector, and with it another thread. From the look at the part to the
+        # append the code makes no object.
         part = self if future is None else future.part()
         if part.announced:
             return False
         if part.sleepers is None:
-            part.sleepers = fresh
+            part.sleepers = new_list
         part.sleepers.append(sleeper)
         return True
 
     cdef int add_callback(self, callback, RecordFuture future) except -1:
-        """Call `callback(metadata, error)` at the end, or now where the end has come."""
+        """Call `callback(metadata, error)` at the record's end, or now if it has an outcome already."""
         cdef Batch part
-        cdef list fresh = [] if self.thunks is None else None
-        # As in `wait`: nothing between this look and the appends lets another thread run.
+        cdef list new_list = [] if self.thunks is None else None
+        # As in add_sleeper: between the look at the part and the appends no other thread can run.
         part = holder(self, future.index)
         if part.outcome != PENDING:
             part.note_error_seen()
             return part.call_back(callback, future)
-        if part.thunks is None:  # then no split gave it a list, and it is the batch itself
-            part.thunks = fresh
+        if part.thunks is None:  # `part` is the batch itself: a split gives each part a list
+            part.thunks = new_list
         part.thunks.append(callback)
         part.thunks.append(future)
         return 0
 
 
 cdef int report_unraisable(object error, object culprit) except -1:
-    """To sys.unraisablehook, where Python sends what nobody is there to catch."""
+    """Give an exception that no caller can catch to sys.unraisablehook."""
     PyErr_SetObject(type(error), error)
     PyErr_WriteUnraisable(culprit)
     return 0
@@ -370,7 +371,7 @@ seal(Batch)
 
 @cython.final
 cdef class DoneCallback:
-    """Among a batch's callbacks, one that takes the future itself."""
+    """A callback of a batch that takes the future instead of metadata and error."""
     cdef object fn
 
     def __cinit__(self, fn):
@@ -379,10 +380,10 @@ cdef class DoneCallback:
 
 # ---- what the garbage collector visits -------------------------------------------------------------------------------
 
-# A RecordFuture costs the collector nothing, which therefore does not see that it leads to its batch. Where a record
-# waits for ever, as one of a MockProducer does that nobody completes, a callback that leads back to the producer would
-# thus keep both. So the batch answers for its future where it has callbacks of one only, and these alone hold it. Those
-# of a batch with more records need no such thing: a Sender will end it.
+# The collector does not track RecordFutures, to save time, and so does not see that a future refers to its batch. A
+# record of a MockProducer may wait for ever, because the test does not complete it. A callback that refers to the
+# producer would then keep both alive. So the batch visits itself on behalf of its future if all callbacks belong to one
+# future and only they hold the future. A batch with callbacks of several futures needs no such visit: a Sender ends it.
 cdef extern from *:
     """
     static traverseproc kb_traverse_fields;
@@ -425,8 +426,8 @@ answer_for_futures(Batch, thunks_of)
 
 cdef object new_metadata(object topic, object partition, object offset, object timestamp, object key_size,
                          object value_size):
-    """What NamedTuple's constructor does, without its Python frame and the tuple it copies from, for every callback."""
-    # All fields are objects by now: from here on none is made, so that no collector sees the tuple half filled.
+    """Make a RecordMetadata as NamedTuple's constructor does, without a Python frame and a second tuple."""
+    # All fields are objects already. The code makes no object below, so that no collector sees a half filled tuple.
     metadata = PyType_GenericAlloc(<PyTypeObject*>RecordMetadata, 6)
     set_field(metadata, 0, topic)
     set_field(metadata, 1, partition)
@@ -437,9 +438,9 @@ cdef object new_metadata(object topic, object partition, object offset, object t
     return metadata
 
 
-cdef inline void set_field(object fresh, Py_ssize_t place, object value) noexcept:
-    Py_INCREF(value)  # the tuple's own
-    PyTuple_SET_ITEM(fresh, place, value)
+cdef inline void set_field(object new_tuple, Py_ssize_t place, object value) noexcept:
+    Py_INCREF(value)  # PyTuple_SET_ITEM takes over a reference
+    PyTuple_SET_ITEM(new_tuple, place, value)
 
 
 @cython.final
@@ -448,18 +449,18 @@ cdef inline void set_field(object fresh, Py_ssize_t place, object value) noexcep
 cdef class RecordFuture:
     """The pending result of one send(), with the methods of `concurrent.futures.Future`.
 
-    Nothing is done for it when its batch is acknowledged: it points at the batch and asks when it is asked.
+    An acknowledgement does no work for each future: a future points at its batch and asks it when the user asks.
     """
 
     def __init__(self):
         raise TypeError("a RecordFuture comes from KafkaProducer.send()")
 
     def done(self):
-        """Whether the outcome is known."""
+        """Whether the record has an outcome."""
         return self.part().outcome != PENDING
 
     def cancel(self):
-        """Always False: a record handed over cannot be called back."""
+        """Always False: a record that was sent cannot be taken back."""
         return False
 
     def cancelled(self):
@@ -471,25 +472,25 @@ cdef class RecordFuture:
     def result(self, timeout=None):
         """The RecordMetadata once the broker has acknowledged the record.
 
-        Waits up to `timeout` seconds (None: for ever). Raises TimeoutError when they pass, or the error that kept the
-        record from being delivered.
+        Waits up to `timeout` seconds (None: for ever). Raises TimeoutError after that time, or the error with which the
+        record failed.
         """
         cdef Batch part = self._await(timeout)
         if part.outcome == FAILED:
             part.note_error_seen()
-            # All records of the batch share the error: it must not collect the traceback, and the frames, of each.
+            # All records of the batch share the error: it must not keep the traceback, and the frames, of each raise.
             raise part.error_of(self).with_traceback(None)
         return self.metadata()
 
     def exception(self, timeout=None):
-        """The error that kept the record from being delivered, or None. Waits as `result` does."""
+        """The error with which the record failed, or None. Waits as `result` does."""
         cdef Batch part = self._await(timeout)
         if part.outcome == FAILED:
             part.note_error_seen()
         return part.error_of(self)
 
     def add_done_callback(self, fn):
-        """Call `fn(future)` in the Sender's thread at the end, or here and now where the end has come."""
+        """Call `fn(future)` in the Sender's thread at the record's end, or at once if it has an outcome already."""
         self.batch.add_callback(DoneCallback.__new__(DoneCallback, fn), self)
 
     def _await(self, timeout):

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Which batches are ready, and taking them: at most one of a partition into each request."""
+"""Finds the batches that are ready and takes them, at most one batch of a partition into each request."""
 
 cimport cython
 from libc.math cimport INFINITY
@@ -9,15 +9,15 @@ from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._sequences cimport SequenceCore
 
-# Seconds. While a partition rests its topic may be deleted and made again, long before metadata tells; its leader then
-# knows nothing of our numbers. So one that has had nothing for so long gets one batch to begin with (see `proven`),
-# which costs those behind it one round trip.
+# Seconds. While a partition gets no batch its topic may be deleted and made again, long before metadata reports it. The
+# leader then does not know the producer's numbers. So after this time a leader is not proven and first gets one batch
+# alone, which costs the batches behind it one round trip.
 cdef double PROOF_LASTS = 1.0
 
 
 @cython.final
 cdef class Ready:
-    """Answer to `RecordAccumulator.ready`."""
+    """The result of `RecordAccumulator.ready`."""
 
     def __cinit__(self):
         self.queues_by_node = {}
@@ -26,7 +26,7 @@ cdef class Ready:
 
 
 cdef class DrainCore(AccumulatorCore):
-    """The Sender's questions of every turn. `RecordAccumulator` adds the rarer ones."""
+    """The Sender's steps of every turn. `RecordAccumulator` adds the rare steps."""
 
     def __init__(
         self, pool, clock, *, linger, delivery_timeout, max_request_size, SequenceCore producer_state=None, **core
@@ -48,7 +48,7 @@ cdef class DrainCore(AccumulatorCore):
         cdef PartitionQueue queue
         cdef bint exhausted = self.pool.exhausted()
         cdef double wait
-        for queue in list(self.active):  # a copy: send() adds to it while this loop runs
+        for queue in list(self.active):  # a copy: send() adds queues while this loop runs
             if queue.leader < 0:
                 answer.leaderless_topics.add(queue.topic)
                 continue
@@ -71,16 +71,16 @@ cdef class DrainCore(AccumulatorCore):
         if self.producer_state is not None and not self.producer_state.may_send(queue, head):
             return INFINITY
         if head.attempts:
-            # A new leader has refused nothing yet: it is not to wait for (KIP-951).
+            # The back-off is for the leader that refused the batch. A new leader gets the batch at once (KIP-951).
             return 0.0 if queue.leader_epoch > head.leader_epoch else max(head.retry_at - now, 0.0)
         if head.closed or exhausted or self.closed or self.flushes or len(queue.batches) > 1:
             return 0.0
         return max(head.created + self.linger - now, 0.0)
 
     def drain(self, list queues not None, double now, bint full=False):
-        """At most one batch of each queue, together at most max.request.size, unless the first alone is larger.
+        """Take at most one batch of each queue: together at most max.request.size, unless the first alone is larger.
 
-        `full`: only batches that take no further record.
+        `full`: take closed batches only.
         """
         self.require_pool()
         for queue in queues:
@@ -98,7 +98,7 @@ cdef class DrainCore(AccumulatorCore):
             for queue in queues:
                 if self.time_until_sendable(queue, now, exhausted) > 0:
                     continue
-                # Making a list may have let a bulk append claim the batch since it was asked after.
+                # Another thread may have run since time_until_sendable looked: a bulk append may have claimed it.
                 batch = <Batch>queue.batches[0]
                 if batch.claimed or (full and not batch.closed):
                     continue
@@ -119,7 +119,7 @@ cdef class DrainCore(AccumulatorCore):
         return batches
 
     def drain_one(self, PartitionQueue queue not None):
-        """Take the oldest batch, closed and numbered; None where there is none or a bulk append writes to it."""
+        """Take, close and number the oldest batch. None if the queue is empty or a bulk append writes to the batch."""
         cdef Batch batch
         if not queue.batches or queue.claimed:
             return None

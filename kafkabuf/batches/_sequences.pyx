@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Numbering of batches, and which may go as far as their numbers are concerned. The rules are in _sequences.pxd."""
+"""Numbers batches, and decides which batches may go by their numbers. The rules are in _sequences.pxd."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -15,7 +15,7 @@ cdef class SequenceCore:
         self.transactional = transactional
         self.needs_update = True
 
-    # ---- on every batch's way ----------------------------------------------------------------------------------------
+    # ---- for every batch ---------------------------------------------------------------------------------------------
 
     cdef bint may_send(self, PartitionQueue queue, Batch head) except -1:
         """Whether the oldest batch of a partition may go now."""
@@ -30,9 +30,9 @@ cdef class SequenceCore:
             return False
         if not under_way:
             return True
-        # A leader that knows nothing of this producer takes whatever number comes first: it gets one batch to begin
-        # with. One that is repeated may be forgotten as soon as five come after it, answered or not. And what is to go
-        # under new numbers must not be overtaken by what comes after it.
+        # A leader that does not know this producer takes any first number, so a leader that is not proven gets one
+        # batch alone. While the first batch is repeated no new batch goes, because the leader forgets a batch after
+        # five later batches. A new batch must not overtake a batch that has yet to go under new numbers.
         return (queue.proven and self.is_current(queue) and (<Batch>under_way[0]).attempts == 0
                 and not (<Batch>under_way[len(under_way) - 1]).renumbered)
 
@@ -40,10 +40,10 @@ cdef class SequenceCore:
         return queue.producer_id == self.producer_id and queue.producer_epoch == self.producer_epoch
 
     cdef int number(self, PartitionQueue queue, Batch batch) except -1:
-        """The batch is drained: the next numbers are its, unless it has some already."""
+        """The batch is drained: give it the next numbers, unless it has numbers already."""
         if batch.base_sequence >= 0:
             batch.unseen = False
-            if batch is queue.asked:  # should it come back, then to its place
+            if batch is queue.asked:  # put_back then puts the batch to its place by number
                 queue.asked = None
             return 0
         if not self.is_current(queue):
@@ -56,7 +56,7 @@ cdef class SequenceCore:
         return 0
 
     cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1:
-        """A drained batch was not sent after all: the numbers are free, unless an earlier attempt used them."""
+        """A drained batch was not sent: free its numbers, unless an earlier attempt used them."""
         cdef list under_way = queue.in_sequence
         if batch.attempts == 0 and not batch.renumbered and under_way and under_way[len(under_way) - 1] is batch:
             under_way.pop()
@@ -65,7 +65,7 @@ cdef class SequenceCore:
         return 0
 
     cdef int completed(self, PartitionQueue queue, Batch batch, int64_t base_offset) except -1:
-        """The broker has the batch (Kafka's handleCompletedBatch), at `base_offset`; -1: it tells no offset."""
+        """The broker has the batch (Kafka's handleCompletedBatch). `base_offset` -1: the broker names no offset."""
         cdef list under_way = queue.in_sequence
         cdef Py_ssize_t place = 0
         cdef int32_t last
@@ -75,20 +75,20 @@ cdef class SequenceCore:
             place = under_way.index(batch) if batch in under_way else -1  # -1: it expired meanwhile
         if place >= 0:
             del under_way[place]
-            if batch.renumbered:  # it was taken under its old numbers, so nothing will ever have the new ones
+            if batch.renumbered:  # the broker took it under its old numbers, so no batch will use the new numbers
                 return self.close_gap(queue, batch, place)
         if batch.producer_id == queue.producer_id and batch.producer_epoch == queue.producer_epoch:
             last = sequence_after(batch.base_sequence, batch.builder.count - 1)
             if is_later(last, queue.last_acked):
                 queue.last_acked = last
-            else:  # what came behind it may be in another log, so that the leader may not take what is next
+            else:  # the later batches may be in another log, and the leader may refuse the next number
                 queue.proven = False
         return 0
 
-    # ---- now and then ------------------------------------------------------------------------------------------------
+    # ---- rare --------------------------------------------------------------------------------------------------------
 
     def set_producer_id_and_epoch(self, int64_t producer_id, int producer_epoch):
-        """What batches are numbered under from now on; -1, -1: none."""
+        """Number batches under this id and epoch from now on; -1, -1: there is no producer id."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
 
@@ -97,9 +97,9 @@ cdef class SequenceCore:
         return not self.is_current(queue)
 
     def start_sequences_at_beginning(self, PartitionQueue queue not None, int32_t beginning=0):
-        """The partition counts from 0 under the id and epoch of now, and so do its batches without an outcome.
+        """Count from 0 in the partition under the present id and epoch, its batches without an outcome included.
 
-        Another `beginning` is for tests: no broker takes it.
+        Only tests give another `beginning`: no broker takes it.
         """
         cdef Batch batch
         if queue.producer_id != self.producer_id:
@@ -117,24 +117,25 @@ cdef class SequenceCore:
             queue.next_sequence = sequence_after(queue.next_sequence, batch.builder.count)
 
     def is_next(self, PartitionQueue queue not None, Batch batch not None):
-        """Whether the broker should take this one of the partition's batches next, by all that is known of it."""
+        """Whether the broker, as far as the producer knows, takes this batch of the partition next."""
         return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
                 and is_later(batch.base_sequence, queue.last_acked))
 
     def was_overtaken(self, PartitionQueue queue not None, Batch batch not None):
-        """Whether the first of the partition's batches without an outcome has a number that the broker is past.
+        """Whether the batch is the first without an outcome, and the broker has already taken a later number.
 
-        Who took the ones behind it takes it no more: it began with them, without having known the producer, while this
-        one was refused or lost on its way.
+        A broker that did not know the producer began with the later batches, while this batch was refused or lost. It
+        does not take this batch any more.
         """
         return (len(queue.in_sequence) > 0 and queue.in_sequence[0] is batch and not batch.renumbered
                 and not is_later(batch.base_sequence, queue.last_acked))
 
     def in_doubt(self, PartitionQueue queue not None, Batch batch not None):
-        """Of the batches behind this one, the first without an outcome, that the broker may have taken; or None.
+        """The first batch behind this refused batch that has no outcome and that the broker may have taken, or None.
 
-        A broker takes none before the one that was refused, unless it began with it: the topic was made again while
-        they were on their way. Then the one that was refused has been before, and is refused now for its number.
+        A broker that refuses a batch takes no later batch, unless the topic was made again while the batches were on
+        their way. The new log then began with a later batch. This batch has gone at least once before, and now the new
+        log refuses its number.
         """
         cdef Batch later
         if batch.attempts:
@@ -144,7 +145,7 @@ cdef class SequenceCore:
         return None
 
     def ask_for(self, PartitionQueue queue not None, Batch batch not None):
-        """Send this one, if it is not on its way, before the first: if the broker has it, it says so."""
+        """Send this batch, if it is in its queue, before all others: the response tells whether the broker has it."""
         queue.asked = None
         if batch in queue.batches:
             queue.asked = batch
@@ -152,11 +153,11 @@ cdef class SequenceCore:
             queue.batches.appendleft(batch)
 
     def no_gap(self, PartitionQueue queue not None):
-        """Whether the last batch that was acknowledged is the last that got numbers."""
+        """Whether the broker has acknowledged the last batch that got numbers."""
         return queue.next_sequence == sequence_after(queue.last_acked, 1)
 
     def failed(self, PartitionQueue queue not None, Batch batch not None):
-        """A batch will not be sent again. Whether its numbers are lost: used, but perhaps not known to the broker."""
+        """A batch failed. Returns whether its numbers are lost: used, but perhaps unknown to the broker."""
         cdef Py_ssize_t place
         if batch not in queue.in_sequence:
             return False
@@ -172,9 +173,9 @@ cdef class SequenceCore:
         queue.unresolved = False
 
     cdef int close_gap(self, PartitionQueue queue, Batch batch, Py_ssize_t place) except -1:
-        """Numbers under which a batch never went are free: those that came after it move up.
+        """Free the numbers of a batch that never went under them: the later batches move up.
 
-        Nor did these go under theirs: what stands behind a renumbered batch waits for it.
+        The later batches have not gone under their numbers either, because they wait for the renumbered batch.
         """
         cdef Batch later
         cdef int64_t free = LARGEST_SEQUENCE + <int64_t>1 - batch.builder.count

@@ -1,23 +1,23 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""What the broker finds too large goes again in two halves, down to single records (KIP-126). Thread: Sender.
+"""A batch that the broker finds too large goes again in two halves, down to single records (KIP-126). Thread: Sender.
 
-Splitting takes no memory, so that it cannot wait for any: the halves are Batches over the slab that the records lie in.
-The front half gets the header that is there; the other's header comes to lie over the end of the front's records::
+A split takes no memory, so it never waits for memory: both halves are Batches over the slab in which the records lie.
+The front half keeps the header. The header of the other half (the rest) overwrites the end of the front's records::
 
     before  | header | record 0 | ... | record k - 1 | record k | ... | record n - 1 |
     front   | header | record 0 | ... | record k - 1 |
     rest                             | header        | record 0 | ... | record n-k-1 |
 
-Hence the order of things. The front claims the rest, which keeps it in the queue, and the batches behind it too: parts
-go one at a time, in order. When the front is over and no socket reads it, the rest gets its header and may go. The rest
-is the refused batch itself: it keeps the slab, the deadline and its place among the `incomplete`, where flush() and
-expiry find it, and is the last to get an outcome.
+So the parts go one at a time, in order: the front claims the rest, and a claimed batch stays in the queue and holds
+back the batches behind it. When the front is done and no socket reads it, the rest gets its header and may go. The rest
+is the refused batch itself: it keeps the slab, the deadline and its place in `incomplete`, where flush() and expiry
+find it, and it gets its outcome last.
 
-Records keep their timestamps relative to the base they were written with, which any base may be, and get new offsets
-from 0 on, which never take more room than the old ones.
+Records keep their timestamps relative to the base timestamp of the whole. They get new offsets from 0 on, which never
+take more room than the old offsets.
 
-Java splits at batch.size, which does not help where a topic takes less, and no plain magic 1 batch, since there the
-limit is one for each message; here it is split as well, to find the message that is too large.
+Java splits at batch.size, which does not help if the topic's limit is lower. Java does not split a plain batch of magic
+1, where the limit holds for each message. kafkabuf splits such a batch too, to find the message that is too large.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
@@ -32,7 +32,7 @@ from kafkabuf.batches._batch cimport PENDING, Batch, RecordFuture
 from kafkabuf.batches._sequences cimport sequence_after
 
 cdef enum:
-    # Where fields of a magic 1 message stand.
+    # The places of fields in a message of magic 1.
     MESSAGE_SIZE = 8
     MESSAGE_TIMESTAMP = 18
 
@@ -40,8 +40,8 @@ cdef enum:
 def split(AccumulatorCore accumulator not None, Batch refused not None):
     """Put a drained batch of several records back into its queue as two halves.
 
-    Parts of the same batch that wait and are no smaller than what was just refused are halved as well.
-    Raises what the codec does for records that do not decompress; the batch is in no queue then.
+    Halves also the waiting parts of the same batch that are no smaller than the refused part. Raises the codec's error
+    if the records do not decompress; then the batch is in no queue.
     """
     cdef PartitionQueue queue = accumulator.queue_for(refused)
     cdef Batch whole = refused if refused.whole is None else refused.whole
@@ -50,7 +50,7 @@ def split(AccumulatorCore accumulator not None, Batch refused not None):
     if refused.builder.codec:
         decompress(accumulator, refused)
     limit = refused.builder.position
-    # A part is a batch that was never sent: what it is compressed for, and what Java counts.
+    # A part counts as a batch that was never sent: it is compressed again, and has all its attempts, as in Java.
     refused.attempts = 0
     refused.retry_at = 0
     for part in [refused] if whole.parts is None else list(whole.parts):
@@ -62,7 +62,7 @@ def split(AccumulatorCore accumulator not None, Batch refused not None):
 
 
 cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
-    """The plain records again, where they were. Two or more are no larger than batch.size, for which the scratch is."""
+    """Decompress the records in place. A batch of several records fits batch.size, and so the scratch."""
     cdef RecordsBuilder* b = &batch.builder
     cdef uint8_t* records = b.base + records_start(b)
     cdef size_t size = b.position - records_start(b) - wrap_overhead(b)
@@ -76,13 +76,13 @@ cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
 
 
 cdef Batch halve(Batch batch, Batch whole):
-    """The first half of a batch's records as a batch of its own; those who wait for one of them wait for that."""
+    """Make a batch of the first half of a batch's records, with their callbacks and waiting threads."""
     cdef Batch front = Batch.__new__(Batch, batch.topic, batch.partition, batch.created, batch.pool, batch.slab,
                                      batch.n_slabs, 0, batch.builder.magic, batch.incomplete)
     cdef list parts = [whole], thunks = [], sleepers = []
     front.thunks = []
     front.sleepers = []
-    # From here on no object is made, so that no other thread runs: it would find a record in both or in neither.
+    # The code makes no object below, so that no other thread runs and finds a record in both batches or in neither.
     cut(&batch.builder, &front.builder)
     front.closed = True
     front.number = batch.number
@@ -97,7 +97,7 @@ cdef Batch halve(Batch batch, Batch whole):
 
 
 cdef int divide_numbers(PartitionQueue queue, Batch batch, Batch front) except -1:
-    """Both halves together have the numbers that the whole had: what comes after it keeps its own."""
+    """Divide the batch's sequence numbers between both halves, so that the later batches keep theirs."""
     if batch.base_sequence < 0:
         return 0
     front.producer_id = batch.producer_id
@@ -110,7 +110,7 @@ cdef int divide_numbers(PartitionQueue queue, Batch batch, Batch front) except -
 
 
 cdef int stand_in_front(list parts, Batch batch, Batch front) except -1:
-    """Whoever holds the claim on `batch` holds one on `front` now, which has that on `batch`."""
+    """Insert `front` before `batch`. The part that claimed `batch` now claims `front`, and `front` claims `batch`."""
     cdef Py_ssize_t place = 0
     cdef Batch ahead = None
     while parts[place] is not batch:
@@ -127,7 +127,7 @@ cdef int stand_in_front(list parts, Batch batch, Batch front) except -1:
 
 
 cdef int hand_over(Batch batch, Batch front, list thunks, list sleepers) except -1:
-    """Divide callbacks and sleeping threads between both; the lists given become those of `batch`."""
+    """Divide callbacks and waiting threads between both. `batch` keeps its part of them in the given empty lists."""
     cdef Py_ssize_t i
     cdef RecordFuture future
     if batch.thunks is not None:
@@ -189,7 +189,7 @@ cdef int64_t timestamp_of(const RecordsBuilder* b, const uint8_t* p) noexcept no
 cdef uint8_t* move(
     int magic, uint8_t* target, const uint8_t* record, const uint8_t* end, int32_t offset
 ) noexcept nogil:
-    """Copy a record to `target`, where it gets another offset within its batch; where the copy ends."""
+    """Copy a record to `target` with another offset within its batch. Returns the end of the copy."""
     cdef const uint8_t* attributes
     cdef const uint8_t* old_offset
     cdef const uint8_t* key
@@ -204,7 +204,7 @@ cdef uint8_t* move(
     read_varint(&old_offset)
     key = old_offset
     read_varint(&key)
-    # Each piece ends no later than it did, for none grows: what is still to be read is not written over.
+    # No piece grows, so each piece ends no later than before: no byte is overwritten before it is read.
     target = put_varint(target, body - (key - old_offset) + varint_size(offset))
     memmove(target, attributes, <size_t>(old_offset - attributes))
     target = put_varint(target + (old_offset - attributes), offset)
@@ -213,9 +213,9 @@ cdef uint8_t* move(
 
 
 cdef void cut(RecordsBuilder* b, RecordsBuilder* front) noexcept nogil:
-    """Leave in `b` what `front` does not take: records up to half the bytes, and at least the first.
+    """Move the first half of the records (by bytes, and at least one record) from `b` to `front`.
 
-    No header is written, nor anything outside the rest's records.
+    Writes nothing but the records of the rest, and no header.
     """
     cdef uint8_t* records = b.base + records_start(b)
     cdef const uint8_t* end = b.base + b.position

@@ -1,7 +1,7 @@
-"""Compression of a batch's records: Kafka's codecs and the frames its consumers expect, over cramjam.
+"""Compression of a batch's records: Kafka's codecs and the frames that its consumers expect, over cramjam.
 
-A codec writes into memory it is given and raises `DoesNotFit` when that is not enough: the caller offers less than the
-plain records take, so that what does not shrink is sent as it is.
+A codec writes into memory that the caller gives, and raises `DoesNotFit` when the memory is too small. Records that do
+not fit are sent plain.
 
 Frames::
 
@@ -9,7 +9,7 @@ Frames::
     snappy  xerial: 82 'SNAPPY' 00 | version i32 = 1 | compatible i32 = 1 | blocks: size i32 | raw snappy of <= 32 KiB
     lz4     LZ4 frame: magic u32le | FLG | BD | header checksum | blocks: size u32le | block of <= 64 KiB | end u32le 0
             FLG: version 1, blocks independent (Java's reader takes no other), no checksums, no content size;
-            a block's size has bit 31 set where the block is plain
+            bit 31 of a block's size is set if the block is plain
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SNAPPY_BLOCK = 32 * 1024
 LZ4_HEADER = struct.pack("<I", 0x184D2204) + bytes((0x60, 0x40, 0x82))
 LZ4_BLOCK = 64 * 1024
 LZ4_PLAIN = 1 << 31
-# Java takes its default level for the fast compressor and any other for the thorough one.
+# At this level Java uses LZ4's fast compressor, at any other level the high compressor.
 LZ4_DEFAULT_LEVEL = 9
 
 
@@ -46,7 +46,7 @@ class Codec(NamedTuple):
 
 
 def scratch_size(records: int) -> int:
-    """Bytes of work space that any codec is content with, incompressible records included."""
+    """Bytes of work space that suffice for every codec, even if the records cannot be compressed."""
     return records + records // 6 + 1024
 
 
@@ -56,11 +56,11 @@ def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec 
         level = 6 if gzip_level == -1 else gzip_level
         return Codec(1, _into(cramjam.gzip.compress_into, level), cramjam.gzip.decompress_into)
     if name == "snappy":
-        return Codec(2, _snappy, _snappy_back)
+        return Codec(2, _snappy, _snappy_decompress)
     if name == "lz4":
         if lz4_level == LZ4_DEFAULT_LEVEL:
             return Codec(3, _lz4, cramjam.lz4.decompress_into)
-        return Codec(3, lambda records, target: _lz4_thorough(records, target, lz4_level), cramjam.lz4.decompress_into)
+        return Codec(3, lambda records, target: _lz4_high(records, target, lz4_level), cramjam.lz4.decompress_into)
     if name == "zstd":
         return Codec(4, _into(cramjam.zstd.compress_into, zstd_level), cramjam.zstd.decompress_into)
     return None
@@ -94,7 +94,7 @@ def _snappy(records: memoryview, target: memoryview) -> int:
     return place
 
 
-def _snappy_back(frame: memoryview, target: memoryview) -> int:
+def _snappy_decompress(frame: memoryview, target: memoryview) -> int:
     read, written = len(SNAPPY_HEADER), 0
     while read < len(frame):
         (size,) = struct.unpack_from(">i", frame, read)
@@ -117,8 +117,8 @@ def _lz4(records: memoryview, target: memoryview) -> int:
     return _put(target, place, struct.pack("<I", 0))
 
 
-def _lz4_thorough(records: memoryview, target: memoryview, level: int) -> int:
-    # cramjam's block function knows no levels; its frames do. Theirs have block checksums, which Java's reader checks.
+def _lz4_high(records: memoryview, target: memoryview, level: int) -> int:
+    # cramjam's block function has no levels, but its frames have. These have block checksums, which Java checks.
     frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     frame.compress(bytes(records))
     return _put(target, 0, memoryview(frame.finish()))

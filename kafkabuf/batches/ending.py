@@ -1,7 +1,7 @@
-"""Which thread gives records their outcome: it must not wait for an outcome, or it would wait for itself.
+"""Which thread gives records their outcome: this thread must not wait for an outcome, or it would wait for itself.
 
-A producer's Sender does so for as long as it lives, a test's thread while it completes records of a MockProducer. Asked
-only where a thread is about to wait.
+It is the Sender's thread of a producer, or a test's thread while it completes records of a MockProducer. Only a thread
+that is about to wait asks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 
-# (ident of a thread, id of the `incomplete` batches that it ends, which whoever entered it keeps alive)
+# (ident of a thread, id of the `incomplete` batches that the thread ends; the thread keeps these alive)
 _ending: set[tuple[int, int]] = set()
 
 
@@ -33,5 +33,5 @@ def ends_here(incomplete: object) -> bool:
     return (get_ident(), id(incomplete)) in _ending
 
 
-# Idents and ids will be given anew.
+# The child may use the same idents and ids for other threads and objects.
 os.register_at_fork(after_in_child=_ending.clear)

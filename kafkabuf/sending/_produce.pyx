@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The client's half of Produce, written for speed: request around the slabs, answer without schema classes.
+"""The client's half of Produce, written for speed: requests around the slabs, responses without schema classes.
 
 Request, versions 2 to 8::
 
@@ -8,20 +8,20 @@ Request, versions 2 to 8::
     | topics: count i32, then each: name string | partitions: count i32, then each: index i32 | size i32 | RECORDS
     string: size i16 | bytes
 
-Versions 9 to 12 (flexible) have a tag section uvarint 0 behind the header, each partition, each topic and the body,
-counts and sizes as uvarint of n + 1, strings likewise, but for the client id, which stays as it was.
+Versions 9 to 12 (flexible) have a tag section, uvarint 0, behind the header, each partition, each topic and the body.
+Counts, sizes and the sizes of strings are then uvarints of n + 1. Only the client id stays as above.
 
-RECORDS are the batch where it lies: a span of the Frame. All other bytes stand in one buffer that the Frame owns.
+RECORDS are the batch in its slab: a span of the Frame. All other bytes stand in one buffer that the Frame owns.
 
-Answer::
+Response::
 
-    [size cut off] correlation id i32 | tags (v9+)
+    [the caller has cut off the size] correlation id i32 | tags (v9+)
     | topics: name | partitions: index i32 | error i16 | base offset i64 | log append time i64
         | log start offset i64 (v5+) | record errors: batch index i32, message | message (v8+)
         | tags, of which 0 is the leader: id i32, epoch i32
     | throttle time ms i32 | tags, of which 0 are endpoints of such leaders: id i32, host, port i32, rack, tags
 
-The tags numbered 0 are of version 10 (KIP-951): a broker that leads no more says who does.
+The tags numbered 0 come with version 10 (KIP-951): a broker that no longer leads a partition names the new leader.
 """
 
 cimport cython
@@ -36,14 +36,14 @@ from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.errors import CorruptMessageError
 
 PRODUCE = 0
-# What a batch of either format may travel in.
+# Lowest and highest Produce version that carry batches of this magic.
 VERSIONS_BY_MAGIC = {1: (2, 2), 2: (3, 12)}
 cdef int FIRST_WITH_LEADERS = 10
-cdef int FIRST_TO_THROTTLE = 6      # before it the broker has waited by itself (KIP-219)
+cdef int FIRST_TO_THROTTLE = 6      # in earlier versions the broker waits before it responds (KIP-219)
 
 cdef enum:
-    # Bytes that an answer may have. Brokers quote topic and timestamps when they explain why they refuse a record.
-    ANSWER_HEAD = 65536             # with the addresses of the leaders it names
+    # Bytes that a response may have. Brokers quote topic and timestamps when they explain why they refuse a record.
+    ANSWER_HEAD = 65536             # includes the addresses of new leaders
     ANSWER_OF_A_PARTITION = 4096
     ANSWER_OF_A_RECORD = 256
 
@@ -66,20 +66,21 @@ cdef inline uint8_t* put_tags(uint8_t* p, bint flexible) noexcept nogil:
 
 cpdef Frame build_request(int version, int correlation_id, bytes client_id, int acks, int timeout_ms, list batches,
                           bytes transactional_id=None):
-    """A Frame with one Produce request of `batches`, all for one node, at most one of each partition.
+    """A Frame with one Produce request of `batches`: all for one node, at most one batch of each partition.
 
-    Every batch gets a reader; who gives the frame away calls `end_read` on each once it is written or dropped.
+    The frame counts as a reader of every batch. The caller calls `end_read` on each batch once the frame is written or
+    dropped.
     """
     cdef bint flexible = version >= 9
     cdef dict topics = {}
     cdef Batch batch
     cdef const char* text
     cdef Py_ssize_t size
-    # Never more than 24 bytes a partition or topic besides the name, and 64 for what stands before.
+    # A partition, or a topic besides its name, takes at most 24 bytes; the header takes at most 64 besides its strings.
     cdef Py_ssize_t room = 64 + len(client_id) + (0 if transactional_id is None else len(transactional_id))
     for batch in batches:
         if batch is None:
-            raise TypeError("a request is made of Batches, found None")
+            raise TypeError("build_request() takes Batches, found None")
         group = topics.get(batch.topic)
         if group is None:
             group = topics[batch.topic] = []
@@ -107,7 +108,7 @@ cpdef Frame build_request(int version, int correlation_id, bytes client_id, int 
             frame.add(span, p - span)
             frame.add(batch.builder.base, batch.builder.position)
             records += batch.builder.position
-            # What a topic of so long a name may explain, of the batch and of each of its records.
+            # The broker may explain the error of the batch and of each record, and names the topic each time.
             largest += ANSWER_OF_A_PARTITION + (ANSWER_OF_A_RECORD + size) * (1 + batch.builder.count)
             span = p
             p = put_tags(p, flexible)
@@ -129,7 +130,7 @@ cdef uint8_t* put_header(
     uint8_t* p, int version, int correlation_id, bytes client_id, bytes transactional_id, int acks, int timeout_ms
 ) noexcept:
     cdef bint flexible = version >= 9
-    p = put_i32(p, 0)  # the size, patched when it is known
+    p = put_i32(p, 0)  # the size: build_request fills it in at the end
     p = put_i16(p, 0)
     p = put_i16(p, <int16_t>version)
     p = put_i32(p, correlation_id)
@@ -153,9 +154,9 @@ cdef class ProduceAnswer:
 
 @cython.final
 cdef class Reader:
-    """Cursor over an answer that believes no length it has not checked."""
+    """Cursor over a response. It checks each length before it uses the length."""
 
-    cdef bytes frame                # whose bytes these are
+    cdef bytes frame                # owns the bytes
     cdef const uint8_t* at
     cdef const uint8_t* end
     cdef int version
@@ -163,7 +164,7 @@ cdef class Reader:
 
     cdef inline int need(self, int64_t size) except -1:
         if size < 0 or size > self.end - self.at:
-            raise CorruptMessageError(f"a Produce answer of {len(self.frame)} bytes ends before its fields do")
+            raise CorruptMessageError(f"a Produce response of {len(self.frame)} bytes ends before its last field")
         return 0
 
     cdef inline int16_t i16(self) except? -1:
@@ -192,10 +193,10 @@ cdef class Reader:
                 return value
             shift += 7
             if shift > 28:
-                raise CorruptMessageError("a Produce answer holds a varint of more than five bytes")
+                raise CorruptMessageError("a Produce response holds a varint of more than five bytes")
 
     cdef int64_t count(self) except? -1:
-        """Elements of an array, which none may be missing; each takes at least a byte."""
+        """The number of elements of an array. Each element takes at least a byte, and the array may not be null."""
         cdef int64_t n = self.uvarint() - 1 if self.flexible else self.i32()
         self.need(n)
         return n
@@ -209,7 +210,7 @@ cdef class Reader:
         return (<const char*>self.at - n)[:n].decode("utf-8", "replace")
 
     cdef int tags(self, PartitionAnswer partition=None, ProduceAnswer answer=None) except -1:
-        """Tagged fields: read what is known to follow `partition` or `answer`, skip all else."""
+        """Read tagged fields: tag 0 of `partition` or `answer`. Skip all other tags."""
         cdef int64_t tag, size
         cdef const uint8_t* end
         if not self.flexible:
@@ -230,7 +231,7 @@ cdef class Reader:
             else:
                 self.at = end
             if self.at != end:
-                raise CorruptMessageError(f"a tagged field of a Produce answer is not the {size} bytes it says it is")
+                raise CorruptMessageError(f"a tagged field of a Produce response does not fill its {size} bytes")
         return 0
 
     cdef int endpoints(self, dict nodes) except -1:
@@ -239,17 +240,17 @@ cdef class Reader:
             host = self.string()
             port = self.i32()
             if not host or not 0 < port <= 0xFFFF:
-                raise CorruptMessageError(f"a Produce answer names node {node_id} at {host!r}:{port}")
+                raise CorruptMessageError(f"a Produce response names node {node_id} at {host!r}:{port}")
             nodes[node_id] = (host, port, self.string())
             self.tags()
         return 0
 
 
-# ---- at a glance, without the GIL ------------------------------------------------------------------------------------
+# ---- whether a response reports an error, without the GIL ------------------------------------------------------------
 
 cdef struct Scan:
     const uint8_t* at
-    Py_ssize_t left                 # negative once the answer ended too early
+    Py_ssize_t left                 # bytes left; negative: the response ended too early
 
 
 cdef inline uint64_t scan(Scan* s, int size) noexcept nogil:
@@ -296,8 +297,7 @@ cdef inline void scan_tags(Scan* s, bint flexible) noexcept nogil:
 
 
 cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version, int asked) noexcept nogil:
-    """Whether every batch was taken, and the next request is welcome. An answer with words to explain something, or
-    that is not made as it should be, counts as none."""
+    """Whether the broker took every batch and asks for no pause. False for an error text or malformed response."""
     cdef bint flexible = version >= 9
     cdef int64_t topics, partitions
     cdef int64_t missing = asked
@@ -316,7 +316,7 @@ cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version, in
             if scan(&s, 2) != 0:
                 return False
             scan_over(&s, 24 if version >= 5 else 16)
-            # No errors of single records, no message.
+            # There must be no errors of single records and no error text.
             if flexible and scan(&s, 2) != 0x0100 or version == 8 and scan(&s, 6) != 0xFFFF:
                 return False
             scan_tags(&s, flexible)
@@ -330,16 +330,16 @@ cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version, in
 
 
 def says_all_were_taken(int version, const uint8_t[::1] frame not None, int partitions):
-    """What the poll call thinks of an answer about so many partitions, for tests."""
+    """For tests: whether the poll call takes `frame` for a response without errors about so many partitions."""
     return frame.shape[0] > 0 and took_all(&frame[0], frame.shape[0], version, partitions)
 
 
 cpdef ProduceAnswer parse_response(int version, bytes frame):
-    """The ProduceAnswer in a frame whose size is cut off. Raises CorruptMessageError."""
+    """The ProduceAnswer in a frame, from which the caller has cut off the size. Raises CorruptMessageError."""
     cdef Reader r = Reader.__new__(Reader)
     cdef ProduceAnswer answer = ProduceAnswer.__new__(ProduceAnswer)
     if frame is None:
-        raise TypeError("an answer is bytes, found None")
+        raise TypeError("parse_response() takes bytes, found None")
     answer.partitions = {}
     answer.nodes = {}
     r.frame = frame
@@ -354,15 +354,15 @@ cpdef ProduceAnswer parse_response(int version, bytes frame):
         for _ in range(r.count()):
             partition = r.i32()
             if (topic, partition) in answer.partitions:
-                raise CorruptMessageError(f"a Produce answer names {topic}-{partition} twice")
+                raise CorruptMessageError(f"a Produce response names {topic}-{partition} twice")
             answer.partitions[topic, partition] = parse_partition(r)
         r.tags()
     answer.throttle_ms = r.i32()
     r.tags(None, answer)
     if answer.throttle_ms < 0:
-        raise CorruptMessageError(f"a Produce answer asks for a pause of {answer.throttle_ms} ms")
+        raise CorruptMessageError(f"a Produce response asks for a pause of {answer.throttle_ms} ms")
     if r.at != r.end:
-        raise CorruptMessageError(f"a Produce answer has {r.end - r.at} bytes behind its last field")
+        raise CorruptMessageError(f"a Produce response has {r.end - r.at} bytes behind its last field")
     return answer
 
 
@@ -388,5 +388,5 @@ cdef PartitionAnswer parse_partition(Reader r):
     r.tags(answer)
     if answer.base_offset < -1 or answer.log_append_time < -1:
         raise CorruptMessageError(
-            f"a Produce answer gives offset {answer.base_offset} and append time {answer.log_append_time}")
+            f"a Produce response gives offset {answer.base_offset} and append time {answer.log_append_time}")
     return answer

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Drain what is ready into Produce requests, poll, act on the answers. Thread: Sender."""
+"""Drain ready batches into Produce requests, poll, handle the responses. Thread: Sender."""
 
 cimport cython
 
@@ -22,7 +22,7 @@ from kafkabuf.errors import (
 from kafkabuf.network._request import Request
 from kafkabuf.sending._produce import PRODUCE, VERSIONS_BY_MAGIC
 
-# Metadata forgets topics that nobody has used for minutes: often enough.
+# Seconds. Metadata forgets topics that were not used for minutes, so a report each second is often enough.
 cdef double KEEP_FRESH_EVERY = 1.0
 
 cdef enum:
@@ -35,7 +35,7 @@ cdef tuple LEADS_NO_MORE = (6, 74)  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOC
 
 @cython.final
 cdef class ProduceRequest:
-    """What a Produce request carries: the context of its Completion."""
+    """The batches of a Produce request: the context of the request's Completion."""
 
     cpdef Frame build(self, int correlation_id):
         cdef SenderCore s = self.sender
@@ -49,7 +49,7 @@ seal(ProduceRequest)
 
 
 cdef class SenderCore:
-    """Base of Sender: one turn when all goes well."""
+    """Base of Sender: the steps of every turn."""
 
     def __init__(self, config, DrainCore accumulator not None, metadata, client, clock):
         accumulator.require_pool()
@@ -65,8 +65,8 @@ cdef class SenderCore:
         self.acks = config.acks
         self.request_timeout_ms = config.request_timeout_ms
         self.retry_backoff = config.retry_backoff_ms / 1000
-        # No answer starts a request after one of acks=0; and a Sender that compresses has better things to do than to
-        # watch answers come.
+        # With acks=0 there is no response that could start a queued request. A Sender that compresses is seldom in the
+        # poll call, which starts the queued requests.
         self.goes_ahead = config.acks != 0 and accumulator.codec is None
         self.ordered = config.max_in_flight_requests_per_connection == 1
         self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
@@ -74,7 +74,7 @@ cdef class SenderCore:
         self.tell_at = INFINITY
 
     def run_once(self, double max_wait=INFINITY):
-        """One turn; waits in `poll` for at most `max_wait` seconds."""
+        """Run one turn, which waits in `poll` for at most `max_wait` seconds."""
         cdef double now = self._clock.monotonic()
         cdef double wait
         cdef Ready ready
@@ -96,26 +96,26 @@ cdef class SenderCore:
         if ready.queues_by_node:
             wait = min(wait, self.send_to_all(ready.queues_by_node, now))
         if self.closing:
-            # What this turn has ended was perhaps the last: nothing would wake the poll then.
+            # This turn may have ended the last batch: then nothing would wake the poll.
             wait = min(wait, <double>self._wait_while_closing(now))
         self.on_completions(self._client.poll(max(wait, 0.0)))
 
     cdef double send_to_all(self, dict queues_by_node, double now) except? -1:
-        """send_to each node; one that raises must not keep the others, nor the answers that have come, waiting."""
+        """Call send_to for each node. An error at one node must not delay the other nodes, nor responses that came."""
         cdef double wait = INFINITY
         node_id = None
         try:
             for node_id, queues in queues_by_node.items():
                 wait = min(wait, self.send_to(node_id, queues, now))
         except Exception:
-            logger.exception("nothing could be sent to broker %s; it is tried again", node_id)
+            logger.exception("sending to broker %s failed; the Sender tries again", node_id)
             nodes = list(queues_by_node)
-            others = {other: queues_by_node[other] for other in nodes[nodes.index(node_id) + 1:]}
-            wait = min(wait, self.retry_backoff, self.send_to_all(others, now))
+            remaining = {other: queues_by_node[other] for other in nodes[nodes.index(node_id) + 1:]}
+            wait = min(wait, self.retry_backoff, self.send_to_all(remaining, now))
         return wait
 
     cdef double send_to(self, object node_id, list queues, double now) except? -1:
-        """Fill the node's in-flight table, and queue what is full behind it; seconds until it should be tried again."""
+        """Fill the node's in-flight table, and queue full batches behind it. Returns the seconds until the next try."""
         cdef list batches
         cdef double wait = INFINITY
         cdef bint taken = False
@@ -131,7 +131,7 @@ cdef class SenderCore:
             if not batches:
                 break
             taken = True
-            # First: whatever raised between drain and this would leave the batches in no place.
+            # Send before anything that may raise: an error here would leave the drained batches in no queue.
             self.send(node_id, batches)
             self.keep_fresh(batches, now)
             self.count_sent(batches, now)
@@ -140,7 +140,7 @@ cdef class SenderCore:
         return wait
 
     cdef double delay(self, object node_id, list queues) except? -1:
-        """Seconds until the node may take requests; where it never will, its batches fail."""
+        """Seconds until the node may take requests. Fails the node's batches if the node refuses the client."""
         try:
             return self._client.connection_delay(node_id)
         except AuthenticationError as error:
@@ -160,7 +160,7 @@ cdef class SenderCore:
         return 0
 
     cdef int count_sent(self, list batches, double now) except -1:
-        """A Produce request with these batches goes out."""
+        """Count the batches of a Produce request in the metrics."""
         cdef ProducerStats stats = self.stats
         cdef Batch batch
         cdef TopicStats topic
@@ -193,15 +193,15 @@ cdef class SenderCore:
         return 0
 
     cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1:
-        """The request was not handed over: its batches go back, or fail."""
+        """The client did not take the request: put its batches back, or fail them."""
         cdef Batch batch
         self.count_request(request, -1)
         if isinstance(error, UnsupportedVersionError):
             self._fail_unsupported(request.batches, error)
             return 0
-        logger.error("a request to broker %s could not be sent; it is tried again", node_id, exc_info=error)
+        logger.error("a request to broker %s could not be sent; the Sender tries again", node_id, exc_info=error)
         if request.built:
-            # Perhaps the connection has its frame: closed, it reads the slabs no more.
+            # The connection may hold the frame. A closed connection no longer reads the slabs.
             self._client.fail_connection(node_id, NetworkError(f"a request could not be sent: {error!r}"))
             for batch in request.batches:
                 batch.end_read()
@@ -216,21 +216,22 @@ cdef class SenderCore:
         return 0
 
     cdef int count_in_flight(self, Batch batch, int change) except -1:
-        """Of a partition one batch at a time is sent with max.in.flight = 1, and until its leader has taken one.
+        """Count a batch in flight, and mute the partition if the Sender must send it one batch at a time.
 
-        A leader that was just elected or has just refused a batch may refuse the next ones as well, or only some of
-        them; with several in flight their records would change places. Where batches are numbered the broker sees to
-        that, and which may go is _sequences.pyx's to say.
+        That is so with max.in.flight.requests.per.connection = 1, and until the leader has taken a batch. A leader that
+        was just elected, or that has just refused a batch, may refuse some of the next batches and take others: with
+        several in flight the records would come out of order. The broker keeps the order of batches with numbers, and
+        _sequences.pyx decides which of them may go.
         """
         cdef PartitionQueue queue = self._accumulator.queue_for(batch)
         queue.in_flight += change
         queue.muted = queue.in_flight > 0 and (self.ordered or not (queue.proven or self._producer_state is not None))
         return 0
 
-    # ---- answers -----------------------------------------------------------------------------------------------------
+    # ---- responses ---------------------------------------------------------------------------------------------------
 
     cdef int on_completions(self, list completions) except -1:
-        """All that one poll brought: what goes wrong with one costs no other its end."""
+        """Handle all completions of one poll. An error with one completion does not stop the others."""
         cdef Py_ssize_t place = 0
         while place < len(completions):
             try:
@@ -238,16 +239,19 @@ cdef class SenderCore:
                     place += 1
                     self.end_request(completions[place - 1])
             except Exception as error:
-                logger.error("the end of a request could not be dealt with", exc_info=error)
+                logger.error("handling a request's completion failed", exc_info=error)
                 self.clean_up(completions[place - 1], error)
         return 0
 
     def end_requests(self, list completions not None):
-        """The same for what is left at the Sender's end."""
+        """Handle the remaining completions at the Sender's end."""
         self.on_completions(completions)
 
     cdef int clean_up(self, object completion, object error) except -1:
-        """What a request's end has left undone: what the answer says of a batch holds, though not for another."""
+        """After an error in end_request, handle the batches that have neither an outcome nor a place in a queue.
+
+        A batch that the response names gets its outcome from the response. The other batches go again.
+        """
         cdef ProduceRequest request
         cdef ProduceAnswer answers = None
         cdef Batch batch
@@ -267,18 +271,18 @@ cdef class SenderCore:
                 if answers is not None and batch.outcome == PENDING and not self._accumulator.holds(batch):
                     self.on_partition(batch, answers)
             except Exception:
-                logger.exception("the answer for %r could not be dealt with", batch)
+                logger.exception("handling the response for %r failed", batch)
         self._go_again(request.batches, error, True)
         return 0
 
     def on_completion(self, completion):
-        """As the turn does with each that a poll returns."""
+        """Handle one completion as a turn does, for tests."""
         self.end_request(completion)
 
     cdef int end_request(self, object completion) except -1:
-        """The end of a request: each of its batches gets its outcome, or goes back into its queue.
+        """A request has ended: each of its batches gets its outcome, or goes back into its queue.
 
-        The context of a request that is no ProduceRequest takes the Completion itself.
+        The context of any other request is a callable that takes the Completion.
         """
         cdef ProduceRequest request
         cdef Batch batch
@@ -295,14 +299,14 @@ cdef class SenderCore:
         return 0
 
     cdef int take_back(self, object node_id) except -1:
-        # What goes next is to be asked again, now that a batch must be repeated: the broker remembers five only, so
-        # that no more may be on their way before that one is there.
+        # A batch must be repeated, so the Sender takes back the requests that are queued behind the in-flight table. A
+        # broker remembers only five batches: no further batches may be on their way before the repeated batch arrives.
         for request in reversed(self._client.take_back(node_id, PRODUCE)):
             self.take_back_one(<ProduceRequest?>request.context)
         return 0
 
     cdef int take_back_one(self, ProduceRequest request) except -1:
-        # Nothing here runs Python: a request is taken back whole.
+        # Nothing here runs Python code, so that no exception leaves a request half taken back.
         cdef Batch batch
         for batch in request.batches:
             batch.end_read()
@@ -311,7 +315,7 @@ cdef class SenderCore:
         return 0
 
     cdef int put_back(self, ProduceRequest request) except -1:
-        """The request was never sent, nor were any that came after it: its batches are as they were."""
+        """Put the batches of a request back as they were. Neither it nor any later request was sent."""
         cdef PartitionQueue queue
         cdef Batch batch
         for batch in request.batches:
@@ -323,7 +327,7 @@ cdef class SenderCore:
         return 0
 
     cdef bint end_batches(self, ProduceRequest request, object completion) except -1:
-        """Each batch gets its outcome or goes back. Whether the broker has them all, and is ready for more."""
+        """Each batch gets its outcome or goes back. True: the broker has all batches and takes further requests."""
         cdef Batch batch
         if completion.error is not None:
             if completion.never_left:
@@ -331,7 +335,7 @@ cdef class SenderCore:
                 return False
             self._retry_or_fail_all(request.batches, completion.error)
             return False
-        if completion.response is None:  # acks=0: written is all that will be known
+        if completion.response is None:  # acks=0: the client only knows that the request is written
             for batch in request.batches:
                 self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
             return True
@@ -352,9 +356,9 @@ cdef class SenderCore:
         if not has_all:
             self.learn_leaders(request.batches, answers)
         if len(answers.partitions) != len(request.batches) or not (has_all or names_all(request.batches, answers)):
-            error = CorruptMessageError("a Produce answer is not of the partitions that were sent")
+            error = CorruptMessageError("a Produce response names other partitions than the request")
             self._client.fail_connection(completion.node_id, error)
-        return has_all and answers.throttle_ms == 0  # a pause is for what waits behind full in-flight tables too
+        return has_all and answers.throttle_ms == 0  # the pause holds for queued requests too: they are taken back
 
     cdef bint on_partitions(self, list batches, ProduceAnswer answers) except -1:
         cdef Batch batch
@@ -368,13 +372,13 @@ cdef class SenderCore:
         """Whether the broker has the batch."""
         cdef PartitionAnswer answer = answers.partitions.get((batch.topic, batch.partition))
         if answer is None:
-            text = f"the broker's answer leaves out {batch.topic}-{batch.partition}"
+            text = f"the broker's response leaves out {batch.topic}-{batch.partition}"
             self._retry_or_fail(batch, CorruptMessageError(text))
             return False
         if answer.error_code == 0:
             self.complete(self._accumulator.queue_for(batch), batch, answer.base_offset, answer.log_append_time)
         elif answer.error_code == DUPLICATE_SEQUENCE_NUMBER:
-            # The broker has had it for so long that it has forgotten the offset.
+            # The broker appended the batch so long ago that it has forgotten the offset.
             self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
         else:
             self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message), answer)
@@ -382,7 +386,7 @@ cdef class SenderCore:
         return True
 
     cdef int learn_leaders(self, list batches, ProduceAnswer answers) except -1:
-        """Who leads now, where a refusal says so."""
+        """Tell metadata of the new leaders that the response names."""
         cdef Batch batch
         cdef PartitionAnswer answer
         cdef dict leaders = {}

@@ -1,4 +1,4 @@
-"""Why records have no outcome yet, in words: the end of the text of every error that says so."""
+"""Why records have no outcome yet: the end of the text of every error that reports a missing outcome."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ log = logging.getLogger("kafkabuf.producer")
 
 
 class Connections(Protocol):
-    """What is needed of the NetworkClient."""
+    """The methods of NetworkClient that Explanation needs."""
 
     def last_error(self, node_id: int) -> KafkaError | None: ...
     def waits_for(self, node_id: int) -> str | None: ...
 
 
 class Explanation:
-    """The last thing that went wrong for a batch, and what to change. Any thread: it only looks, and never raises."""
+    """Why a batch has no outcome yet, and what the user can change. Any thread may call it. It never raises."""
 
     def __init__(self, accumulator: RecordAccumulator, metadata: Metadata, connections: Connections) -> None:
         self._accumulator = accumulator
@@ -29,12 +29,12 @@ class Explanation:
         self._connections = connections
 
     def __call__(self, batch: Batch | None = None) -> str:
-        """Of the oldest batch, where none is given; "" where there is nothing to tell."""
+        """The reason for `batch`, by default the oldest batch; "" if no reason is known."""
         try:
             batch = batch or self._accumulator.oldest()
             reason = "" if batch is None else self._reason(batch)
-        except Exception:  # it would hide what is to be explained
-            log.exception("why a record is not acknowledged could not be told")
+        except Exception:  # an error here would hide the error that the text belongs to
+            log.exception("the reason why a record has no outcome could not be found")
             return ""
         return f"; {reason}" if reason else ""
 
@@ -43,17 +43,17 @@ class Explanation:
         name = f"{batch.topic}-{batch.partition}"
         state = self._accumulator.producer_state
         if batch.claimed and batch.whole is None and batch.parts is None:
-            return f"a send_many() or send_arrow() that goes on still writes to the batch of {name}"
+            return f"a send_many() or send_arrow() still writes to the batch of {name}"
         if queue.leader < 0:
             info = self._metadata.snapshot.topics.get(batch.topic)
             known = self._metadata.circumstances(None if info is None else info.error)
-            return f"no leader of {name} is known: see whether the brokers are up and bootstrap.servers is right{known}"
+            return f"no leader of {name} is known: check that the brokers are up and bootstrap.servers is right{known}"
         refused = "" if queue.last_error is None else f"; the last attempt failed: {queue.last_error}"
         lost = self._connections.last_error(queue.leader)
         if lost is not None:
             return (
-                f"there is no connection to its leader: {lost}: see whether the broker is up, the address that it "
-                f"advertises can be reached from here, and security.protocol is that of its listener{refused}"
+                f"there is no connection to its leader: {lost}: check that the broker is up, that the address that it "
+                f"advertises can be reached from here, and that security.protocol is that of its listener{refused}"
             )
         waits = self._connections.waits_for(queue.leader)
         if waits is not None:
@@ -68,4 +68,4 @@ class Explanation:
         if not batch.closed and self._accumulator.clock.monotonic() < batch.created + linger:
             linger_ms = round(linger * 1000)
             return f"its batch may wait for more records for linger.ms ({linger_ms} ms): flush() sends it at once"
-        return f"{name} was not its turn yet: send more slowly, or raise delivery.timeout.ms"
+        return f"the Sender has not come to {name} yet: send more slowly, or raise delivery.timeout.ms"

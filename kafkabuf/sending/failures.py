@@ -1,8 +1,7 @@
-"""Failures that nobody has looked at: counted by batch, and said once, with the first reason.
+"""Failures that the user has not seen: counted by batch, and logged in one warning with the first reason.
 
-The user has looked when a future or a report of the batch was asked for its error, or when callbacks were given. Until
-then the batch is here, and reports that by its `error_watcher`. So a record costs nothing, nor does a batch that is
-delivered.
+The user sees a failure by asking a future or a report of the batch for its error, or by a callback. Until then
+`Failures` holds the batch, which calls `seen` as its `error_watcher`. This costs nothing for a delivered batch.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from kafkabuf.batches._batch import Batch
 
 log = logging.getLogger("kafkabuf.producer")
 
-MOST_BATCHES = 10_000  # are held; of more than that only the records are counted
+MOST_BATCHES = 10_000  # held at a time; of further batches only the records are counted
 
 
 class Failures:
-    """The failures of one producer since the last warning. Thread: the Sender's, but for `seen`."""
+    """The failures of one producer since the last warning. Thread: Sender, except for `seen`."""
 
     def __init__(self) -> None:
-        self._unseen: dict[Batch, int] = {}  # records without a callback; any thread takes a batch out, in one step
+        self._unseen: dict[Batch, int] = {}  # number of records without a callback; any thread may remove a batch
         self._beyond = 0  # records of batches that came after MOST_BATCHES
 
     def add(self, batch: Batch) -> bool:
-        """A batch has failed, and its callbacks have not run yet. Whether somebody is still to look at it."""
+        """A batch has failed, and its callbacks have not run yet. Whether records are left that the user must see."""
         records = batch.count - batch.callbacks
         if records <= 0:
             return False
@@ -40,17 +39,17 @@ class Failures:
         self._unseen.pop(batch, None)
 
     def tell(self) -> None:
-        """Warn of the failures that nobody has looked at, and forget them."""
+        """Warn of the failures that the user has not seen, and forget them."""
         unseen, self._unseen = self._unseen, {}
         beyond, self._beyond = self._beyond, 0
-        found = unseen.copy()
-        if not found:
+        records_by_batch = unseen.copy()
+        if not records_by_batch:
             return
-        first = next(iter(found))
+        first = next(iter(records_by_batch))
         log.warning(
             "%d records were not delivered, and nobody has asked why. The first, of %s-%d: %s: %s. Ask the future or "
             "the report that send() returned, or give it a callback",
-            sum(found.values()) + beyond,
+            sum(records_by_batch.values()) + beyond,
             first.topic,
             first.partition,
             type(first.error).__name__,

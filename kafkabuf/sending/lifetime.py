@@ -1,7 +1,7 @@
-"""What runs for a producer, and its end where nobody closes it: collected, interpreter exit, fork.
+"""The life of a producer's Sender thread, and its end without close(): by collection, interpreter exit or fork.
 
-A `Running` does not know its producer, so that one that nobody holds can be collected. Each is in `_running` until its
-thread has ended.
+A `Running` holds only a weak reference to its producer, so that an abandoned producer can be collected. `_running`
+holds each Running until its thread has ended.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ from kafkabuf.sending.sender import Sender
 
 log = logging.getLogger("kafkabuf.producer")
 
-# At interpreter exit all producers together get this long to send what they hold, and this long to end after that.
-# Users are promised five seconds.
+# At interpreter exit all producers together get EXIT_TIMEOUT to send their records, and then FORCED_TIMEOUT to end. The
+# documentation promises five seconds to users.
 EXIT_TIMEOUT = 3.0
 FORCED_TIMEOUT = 0.5
 EXIT_SWITCH_INTERVAL = 0.0005
-# How long close() waits for a Sender that was told to drop everything: it may be in a callback.
+# How long close() waits for a Sender after a forced close: the Sender may be in a callback.
 CLOSE_TIMEOUT = 5.0
 
 
 class Disownable(Protocol):
-    """A producer, as a fork sees it."""
+    """The method of a producer that a fork needs."""
 
     def _disown(self) -> None: ...
 
 
 class _End:
-    """An Event that holds no lock of its own while Python runs: a signal's handler that calls close() in the middle of
-    close() would wait for its own thread, and an exception thrown into a thread would leave the lock locked for ever.
+    """An Event that holds no lock of its own while Python runs.
+
+    With such a lock a signal handler that calls close() in the middle of close() would wait for its own thread, and an
+    exception thrown into a thread would leave the lock locked for ever.
     """
 
     def __init__(self) -> None:
         self._over = False
-        self._waiters: list[threading.Lock] = []  # locked, until it is over
+        self._waiters: list[threading.Lock] = []  # each is locked until `set`
 
     def set(self) -> None:
         self._over = True
@@ -56,13 +58,13 @@ class _End:
             return True
         waiter = threading.Lock()
         waiter.acquire()
-        # Before the look: whoever comes too late for set() finds that it is over.
+        # Append first, then read `_over`: a thread that comes too late for set() finds `_over` true.
         self._waiters.append(waiter)
         try:
             if not self._over:
                 waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0))
         finally:
-            if not self._over:  # set() may be going through them
+            if not self._over:  # set() may be iterating over the waiters
                 self._waiters.remove(waiter)
         return self._over
 
@@ -75,7 +77,7 @@ class Running:
         self.sender = sender
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.producer: weakref.ref[Disownable] | None = None
-        # Not Thread.join: before Python 3.13 an interrupted join takes a thread that goes on for one that has ended.
+        # Not Thread.join: before Python 3.13 an interrupted join takes a running thread for ended.
         self._ended = _End()
 
     def start(self, producer: Disownable) -> None:
@@ -98,9 +100,9 @@ class Running:
             self._ended.set()
 
     def finish(self, *, force: bool = False, warned: bool = False) -> None:
-        """Take no record any more and end once all have an outcome; with `force` the rest fails.
+        """Take no further record, and end once all records have an outcome; with `force` fail the rest.
 
-        `warned`: the user has been warned of the rest.
+        `warned`: the user has been warned of the records that fail now.
         """
         self.accumulator.close()
         self.sender.close(force=force, warned=warned)
@@ -113,7 +115,7 @@ class Running:
         return ended
 
     def stop(self, timeout: float | None) -> None:
-        """finish() and wait; after `timeout` seconds by force."""
+        """Finish and wait. After `timeout` seconds finish by force."""
         self.finish(force=timeout == 0)
         if self.wait(timeout):
             return
@@ -122,7 +124,7 @@ class Running:
             log.warning("%s is still busy %g s after a forced close: in a callback?", self.thread.name, CLOSE_TIMEOUT)
 
     def unsent(self) -> int:
-        """Records without an outcome."""
+        """The number of records without an outcome."""
         return sum(batch.count for batch in list(self.accumulator.incomplete))
 
     def abandon(self) -> None:
@@ -133,40 +135,43 @@ class Running:
 
 
 _running: set[Running] = set()
-_hooked_in: int | None = None  # the process of which multiprocessing knows our _end_all
+_hooked_in: int | None = None  # id of the process in which multiprocessing calls _end_all at its end
 
 
 def _end_all() -> None:
-    """The interpreter ends: everything that still runs has EXIT_TIMEOUT to send what it holds."""
-    left = list(_running)
-    if left:
-        # Daemon threads may still be looping over send(): let the Senders, and us, have the GIL sooner.
+    """The interpreter ends: every Sender that still runs has EXIT_TIMEOUT to send its records."""
+    unfinished = list(_running)
+    if unfinished:
+        # Daemon threads may still loop over send(): the Senders and this thread must get the GIL sooner.
         sys.setswitchinterval(min(sys.getswitchinterval(), EXIT_SWITCH_INTERVAL))
-    for running in left:
+    for running in unfinished:
         running.finish()
-    left = _still_running(left, EXIT_TIMEOUT)
-    lost = sum(running.unsent() for running in left)
-    for running in left:
+    unfinished = _still_running(unfinished, EXIT_TIMEOUT)
+    lost = sum(running.unsent() for running in unfinished)
+    for running in unfinished:
         running.finish(force=True, warned=True)
-    _still_running(left, FORCED_TIMEOUT)
+    _still_running(unfinished, FORCED_TIMEOUT)
     if lost:
-        # Not by logging, which is silent unless set up: these are lost.
+        # Records are lost, so this is a warning: logging is silent unless the user has set it up.
         warnings.warn(
             f"{lost} records were not acknowledged within {EXIT_TIMEOUT:g} s of the interpreter's end and may be lost: "
-            f"close() was not called for {len(left)} KafkaProducer(s)",
+            f"close() was not called for {len(unfinished)} KafkaProducer(s)",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
-def _still_running(some: list[Running], timeout: float) -> list[Running]:
-    """Those that have not ended `timeout` seconds from now."""
+def _still_running(candidates: list[Running], timeout: float) -> list[Running]:
+    """Wait up to `timeout` seconds in all, and return the candidates that have not ended."""
     deadline = time.monotonic() + timeout
-    return [running for running in some if not running.wait(max(deadline - time.monotonic(), 0.0))]
+    return [running for running in candidates if not running.wait(max(deadline - time.monotonic(), 0.0))]
 
 
 def _end_with_multiprocessing() -> None:
-    """A child that multiprocessing forked ends without atexit; it has a list of its own, emptied by each fork."""
+    """Have multiprocessing call _end_all: a child that it forked ends without atexit.
+
+    Each fork empties multiprocessing's list of such calls.
+    """
     global _hooked_in
     util = sys.modules.get("multiprocessing.util")
     if util is not None and _hooked_in != os.getpid():
@@ -175,15 +180,15 @@ def _end_with_multiprocessing() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """No Sender of the parent's runs here, and their sockets and locks are the parent's.
+    """Disown all producers: their Senders run in the parent only, and their sockets and locks are the parent's.
 
-    But for a Sender whose callback has forked: its turn goes on here when the callback returns, touches no socket and
-    calls nobody back, and is its last.
+    There is one exception: a Sender whose callback has forked. Its turn goes on here when the callback returns. The
+    turn touches no socket, runs no further callback, and is the Sender's last turn here.
     """
     for running in list(_running):
         running.accumulator.pool.disown()
         running.accumulator.close()
-        running.accumulator.seal_all()  # a serializer may have forked: its record must not go where nobody sends it
+        running.accumulator.seal_all()  # a serializer may have forked: no batch here may take its record
         producer = running.producer() if running.producer is not None else None
         if producer is not None:
             producer._disown()

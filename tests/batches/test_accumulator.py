@@ -356,7 +356,7 @@ def test_batch_lives_past_its_delivery_timeout(retried: bool) -> None:
     assert not rig.accumulator.incomplete
     assert rig.accumulator.time_to_expiry(now) == float("inf")
     attempts = ", 1 attempts failed" if retried else ""
-    text = rf"^2 record\(s\) of orders-0 were not .* \(1000 ms\){attempts}; orders-0 was not its turn"
+    text = rf"^2 record\(s\) of orders-0 were not .* \(1000 ms\){attempts}; the Sender has not come to orders-0"
     with pytest.raises(TimeoutError, match=text):
         future.result(0)
     assert_whole(rig.pool)
