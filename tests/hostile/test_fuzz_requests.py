@@ -101,7 +101,7 @@ def test_fuzzer_notices_errors_time_and_memory(target: Target, monkeypatch: pyte
         target(frame)
     # The target counts only memory above the peak that the process has reached so far.
     held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - held + 2 * MAX_BYTES
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - held + 8 * MAX_BYTES
     answer_with(lambda *_: {"throttle_time": len(b"x" * size) and 0})
     with pytest.raises(FuzzError, match="bytes more for a frame"):
         target(frame)

@@ -188,7 +188,7 @@ def test_failed_authentication_raises_at_once(
         start = time.monotonic()
         with pytest.raises(expected) as caught:
             producer.send("t", b"v")
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20  # of 60 for max.block.ms; the machine may be busy
     assert SECRET not in str(caught.value)
 
 

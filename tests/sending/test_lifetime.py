@@ -86,7 +86,7 @@ def test_collecting_a_producer_waits_for_its_broker(stuck: KafkaProducer, cluste
     started = time.monotonic()
     del forgotten
     gc.collect()
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 20  # the broker responds after 60 s; the machine may be busy
     assert not future.done()
     running.stop(0)
     assert isinstance(future.exception(0), ClosedError)
