@@ -37,7 +37,7 @@ def start(part: str, which: str) -> subprocess.Popen[bytes]:
 
 
 def report(part: str, status: int, seconds: float) -> Counter[str]:
-    """Print the summary of a part that passed, or all the output of a part that failed. Return the counts of outcomes."""
+    """Print the summary of a part that passed, or all the output of a part that failed. Return the counts."""
     lines = (FOLDER / f"{part}.log").read_text(errors="replace").splitlines()
     if status != 0:
         print("\n".join(lines))
