@@ -275,7 +275,7 @@ def administration(script: Script) -> None:
     script.note("described: producers", _producers(script, 10))
     script.end("described: end", t, one, True, version=5)
     script.stable_offset(3, 10)
-    for _ in range(100):
+    for _ in range(1_000):
         found = _described(script, t)
         if found[0] == "CompleteCommit":
             break

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from itertools import count
 from typing import Any
 
 from kafkabuf.protocol import messages as m
 from tests.conformance.script import Conversation, step
-from tests.conformance.topics import make_topic
+from tests.conformance.topics import PATIENCE, make_topic
 
 _NUMBERS = count(1)
 TOPIC, BROKER = 2, 4
@@ -95,13 +96,15 @@ def _configured(talk: Conversation, name: str) -> Any:
     configs = [{"name": "flush.ms", "value": mark, "config_operation": 0}]
     resource_entry = {"resource_type": TOPIC, "resource_name": name}
     talk.do(m.INCREMENTAL_ALTER_CONFIGS, 1, resources=[{**resource_entry, "configs": configs}], validate_only=False)
-    for _ in range(400):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         (described,) = talk.do(
             m.DESCRIBE_CONFIGS, 4, resources=[{**resource_entry, "configuration_keys": None}]
         ).results
         configured = {entry.name: entry.value for entry in described.configs if entry.config_source == 1}
         if configured.pop("flush.ms", None) == mark:
             return tuple(sorted(configured.items()))
+        time.sleep(0.01)
     raise AssertionError(f"the node does not learn of the settings of {name}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from tests.conformance.script import Conversation, step
 
 _NOBODY = UUID(int=77)
 WAIT = 5000
+PATIENCE = 30.0  # seconds
 
 
 def make_topic(talk: Conversation, name: str, partitions: int = 1, **configs: str) -> UUID:
@@ -25,10 +27,12 @@ def make_topic(talk: Conversation, name: str, partitions: int = 1, **configs: st
     created = talk.do(m.CREATE_TOPICS, 7, topics=[asked], timeout=WAIT, validate_only=False).topics[0]
     assert created.error_code == 0, created
     wanted = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
-    for _ in range(400):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         answer = talk.do(m.LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": name, "partitions": wanted}])
         if not any(partition.error_code for partition in answer.topics[0].partitions):
             return UUID(str(created.topic_id))
+        time.sleep(0.01)
     raise AssertionError(f"topic {name} has no leaders")
 
 

@@ -88,7 +88,7 @@ def kafka(ca: Authority) -> Iterator[SecureKafka]:
 def producer_for(kafka: SecureKafka, listener: str, **settings: Any) -> Iterator[KafkaProducer]:
     address = f"localhost:{kafka.ports[listener]}"
     with KafkaProducer(
-        {"bootstrap.servers": address, "security.protocol": LISTENERS[listener], "max.block.ms": 10_000}, **settings
+        {"bootstrap.servers": address, "security.protocol": LISTENERS[listener], "max.block.ms": 60_000}, **settings
     ) as producer:
         yield producer
 
