@@ -114,7 +114,7 @@ class Life:
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("seed", range(effort(15)))
-def test_books_disagree_or_an_outcome_comes_twice_or_never(seed: int, compression: str) -> None:
+def test_no_slab_is_lost_and_every_outcome_comes_once(seed: int, compression: str) -> None:
     life = Life(seed, compression_type=compression)
     for _ in range(400):
         life.random.choice(life.deeds)()
@@ -123,7 +123,7 @@ def test_books_disagree_or_an_outcome_comes_twice_or_never(seed: int, compressio
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_books_disagree_between_threads(seed: int) -> None:
+def test_no_slab_is_lost_between_threads(seed: int) -> None:
     """Three threads send while the Sender's life is as random; nobody advances the clock for those who wait."""
     life = Life(seed, clock=ManualClock())
     rig, total = life.rig, 400

@@ -41,7 +41,7 @@ def acknowledge(batches: list[Batch]) -> None:
 
 
 # Kafka: testFull
-def test_full_batch_waits_for_its_linger() -> None:
+def test_full_batch_goes_without_lingering() -> None:
     rig = Rig(linger_ms=1_000)
     futures = [rig.send(b"v" * 100)]
     while len(rig.queue().batches) == 1:
@@ -61,7 +61,7 @@ def test_full_batch_waits_for_its_linger() -> None:
 
 
 # Kafka: testLinger
-def test_batch_leaves_before_or_long_after_its_linger() -> None:
+def test_batch_is_ready_when_it_has_lingered() -> None:
     rig = Rig(linger_ms=50)
     rig.send()
     assert ready_partitions(rig) == []
@@ -77,7 +77,7 @@ def test_batch_leaves_before_or_long_after_its_linger() -> None:
     assert_whole(rig.pool)
 
 
-def test_records_behind_a_lingering_one_start_its_linger_anew() -> None:
+def test_linger_counts_from_the_first_record_of_a_batch() -> None:
     rig = Rig(linger_ms=50)
     for _ in range(5):
         rig.send()
@@ -89,7 +89,7 @@ def test_records_behind_a_lingering_one_start_its_linger_anew() -> None:
 # Kafka: testAppendLarge{,OldMessageFormat}{Compressed,NonCompressed}
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("magic", [1, 2])
-def test_large_record_is_altered(magic: int, compression: str) -> None:
+def test_large_record_arrives_unaltered(magic: int, compression: str) -> None:
     rig = Rig(record_magic=magic, compression_type=compression, linger_ms=0)
     value = bytes(random.Random(5).randbytes(2 * SLAB))
     future = rig.send(value, key=b"key", timestamp_ms=0)
@@ -104,7 +104,7 @@ def test_large_record_is_altered(magic: int, compression: str) -> None:
 
 # Kafka: testSplitFrequency
 @pytest.mark.parametrize("compressible", [0, 1, 30, 70, 100])
-def test_compression_makes_batches_larger_than_batch_size(compressible: int) -> None:
+def test_compressed_batches_are_at_most_batch_size(compressible: int) -> None:
     # Kafka guesses the ratio ahead and splits where it guessed wrong; here the plain records fit already.
     rig = Rig(compression_type="gzip", slabs=64, linger_ms=0)
     dice = random.Random(compressible)
@@ -119,7 +119,7 @@ def test_compression_makes_batches_larger_than_batch_size(compressible: int) -> 
 
 @pytest.mark.parametrize("magic", [1, 2])
 @pytest.mark.parametrize("size", [SLAB - 60, SLAB, 3 * SLAB, 7 * SLAB + 1])
-def test_large_record_shares_a_batch_or_loses_memory(magic: int, size: int) -> None:
+def test_large_record_gets_its_own_batch_and_its_memory_comes_back(magic: int, size: int) -> None:
     rig = Rig(record_magic=magic, linger_ms=0)
     rig.send(b"before")
     large = rig.send(b"L" * size)
@@ -133,7 +133,7 @@ def test_large_record_shares_a_batch_or_loses_memory(magic: int, size: int) -> N
     assert_whole(rig.pool)
 
 
-def test_batch_size_of_zero_puts_two_records_into_a_batch() -> None:
+def test_batch_size_of_zero_gives_each_record_a_batch() -> None:
     rig = Rig(batch_size=0, linger_ms=1_000)
     futures = [rig.send() for _ in range(3)]
     assert len({future.batch for future in futures}) == 3
@@ -141,7 +141,7 @@ def test_batch_size_of_zero_puts_two_records_into_a_batch() -> None:
 
 
 # Kafka: testNextReadyCheckDelay
-def test_sender_sleeps_past_the_next_linger() -> None:
+def test_next_check_is_the_end_of_the_next_linger() -> None:
     rig = Rig(leaders=(1, 1, 2), linger_ms=10)
     rig.send(partition=0)
     rig.clock.advance(0.005)
@@ -157,7 +157,7 @@ def test_sender_sleeps_past_the_next_linger() -> None:
     assert ready(rig).next_check == pytest.approx(0.01)
 
 
-def test_partition_without_leader_is_called_ready_or_forgotten() -> None:
+def test_topic_of_a_partition_without_leader_is_reported() -> None:
     rig = Rig(leaders=(1, -1), linger_ms=0)
     rig.send(partition=0)
     rig.send(partition=1)
@@ -171,7 +171,7 @@ def test_partition_without_leader_is_called_ready_or_forgotten() -> None:
     assert not found.leaderless_topics
 
 
-def test_cost_of_a_turn_grows_with_partitions_that_hold_nothing() -> None:
+def test_only_partitions_that_hold_a_batch_are_active() -> None:
     rig = Rig(leaders=[1] * 5_000, linger_ms=0)
     rig.send(partition=4_321)
     assert [queue.partition for queue in rig.accumulator.active] == [4_321]
@@ -179,7 +179,7 @@ def test_cost_of_a_turn_grows_with_partitions_that_hold_nothing() -> None:
     assert not rig.accumulator.active
 
 
-def test_largest_record_is_refused_or_a_larger_one_sent() -> None:
+def test_record_of_max_request_size_is_sent_and_a_larger_one_is_refused() -> None:
     value = b"x" * 1_000
     with pytest.raises(
         RecordTooLargeError, match=r"needs up to \d+ bytes, more than max\.request\.size \(1000\)"
@@ -197,7 +197,7 @@ def test_largest_record_is_refused_or_a_larger_one_sent() -> None:
 
 
 # Kafka: testPartialDrain
-def test_request_grows_past_max_request_size() -> None:
+def test_drained_batches_stay_within_max_request_size() -> None:
     rig = Rig(leaders=[1] * 4, linger_ms=0, max_request_size=2 * SLAB)
     for partition in range(4):
         rig.send(b"x" * (SLAB - 200), partition)
@@ -210,7 +210,7 @@ def test_request_grows_past_max_request_size() -> None:
     assert_whole(rig.pool)
 
 
-def test_batch_larger_than_a_request_is_never_drained() -> None:
+def test_batch_larger_than_max_request_size_is_drained_alone() -> None:
     # Each record is within max.request.size, but the batch of many is not: alone it goes all the same.
     rig = Rig(leaders=[1] * 2, linger_ms=0, max_request_size=600, batch_size=SLAB)
     for partition in (0, 1):
@@ -223,7 +223,7 @@ def test_batch_larger_than_a_request_is_never_drained() -> None:
 
 
 # Kafka: testDrainBatches
-def test_busy_partition_starves_its_neighbours() -> None:
+def test_partitions_are_drained_in_turn() -> None:
     rig = Rig(leaders=[1] * 3, linger_ms=0, max_request_size=SLAB)
     for partition in range(3):
         rig.fill(partition, batches=3)
@@ -236,21 +236,21 @@ def test_busy_partition_starves_its_neighbours() -> None:
 
 
 # Kafka: testDrainWithANodeThatDoesntHostAnyPartitions
-def test_node_without_partitions_is_given_a_batch() -> None:
+def test_node_without_partitions_gets_no_batch() -> None:
     rig = Rig(leaders=(1,), linger_ms=0)
     rig.send()
     assert drain(rig, node=2) == []
     assert len(drain(rig, node=1)) == 1
 
 
-def test_partition_gets_two_batches_into_one_request() -> None:
+def test_request_holds_one_batch_of_a_partition() -> None:
     rig = Rig(linger_ms=0)
     rig.fill(batches=3)
     assert len(drain(rig)) == 1
 
 
 # Kafka: testMutedPartitions
-def test_muted_partition_is_drained() -> None:
+def test_muted_partition_is_not_drained() -> None:
     rig = Rig(leaders=(1, 1), linger_ms=0)
     rig.send(partition=0)
     rig.send(partition=1)
@@ -262,7 +262,7 @@ def test_muted_partition_is_drained() -> None:
     assert ready_partitions(rig) == [0]
 
 
-def test_empty_queue_among_those_to_drain_is_an_error() -> None:
+def test_drain_skips_an_empty_queue() -> None:
     rig = Rig(leaders=(1, 1), linger_ms=0)
     rig.send(partition=1)
     assert [batch.partition for batch in rig.accumulator.drain(rig.topic.queues, rig.clock.monotonic())] == [1]
@@ -272,7 +272,7 @@ def test_empty_queue_among_those_to_drain_is_an_error() -> None:
 
 
 # Kafka: testRetryBackoff, testExponentialRetryBackoff
-def test_retry_comes_at_once_or_backs_off_without_growth() -> None:
+def test_retry_backs_off_exponentially() -> None:
     rig = Rig(linger_ms=0, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
     future = rig.send()
     expected = 0.1
@@ -294,7 +294,7 @@ def test_retry_comes_at_once_or_backs_off_without_growth() -> None:
 
 
 # Kafka: testReadyAndDrainWhenABatchIsBeingRetried
-def test_batch_behind_a_retried_one_overtakes_it() -> None:
+def test_batch_waits_behind_a_retried_batch() -> None:
     rig = Rig(leaders=(1, 1), linger_ms=0, retry_backoff_ms=100, enable_idempotence=False)
     first = rig.send(partition=0)
     (batch,) = drain(rig)
@@ -308,7 +308,7 @@ def test_batch_behind_a_retried_one_overtakes_it() -> None:
     assert drain(rig)[0] is not first.batch
 
 
-def test_batches_retried_together_lose_their_order() -> None:
+def test_retried_batches_keep_their_order() -> None:
     rig = Rig(linger_ms=0, enable_idempotence=False)
     futures = rig.fill(batches=5)
     in_flight = [drain(rig)[0] for _ in range(4)]
@@ -321,7 +321,7 @@ def test_batches_retried_together_lose_their_order() -> None:
     assert drained == [future.batch for future in futures]
 
 
-def test_retried_batch_takes_further_records() -> None:
+def test_retried_batch_takes_no_further_record() -> None:
     rig = Rig(linger_ms=0)
     first = rig.send()
     (batch,) = drain(rig)
@@ -336,7 +336,7 @@ def test_retried_batch_takes_further_records() -> None:
 # Kafka: testExpiredBatchSingle, testExpiredBatchesRetry, testSoonToExpireBatchesArePickedUpForExpiry,
 # ProducerBatchTest.testBatchExpiration{,AfterReenqueue}
 @pytest.mark.parametrize("retried", [False, True])
-def test_batch_lives_past_its_delivery_timeout(retried: bool) -> None:
+def test_batch_expires_at_its_delivery_timeout(retried: bool) -> None:
     rig = Rig(linger_ms=10, request_timeout_ms=100, delivery_timeout_ms=1_000, retry_backoff_ms=5_000)
     future = rig.send()
     rig.send(b"second")
@@ -363,14 +363,14 @@ def test_batch_lives_past_its_delivery_timeout(retried: bool) -> None:
 
 
 # Kafka: testExpiredBatchSingleMaxValue
-def test_largest_delivery_timeout_overflows() -> None:
+def test_largest_delivery_timeout_does_not_overflow() -> None:
     rig = Rig(delivery_timeout_ms=2**31 - 1)
     rig.send()
     assert rig.accumulator.expire(rig.clock.monotonic() + 10**6) == []
 
 
 # Kafka: testExpiredBatches
-def test_young_batches_expire_with_the_old() -> None:
+def test_only_old_batches_expire() -> None:
     rig = Rig(leaders=(1, 1), request_timeout_ms=100, delivery_timeout_ms=1_000)
     old = rig.send(partition=0)
     rig.clock.advance(0.5)
@@ -381,7 +381,7 @@ def test_young_batches_expire_with_the_old() -> None:
     assert rig.bytes_in("open") == 2 * SLAB
 
 
-def test_callback_of_an_expired_batch_cannot_send() -> None:
+def test_callback_of_an_expired_batch_can_send() -> None:
     # Kafka: SenderTest.testAppendInExpiryCallback; the slab is back before the callback runs
     rig = Rig(slabs=1, max_block_ms=0, request_timeout_ms=100, delivery_timeout_ms=1_000)
     again: list[RecordFuture] = []
@@ -396,7 +396,7 @@ def test_callback_of_an_expired_batch_cannot_send() -> None:
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 
-def test_lingering_batches_stay_while_a_thread_waits_for_memory() -> None:
+def test_lingering_batches_go_while_a_thread_waits_for_memory() -> None:
     seen: list[list[int]] = []
     rig = Rig(slabs=2, linger_ms=10_000, max_block_ms=100, leaders=(1, 1, 1), wakeup=lambda: look())
 
@@ -417,7 +417,7 @@ def test_lingering_batches_stay_while_a_thread_waits_for_memory() -> None:
     assert_whole(rig.pool)
 
 
-def test_record_that_waited_ignores_the_batch_opened_meanwhile() -> None:
+def test_every_record_that_waited_for_memory_is_sent() -> None:
     clock = ManualClock()
     rig = Rig(slabs=2, clock=clock, leaders=(1, 1), linger_ms=0)
     rig.fill(partition=0, batches=2)
@@ -433,7 +433,7 @@ def test_record_that_waited_ignores_the_batch_opened_meanwhile() -> None:
     assert_whole(rig.pool)
 
 
-def test_two_records_that_waited_for_one_partition_get_a_batch_each() -> None:
+def test_records_that_waited_for_one_partition_share_a_batch() -> None:
     clock = ManualClock()
     rig = Rig(slabs=2, clock=clock, leaders=(1, 1), linger_ms=0)
     large = rig.send(b"x" * (2 * SLAB - 200), partition=0)
@@ -448,7 +448,7 @@ def test_two_records_that_waited_for_one_partition_get_a_batch_each() -> None:
     assert_whole(rig.pool)
 
 
-def test_close_leaves_a_thread_waiting_for_memory() -> None:
+def test_close_wakes_a_thread_that_waits_for_memory() -> None:
     rig = Rig(slabs=1, clock=ManualClock(), leaders=(1, 1), linger_ms=10_000)
     rig.send(partition=0)
     waiting = in_thread(lambda: rig.send(partition=1))
@@ -466,7 +466,7 @@ def test_close_leaves_a_thread_waiting_for_memory() -> None:
 
 
 # Kafka: testFlush, testAwaitFlushComplete
-def test_flush_lingers_or_returns_before_the_end() -> None:
+def test_flush_sends_lingering_batches_and_waits_for_their_outcomes() -> None:
     rig = Rig(leaders=[1] * 3, clock=ManualClock(), linger_ms=10_000)
     futures = [rig.send(partition=partition) for partition in range(3)]
     assert ready_partitions(rig) == []
@@ -483,7 +483,7 @@ def test_flush_lingers_or_returns_before_the_end() -> None:
     assert ready_partitions(rig) == []  # lingers again
 
 
-def test_flush_that_timed_out_ends_lingering_for_ever() -> None:
+def test_batches_linger_again_after_a_flush_that_timed_out() -> None:
     rig = Rig(linger_ms=10_000)
     rig.send()
     with pytest.raises(TimeoutError, match="1 batches not acknowledged within 1"):
@@ -493,14 +493,14 @@ def test_flush_that_timed_out_ends_lingering_for_ever() -> None:
         rig.accumulator.flush(0)
 
 
-def test_flush_waits_for_what_failed() -> None:
+def test_flush_does_not_wait_for_failed_batches() -> None:
     rig = Rig()
     rig.send().batch.fail(NetworkError("gone"))
     rig.accumulator.flush(0)
 
 
 # Kafka: testAbortIncompleteBatches, testAbortUnsentBatches
-def test_abort_forgets_a_batch_or_frees_one_that_is_in_flight() -> None:
+def test_abort_fails_every_batch_and_keeps_slabs_in_flight() -> None:
     rig = Rig(leaders=(1, 1), linger_ms=0)
     outcomes: list[str] = []
     for partition, name in ((0, "in flight"), (0, "in flight"), (1, "in flight")):
@@ -524,7 +524,7 @@ def test_abort_forgets_a_batch_or_frees_one_that_is_in_flight() -> None:
 
 
 # Kafka: testUniformBuiltInPartitioner, BuiltInPartitionerTest.testStickyPartitioning
-def test_records_without_key_spread_within_a_batch_or_stay_for_ever() -> None:
+def test_sticky_partition_changes_between_full_batches() -> None:
     rig = Rig(leaders=[1] * 4, slabs=512, linger_ms=10_000)
     order = [rig.send(b"v" * 100, partition=None).batch for _ in range(2_000)]
     batches = list(dict.fromkeys(order))
@@ -535,7 +535,7 @@ def test_records_without_key_spread_within_a_batch_or_stay_for_ever() -> None:
 
 
 # Kafka: BuiltInPartitionerTest.unavailablePartitionsTest
-def test_records_without_key_go_where_there_is_no_leader() -> None:
+def test_records_without_key_go_to_partitions_with_a_leader() -> None:
     rig = Rig(leaders=(-1, 1, -1, 1), slabs=512, linger_ms=10_000)
     used = {rig.send(b"v" * 100, partition=None).batch.partition for _ in range(1_000)}
     assert {1, 3} <= used
@@ -544,7 +544,7 @@ def test_records_without_key_go_where_there_is_no_leader() -> None:
 
 
 # Kafka: testBuiltInPartitionerFractionalBatches
-def test_lingering_scatters_records_over_half_empty_batches() -> None:
+def test_sticky_partition_stays_while_its_batch_lingers() -> None:
     rig = Rig(leaders=[1] * 4, slabs=64, linger_ms=10)
     for _ in range(10):
         for _ in range(SLAB * 2 // 3 // 40):
@@ -557,12 +557,12 @@ def test_lingering_scatters_records_over_half_empty_batches() -> None:
 
 
 # Kafka: testStickyBatchSizeMoreThatZero
-def test_batch_size_of_zero_keeps_all_records_in_one_partition() -> None:
+def test_batch_size_of_zero_spreads_records_over_all_partitions() -> None:
     rig = Rig(batch_size=0, leaders=[1] * 3, slabs=64, linger_ms=1_000)
     assert {rig.send(partition=None).batch.partition for _ in range(40)} == {0, 1, 2}
 
 
-def test_callback_waits_for_memory_that_its_own_thread_frees() -> None:
+def test_callback_that_needs_memory_is_refused_at_once() -> None:
     rig = Rig(slabs=2)
     rig.fill(batches=2)
     rig.accumulator.nonwaiting_allocators[threading.get_ident()] = rig.accumulator.refuse_callback

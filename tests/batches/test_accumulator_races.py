@@ -16,7 +16,7 @@ from tests.ground.pool_support import in_thread
 
 
 @pytest.mark.parametrize("asked", range(2))
-def test_batch_opened_while_the_producer_closes_is_never_completed(asked: int) -> None:
+def test_no_batch_is_opened_while_the_producer_closes(asked: int) -> None:
     # At 1 open_batch has looked at `closed` and has its slab when the other thread closes everything.
     clock = HookClock()
     rig = Rig(clock=clock)
@@ -33,7 +33,7 @@ def test_batch_opened_while_the_producer_closes_is_never_completed(asked: int) -
 
 
 @pytest.mark.parametrize("asked", range(2))
-def test_interrupt_while_a_batch_is_opened_loses_its_slab(asked: int) -> None:
+def test_interrupt_while_a_batch_is_opened_gives_its_slab_back(asked: int) -> None:
     clock = HookClock()
     rig = Rig(clock=clock)
 
@@ -47,7 +47,7 @@ def test_interrupt_while_a_batch_is_opened_loses_its_slab(asked: int) -> None:
     assert rig.send()
 
 
-def test_two_batches_get_one_number() -> None:
+def test_batches_of_two_threads_get_different_numbers() -> None:
     clock = HookClock()
     rig = Rig(clock=clock)
     other: list[RecordFuture] = []
@@ -59,14 +59,14 @@ def test_two_batches_get_one_number() -> None:
     assert_whole(rig.pool)
 
 
-def test_topic_grown_by_two_threads_has_a_partition_twice() -> None:
+def test_topic_grown_by_two_threads_has_each_partition_once() -> None:
     topic = TopicQueues("t", 1)
     with collecting_everywhere(lambda: topic.grow(6)):
         topic.grow(8)
     assert [queue.partition for queue in topic.queues] == list(range(8))
 
 
-def test_batch_opened_during_the_senders_look_ends_its_turn() -> None:
+def test_batch_may_be_opened_while_the_sender_looks_for_ready_queues() -> None:
     rig = Rig(leaders=range(64), slabs=64, linger_ms=0)
     rig.send(partition=0)
     rig.send(partition=1)
@@ -77,7 +77,7 @@ def test_batch_opened_during_the_senders_look_ends_its_turn() -> None:
     assert len(rig.accumulator.active) > 2
 
 
-def test_topic_made_during_a_metadata_update_ends_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topic_may_be_made_during_a_metadata_update(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     names = iter(f"new-{number}" for number in range(10))
     make = rig.accumulator.topic_queues
@@ -92,7 +92,7 @@ def test_topic_made_during_a_metadata_update_ends_the_update(monkeypatch: pytest
 
 
 # Kafka: RecordAccumulatorTest.testStressfulSituation
-def test_records_are_lost_or_doubled_between_threads() -> None:
+def test_records_of_several_threads_arrive_once_and_in_order() -> None:
     rig = Rig(leaders=[1] * 3, slabs=8, clock=ManualClock(), linger_ms=0)
     total, threads = 2_000, 4
     futures: list[RecordFuture] = []

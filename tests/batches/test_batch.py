@@ -37,7 +37,7 @@ def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 # Kafka: testBatchCannotAbortTwice, testBatchCannotCompleteTwice, testBatchAbort
 @pytest.mark.parametrize("first", ["complete", "fail"])
 @pytest.mark.parametrize("second", ["complete", "fail"])
-def test_second_outcome_wins_or_is_an_error(first: str, second: str) -> None:
+def test_first_outcome_wins(first: str, second: str) -> None:
     rig = Rig()
     called: list[object] = []
     future = rig.send(callback=lambda metadata, error: called.append(error))
@@ -61,7 +61,7 @@ def test_second_outcome_wins_or_is_an_error(first: str, second: str) -> None:
     assert_whole(rig.pool)
 
 
-def test_racing_outcomes_both_win() -> None:
+def test_one_of_racing_outcomes_wins() -> None:
     for _ in range(50):
         rig = Rig()
         called: list[object] = []
@@ -79,7 +79,7 @@ def test_racing_outcomes_both_win() -> None:
         assert_whole(rig.pool)
 
 
-def test_metadata_is_that_of_another_record() -> None:
+def test_each_record_gets_its_own_metadata() -> None:
     rig = Rig()
     futures = [
         rig.send(b"v", key=b"key", timestamp_ms=5),
@@ -94,7 +94,7 @@ def test_metadata_is_that_of_another_record() -> None:
     ]
 
 
-def test_metadata_made_without_its_constructor_leaks_a_reference_or_is_half_made() -> None:
+def test_metadata_made_without_its_constructor_is_whole_and_leaks_no_reference() -> None:
     rig = Rig()
     future = rig.send(b"v", key=b"key", timestamp_ms=2**40)
     rig.drain_one().complete(2**40, -1)
@@ -107,14 +107,14 @@ def test_metadata_made_without_its_constructor_leaks_a_reference_or_is_half_made
     assert (sys.getrefcount(TOPIC), sys.getrefcount(RecordMetadata)) == before
 
 
-def test_brokers_time_is_ignored_where_it_stamps_records() -> None:
+def test_log_append_time_replaces_the_timestamp() -> None:
     rig = Rig()
     future = rig.send(timestamp_ms=5)
     rig.drain_one().complete(100, 1_700_000_000_000)
     assert future.result().timestamp == 1_700_000_000_000
 
 
-def test_unknown_offset_is_counted_up_from() -> None:
+def test_unknown_offset_stays_unknown_for_every_record() -> None:
     rig = Rig()
     futures = [rig.send(), rig.send()]
     rig.drain_one().complete(-1, -1)
@@ -122,7 +122,7 @@ def test_unknown_offset_is_counted_up_from() -> None:
 
 
 # Kafka: testShouldNotAttemptAppendOnceRecordsBuilderIsClosedForAppends
-def test_closed_batch_takes_a_record() -> None:
+def test_closed_batch_takes_no_record() -> None:
     rig = Rig()
     first = rig.send()
     batch = rig.drain_one()
@@ -134,7 +134,7 @@ def test_closed_batch_takes_a_record() -> None:
 # ---- the slab --------------------------------------------------------------------------------------------------------
 
 
-def test_slab_goes_back_before_its_reader_ends() -> None:
+def test_slab_goes_back_after_its_last_reader() -> None:
     rig = Rig(linger_ms=0)
     future = rig.send()
     (sent,) = rig.sent_after_turn()
@@ -147,7 +147,7 @@ def test_slab_goes_back_before_its_reader_ends() -> None:
 
 
 # Kafka: SenderTest.testNoDoubleDeallocation
-def test_batch_that_ends_after_its_slab_was_reused_frees_another_ones() -> None:
+def test_second_outcome_does_not_free_a_reused_slab() -> None:
     rig = Rig(slabs=1, linger_ms=0, request_timeout_ms=100, delivery_timeout_ms=1_000)
     first = rig.send(b"first")
     rig.accumulator.expire(rig.clock.monotonic() + 1)
@@ -160,7 +160,7 @@ def test_batch_that_ends_after_its_slab_was_reused_frees_another_ones() -> None:
     assert_whole(rig.pool)
 
 
-def test_run_of_slabs_is_returned_in_part() -> None:
+def test_run_of_slabs_is_returned_whole() -> None:
     rig = Rig()
     future = rig.send(b"x" * 5 * SLAB)
     assert rig.bytes_in("free") == rig.pool.total - 6 * SLAB
@@ -172,7 +172,7 @@ def test_run_of_slabs_is_returned_in_part() -> None:
 # ---- callbacks -------------------------------------------------------------------------------------------------------
 
 
-def test_callbacks_run_out_of_order_or_without_metadata() -> None:
+def test_callbacks_run_in_order_with_their_metadata() -> None:
     rig = Rig()
     called: list[tuple[int, RecordMetadata, KafkaError | None]] = []
     for number in range(5):
@@ -183,7 +183,7 @@ def test_callbacks_run_out_of_order_or_without_metadata() -> None:
     ]
 
 
-def test_failed_record_tells_its_callback_an_offset() -> None:
+def test_callback_of_a_failed_record_gets_no_offset() -> None:
     rig = Rig()
     called: list[Any] = []
     rig.send(partition=0, callback=lambda *arguments: called.append(arguments))
@@ -194,7 +194,7 @@ def test_failed_record_tells_its_callback_an_offset() -> None:
 
 
 @pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_raising_callback_keeps_others_from_running(
+def test_other_callbacks_run_after_one_that_raises(
     raised: BaseException, caplog: pytest.LogCaptureFixture, unraisable: list[Any]
 ) -> None:
     rig = Rig()
@@ -220,7 +220,7 @@ def test_raising_callback_keeps_others_from_running(
     assert_whole(rig.pool)
 
 
-def test_late_callback_never_runs_or_its_error_hits_the_caller(
+def test_late_callback_runs_at_once_and_its_error_is_logged(
     caplog: pytest.LogCaptureFixture, unraisable: list[Any]
 ) -> None:
     rig = Rig()
@@ -239,7 +239,7 @@ def test_late_callback_never_runs_or_its_error_hits_the_caller(
     assert len(unraisable) == 1
 
 
-def test_done_callback_gets_another_future() -> None:
+def test_done_callback_gets_its_own_future() -> None:
     rig = Rig()
     futures = [rig.send() for _ in range(3)]
     seen: list[RecordFuture] = []
@@ -249,7 +249,7 @@ def test_done_callback_gets_another_future() -> None:
     assert seen == futures
 
 
-def test_callback_added_by_a_callback_is_lost() -> None:
+def test_callback_added_by_a_callback_runs() -> None:
     rig = Rig()
     seen: list[str] = []
     first = rig.send()
@@ -258,7 +258,7 @@ def test_callback_added_by_a_callback_is_lost() -> None:
     assert seen == ["inner"]
 
 
-def test_callback_given_while_the_batch_ends_is_lost() -> None:
+def test_callback_added_while_the_batch_ends_runs_once() -> None:
     # The list of callbacks is made by an allocation, which may run the collector, and that the Sender.
     rig = Rig()
     future = rig.send()
@@ -274,7 +274,7 @@ def test_callback_given_while_the_batch_ends_is_lost() -> None:
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def test_waiting_thread_is_not_woken_or_woken_before_the_callbacks() -> None:
+def test_waiting_threads_wake_after_the_callbacks() -> None:
     rig = Rig()
     order: list[str] = []
     future = rig.send(callback=lambda metadata, error: order.append("callback"))
@@ -290,7 +290,7 @@ def test_waiting_thread_is_not_woken_or_woken_before_the_callbacks() -> None:
     assert order == ["callback", "awake", "awake", "awake"]
 
 
-def test_thread_that_waits_while_the_batch_ends_sleeps_for_ever() -> None:
+def test_thread_that_begins_to_wait_while_the_batch_ends_is_woken() -> None:
     # The list of sleepers is made by an allocation, which may run the collector, and that the Sender.
     rig = Rig()
     future = rig.send()
@@ -301,7 +301,7 @@ def test_thread_that_waits_while_the_batch_ends_sleeps_for_ever() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, -1, 0.001])
-def test_result_waits_past_its_timeout(timeout: float) -> None:
+def test_result_waits_up_to_its_timeout(timeout: float) -> None:
     rig = Rig()
     future = rig.send()
     assert (future.done(), future.running(), future.cancelled(), future.cancel()) == (False, True, False, False)
@@ -314,12 +314,12 @@ def test_result_waits_past_its_timeout(timeout: float) -> None:
     assert (future.done(), future.running(), future.cancelled(), future.cancel()) == (True, False, False, False)
 
 
-def test_future_made_by_hand_crashes() -> None:
+def test_future_cannot_be_made_by_hand() -> None:
     with pytest.raises(TypeError, match=r"comes from KafkaProducer\.send"):
         RecordFuture()
 
 
-def test_repr_says_nothing() -> None:
+def test_repr_names_partition_and_state() -> None:
     rig = Rig()
     future = rig.send()
     assert repr(future) == "RecordFuture(orders-0, pending)"

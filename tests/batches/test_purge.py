@@ -20,7 +20,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_purged_record_is_sent_after_all_or_has_no_outcome(cluster: EmbeddedCluster, idempotent: bool) -> None:
+def test_purged_record_fails_and_is_never_sent(cluster: EmbeddedCluster, idempotent: bool) -> None:
     topic = f"queued-{idempotent}"
     servers = cluster.bootstrap_servers
     with KafkaProducer(bootstrap_servers=servers, linger_ms=60_000, enable_idempotence=idempotent) as producer:
@@ -36,7 +36,7 @@ def test_purged_record_is_sent_after_all_or_has_no_outcome(cluster: EmbeddedClus
 
 
 @pytest.mark.parametrize("in_flight", [True, False])
-def test_records_in_flight_are_given_up_only_if_asked(cluster: EmbeddedCluster, in_flight: bool) -> None:
+def test_records_in_flight_are_purged_only_on_request(cluster: EmbeddedCluster, in_flight: bool) -> None:
     topic = f"sent-{in_flight}"
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send(topic, b"first").result(10)
@@ -64,7 +64,7 @@ class cluster_saw_one_more_produce:
         self._cluster.wait_for_request(PRODUCE)
 
 
-def test_purged_transaction_is_committed_without_its_records(cluster: EmbeddedCluster) -> None:
+def test_transaction_with_a_purged_record_cannot_be_committed(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(
         bootstrap_servers=cluster.bootstrap_servers, transactional_id="purged", linger_ms=60_000
     ) as producer:
@@ -78,7 +78,7 @@ def test_purged_transaction_is_committed_without_its_records(cluster: EmbeddedCl
         producer.abort_transaction()
 
 
-def test_closed_producer_is_purged_in_silence(cluster: EmbeddedCluster) -> None:
+def test_purge_of_a_closed_producer_raises(cluster: EmbeddedCluster) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
     producer.close()
     with pytest.raises(ClosedError):

@@ -32,7 +32,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 # Kafka: testSplitAndReenqueue
 @pytest.mark.parametrize("magic", [1, 2])
-def test_parts_change_places_or_outcomes(magic: int) -> None:
+def test_parts_keep_the_order_and_outcomes_of_their_records(magic: int) -> None:
     rig = quick_rig(record_magic=magic)
     topic = Topic(rig, 200)
     sent = [b"%03d" % n for n in range(40)]
@@ -55,7 +55,7 @@ def test_parts_change_places_or_outcomes(magic: int) -> None:
 # Kafka: testSplitBatchOffAccumulator, and KIP-126's reason: no single record takes others with it
 @pytest.mark.parametrize("magic", [1, 2])
 @pytest.mark.parametrize("place", [0, 1, 6, 11])
-def test_record_too_large_fails_its_neighbours(place: int, magic: int) -> None:
+def test_record_too_large_fails_alone(place: int, magic: int) -> None:
     rig = quick_rig(record_magic=magic)
     topic = Topic(rig, 300)
     sent = [b"%d" % n for n in range(12)]
@@ -73,7 +73,7 @@ def test_record_too_large_fails_its_neighbours(place: int, magic: int) -> None:
     assert_whole(rig.pool)
 
 
-def test_nothing_fits_and_the_split_goes_on_for_ever() -> None:
+def test_split_ends_if_no_record_fits() -> None:
     rig = quick_rig()
     topic = Topic(rig, 0)
     futures = [rig.send(b"v") for _ in range(20)]
@@ -83,7 +83,7 @@ def test_nothing_fits_and_the_split_goes_on_for_ever() -> None:
     assert_whole(rig.pool)
 
 
-def test_every_part_learns_the_limit_anew() -> None:
+def test_waiting_parts_are_split_with_the_refused_part() -> None:
     """16 units for a limit of one: refused at 16, 8, 4 and 2, not once for each part."""
     rig = quick_rig()
     topic = Topic(rig, 61 + 4 * 10)
@@ -99,7 +99,7 @@ def test_every_part_learns_the_limit_anew() -> None:
 @settings(max_examples=effort(60), deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("magic", [1, 2])
-def test_split_alters_a_record(magic: int, data: st.DataObject) -> None:
+def test_split_alters_no_record(magic: int, data: st.DataObject) -> None:
     sample = data.draw(st.lists(records(magic), min_size=1, max_size=30))
     limit = data.draw(st.integers(100, 2000))
     compression = data.draw(st.sampled_from(CODECS[:-1] if magic == 1 else CODECS))
@@ -123,7 +123,7 @@ def test_split_alters_a_record(magic: int, data: st.DataObject) -> None:
     [*((name, {}, 2) for name in CODECS[1:]), *((name, {}, 1) for name in CODECS[1:4]),
      ("lz4", {"compression_lz4_level": 12}, 2)],
 )  # fmt: skip
-def test_compressed_batch_is_split_wrongly_or_goes_plain(name: str, level: dict[str, int], magic: int) -> None:
+def test_parts_of_a_compressed_batch_are_compressed(name: str, level: dict[str, int], magic: int) -> None:
     rig = quick_rig(batch_size=16 * SLAB, record_magic=magic, compression_type=name, slabs=64, **level)
     topic = Topic(rig, 500)
     sent = [b"%04d a row that compresses well, since it is the same but for its number" % n for n in range(150)]
@@ -142,7 +142,7 @@ def test_compressed_batch_is_split_wrongly_or_goes_plain(name: str, level: dict[
 
 @pytest.mark.parametrize("name", CODECS[1:])
 @pytest.mark.parametrize("size", [1, 1000, 33_000, 200_000])
-def test_codec_does_not_read_what_it_wrote(name: str, size: int) -> None:
+def test_codec_reads_what_it_wrote(name: str, size: int) -> None:
     found = codec(name, -1, 9, 3)
     assert found is not None
     for plain in (b"ab" * (size // 2 + 1), bytes((n * n >> 3) & 255 for n in range(size))):
@@ -157,7 +157,7 @@ def test_codec_does_not_read_what_it_wrote(name: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])
-def test_later_batch_overtakes_a_part(in_flight: int) -> None:
+def test_later_batch_waits_for_all_parts(in_flight: int) -> None:
     rig = quick_rig(max_in_flight_requests_per_connection=in_flight)
     topic = Topic(rig, 400)
     first = [rig.send(b"a%02d" % n + b"." * 60) for n in range(12)]
@@ -169,7 +169,7 @@ def test_later_batch_overtakes_a_part(in_flight: int) -> None:
     assert_whole(rig.pool)
 
 
-def test_batch_that_was_in_flight_lets_others_pass_the_rest() -> None:
+def test_success_of_a_batch_in_flight_lets_no_batch_overtake_the_rest() -> None:
     """A later batch's success means that the leader takes batches, not that the rest need not be waited for."""
     rig = quick_rig()
     topic = Topic(rig, 600)
@@ -186,7 +186,7 @@ def test_batch_that_was_in_flight_lets_others_pass_the_rest() -> None:
     assert_whole(rig.pool)
 
 
-def test_retried_part_loses_its_place() -> None:
+def test_retried_part_keeps_its_place() -> None:
     rig = quick_rig(retries=1, retry_backoff_ms=10)
     topic = Topic(rig, 500)
     futures = [rig.send(b"%02d" % n + b"." * 60) for n in range(12)]
@@ -202,7 +202,7 @@ def test_retried_part_loses_its_place() -> None:
 
 
 # As in Kafka, a split is no retry.
-def test_split_counts_against_retries() -> None:
+def test_split_does_not_count_against_retries() -> None:
     rig = quick_rig(retries=0)
     topic = Topic(rig, 150)
     futures = [rig.send(b"%02d" % n + b"." * 40) for n in range(12)]
@@ -210,7 +210,7 @@ def test_split_counts_against_retries() -> None:
     assert [offset_of(future) for future in futures] == list(range(12))
 
 
-def test_retries_before_the_split_count_against_its_parts() -> None:
+def test_parts_begin_with_all_their_retries() -> None:
     rig = quick_rig(retries=1, retry_backoff_ms=10, compression_type="zstd")
     futures = [rig.send(b"." * 50) for _ in range(10)]
     rig.client.answer(only_request(rig), REQUEST_TIMED_OUT)
@@ -229,7 +229,7 @@ def test_retries_before_the_split_count_against_its_parts() -> None:
     assert [offset_of(future) for future in futures] == list(range(10, 20))
 
 
-def test_two_batches_of_a_partition_are_split_at_once() -> None:
+def test_several_batches_of_a_partition_can_be_split_at_once() -> None:
     rig = quick_rig()
     topic = Topic(rig, 300)
     futures = [rig.send(b"%02d" % n + b"." * 80) for n in range(30)]
@@ -246,7 +246,7 @@ def test_two_batches_of_a_partition_are_split_at_once() -> None:
 # ---- who waits -------------------------------------------------------------------------------------------------------
 
 
-def test_thread_waits_for_records_of_another_part() -> None:
+def test_thread_waits_only_for_the_part_of_its_record() -> None:
     rig = quick_rig()
     futures = [rig.send(b"%02d" % n) for n in range(10)]
     sent = only_request(rig)
@@ -269,7 +269,7 @@ def test_thread_waits_for_records_of_another_part() -> None:
     assert_whole(rig.pool)
 
 
-def test_callback_is_added_to_the_wrong_part() -> None:
+def test_callback_runs_at_the_end_of_its_records_part() -> None:
     rig = quick_rig()
     called: list[tuple[str, int, int]] = []
 
@@ -296,7 +296,7 @@ def test_callback_is_added_to_the_wrong_part() -> None:
     assert_whole(rig.pool)
 
 
-def test_thread_that_runs_within_the_split_sees_a_record_nowhere() -> None:
+def test_thread_that_runs_within_the_split_finds_every_record_once() -> None:
     """Callbacks are added whenever the split makes an object, as a thread may that the collector lets in."""
     rig = quick_rig()
     topic = Topic(rig, 150)
@@ -323,7 +323,7 @@ def test_thread_that_runs_within_the_split_sees_a_record_nowhere() -> None:
     assert_whole(rig.pool)
 
 
-def test_report_of_a_table_mixes_up_parts() -> None:
+def test_report_of_a_table_gives_each_row_the_outcome_of_its_part() -> None:
     rig = quick_rig(leaders=(1, 1))
     limit = 300
     topic = Topic(rig, limit)

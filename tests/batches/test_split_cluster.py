@@ -68,7 +68,7 @@ def send_and_read(server: Any, topic: str, **settings: Any) -> KafkaProducer:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_kafka_4_refuses_a_part(kafka_4: RealKafka, compression: str) -> None:
+def test_kafka_4_takes_all_parts(kafka_4: RealKafka, compression: str) -> None:
     topic = f"small-{compression}"
     kafka_4.create_topic(topic, config={"max.message.bytes": str(LIMIT)})
     send_and_read(kafka_4, topic, compression_type=compression)
@@ -76,13 +76,13 @@ def test_kafka_4_refuses_a_part(kafka_4: RealKafka, compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_kafka_3_9_refuses_a_part_of_magic_1(kafka_3_9: RealKafka, compression: str) -> None:
+def test_kafka_3_9_takes_all_parts_of_magic_1(kafka_3_9: RealKafka, compression: str) -> None:
     topic = f"small-1-{compression}"
     kafka_3_9.create_topic(topic, config={"max.message.bytes": str(LIMIT)})
     send_and_read(kafka_3_9, topic, compression_type=compression, record_magic=1)
 
 
-def test_table_is_not_reported_as_kafka_has_it(kafka_4: RealKafka) -> None:
+def test_report_of_a_split_table_names_the_offsets_in_kafka(kafka_4: RealKafka) -> None:
     kafka_4.create_topic("small-table", partitions=3, config={"max.message.bytes": str(LIMIT)})
     sent = values(3000)
     producer = open_producer(kafka_4, buffer_memory=6 * BATCH, compression_type="zstd")
@@ -99,13 +99,13 @@ def test_table_is_not_reported_as_kafka_has_it(kafka_4: RealKafka) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_embedded_broker_refuses_a_part(cluster: EmbeddedCluster, compression: str) -> None:
+def test_embedded_broker_takes_all_parts(cluster: EmbeddedCluster, compression: str) -> None:
     topic = f"small-{compression}"
     cluster.create_topic(topic, configs={"max.message.bytes": str(LIMIT)})
     send_and_read(cluster, topic, compression_type=compression)
 
 
-def test_refusals_at_any_time_lose_records_or_memory(cluster: EmbeddedCluster) -> None:
+def test_refusals_at_any_time_lose_no_record_and_no_memory(cluster: EmbeddedCluster) -> None:
     """Four threads that wait for memory, and a broker that now and then finds too large what it took before."""
     cluster.create_topic("moody", partitions=3)
     producer = open_producer(

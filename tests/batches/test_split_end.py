@@ -18,7 +18,7 @@ from tests.ground.pool_support import in_thread, until
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_split_waits_for_memory_that_it_holds_itself(compression: str) -> None:
+def test_split_needs_no_memory(compression: str) -> None:
     """One slab for batches, a thread that waits for it, and a batch to be split."""
     scratch = {"none": 0, "zstd": 3}[compression]
     rig = quick_rig(slabs=1 + scratch, compression_type=compression, leaders=(1, 1), clock=ManualClock())
@@ -54,7 +54,7 @@ def half_way(rig: Rig, records: int = 8) -> tuple[list[RecordFuture], Sent]:
 
 # Kafka: testExpiredBatchDoesNotSplitOnMessageTooLargeError
 @pytest.mark.parametrize("ending", ["too large", "delivered", "disconnected"])
-def test_expiry_forgets_a_part_or_frees_what_a_socket_reads(ending: str) -> None:
+def test_expiry_fails_all_parts_and_keeps_the_slab_that_a_socket_reads(ending: str) -> None:
     rig = quick_rig(leaders=(1, 1))
     rig.clock.advance(0.2)
     futures, sent = half_way(rig)
@@ -84,7 +84,7 @@ def test_expiry_forgets_a_part_or_frees_what_a_socket_reads(ending: str) -> None
     assert_whole(rig.pool)
 
 
-def test_deadline_counts_from_the_split() -> None:
+def test_deadline_of_parts_counts_from_the_first_record() -> None:
     rig = quick_rig()
     future = [rig.send(b"%d" % n) for n in range(4)][-1]
     rig.clock.advance(0.9)
@@ -100,7 +100,7 @@ def test_deadline_counts_from_the_split() -> None:
 
 
 @pytest.mark.parametrize("in_the_queue", [True, False])
-def test_forced_close_leaves_parts_without_an_outcome(in_the_queue: bool) -> None:
+def test_forced_close_fails_all_parts(in_the_queue: bool) -> None:
     rig = quick_rig()
     futures, sent = half_way(rig)
     if in_the_queue:
@@ -113,7 +113,7 @@ def test_forced_close_leaves_parts_without_an_outcome(in_the_queue: bool) -> Non
     assert_whole(rig.pool)
 
 
-def test_forced_close_splits_what_it_will_not_send() -> None:
+def test_forced_close_splits_no_batch() -> None:
     rig = quick_rig()
     futures = [rig.send(b"%d" % n) for n in range(4)]
     sent = only_request(rig)
@@ -123,7 +123,7 @@ def test_forced_close_splits_what_it_will_not_send() -> None:
     assert_whole(rig.pool)
 
 
-def test_close_leaves_parts_behind() -> None:
+def test_close_sends_all_parts() -> None:
     rig = quick_rig()
     topic = Topic(rig, 100)
     futures = [rig.send(b"%d" % n + b"." * 30) for n in range(8)]
@@ -137,7 +137,7 @@ def test_close_leaves_parts_behind() -> None:
 
 # The first time nothing is split yet; the second time a part is.
 @pytest.mark.parametrize("after", [0, 1])
-def test_failing_split_loses_records(after: int, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
+def test_failing_split_fails_its_records(after: int, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
     found = codec("zstd", -1, 9, 3)
     assert found is not None
     failures = [False] * after + [True]
@@ -161,7 +161,7 @@ def test_failing_split_loses_records(after: int, caplog: pytest.LogCaptureFixtur
     assert_whole(rig.pool)
 
 
-def test_part_that_fails_takes_the_rest_with_it() -> None:
+def test_rest_is_delivered_after_a_part_that_failed() -> None:
     rig = quick_rig()
     futures = [rig.send(b"%d" % n) for n in range(4)]
     refuse(rig, only_request(rig))

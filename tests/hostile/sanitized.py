@@ -20,7 +20,7 @@ REASONS = {
     "house/test_layering.py": "reads sources: none of our code runs",
     "broker/test_hostile.py::test_any_request_with_too_many_items_is_refused": "bounds memory and time",
     "broker/test_hostile.py::test_compression_bomb_is_refused": "bounds memory, of which sanitizers take more",
-    "sending/test_lifetime.py::test_collecting_a_producer_waits_for_its_broker": "times a collection",
+    "sending/test_lifetime.py::test_collecting_a_producer_does_not_wait_for_its_broker": "times a collection",
     "ground/test_pool.py::test_memory_that_is_not_needed_is_never_touched": "the sanitizers touch one more page",
     "hostile/test_fuzz_requests.py": "bounds memory and time; `make sanitize` runs its fuzzer beside the tests",
     "hostile/test_fuzz_api.py": "is about the fuzzer, which `make sanitize` runs beside the tests",

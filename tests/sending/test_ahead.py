@@ -39,7 +39,7 @@ REFUSED = encode_answer(VERSION, 2, {(TOPIC, 1): Answer(7)})
 
 
 @pytest.mark.parametrize("armed", [False, True])
-def test_refusal_starts_what_waits_behind_it(armed: bool) -> None:
+def test_response_with_an_error_starts_no_queued_request(armed: bool) -> None:
     rig = Rig(leaders=(1,) * 4, slabs=8)
     poller = Poller()
     with connected(poller, max_in_flight=2) as (connection, theirs):
@@ -74,7 +74,7 @@ def test_refusal_starts_what_waits_behind_it(armed: bool) -> None:
     poller.close()
 
 
-def test_frames_taken_back_leave_a_broken_chain() -> None:
+def test_taking_frames_back_keeps_the_frames_that_were_started() -> None:
     """All that can stand in front: nothing, a frame half written, one of the client's own."""
     rig = Rig(leaders=(1,) * 3)
     for written, started in itertools.product((False, True), (0, 1)):
@@ -106,7 +106,7 @@ def test_frames_taken_back_leave_a_broken_chain() -> None:
 # ---- the network client ----------------------------------------------------------------------------------------------
 
 
-def test_clients_own_request_is_taken_back_too() -> None:
+def test_clients_own_request_is_not_taken_back() -> None:
     with one_broker() as (rigged, broker):
         for number in range(8):
             rigged.client.send(0, produce(context=number))
@@ -135,7 +135,7 @@ def test_clients_own_request_is_taken_back_too() -> None:
 
 
 @pytest.mark.parametrize("code", [6, 7, 20])
-def test_sixth_batch_is_sent_while_the_first_may_have_to_be_repeated(code: int) -> None:
+def test_no_sixth_batch_is_sent_while_the_first_may_have_to_be_repeated(code: int) -> None:
     rig = idempotent()
     rig.client.ahead = 8
     futures = rig.fill(batches=12)
@@ -157,7 +157,7 @@ def test_sixth_batch_is_sent_while_the_first_may_have_to_be_repeated(code: int) 
     assert_whole(rig.pool)
 
 
-def test_neighbours_numbers_have_a_gap_after_a_refusal() -> None:
+def test_numbers_of_another_partition_have_no_gap_after_a_refusal() -> None:
     rig = idempotent(leaders=(1, 1))
     rig.client.ahead = 8
     rig.client.limit = 1
@@ -179,7 +179,7 @@ def test_neighbours_numbers_have_a_gap_after_a_refusal() -> None:
     assert_whole(rig.pool)
 
 
-def test_batch_that_expired_while_it_waited_keeps_its_memory() -> None:
+def test_batch_that_expired_while_queued_ahead_gives_its_memory_back() -> None:
     rig = idempotent(delivery_timeout_ms=1_000)
     rig.client.ahead = 8
     rig.client.limit = 1
@@ -194,7 +194,7 @@ def test_batch_that_expired_while_it_waited_keeps_its_memory() -> None:
     assert_whole(rig.pool)
 
 
-def test_without_numbers_the_batches_behind_a_refused_one_overtake_it() -> None:
+def test_without_numbers_no_batch_overtakes_a_refused_one() -> None:
     rig = idempotent(enable_idempotence=False)
     rig.client.ahead = 8
     rig.client.limit = 1
@@ -209,7 +209,7 @@ def test_without_numbers_the_batches_behind_a_refused_one_overtake_it() -> None:
     assert_whole(rig.pool)
 
 
-def test_lost_connection_takes_back_what_it_reports() -> None:
+def test_requests_of_a_lost_connection_are_handled_once() -> None:
     rig = idempotent()
     rig.client.ahead = 8
     rig.client.limit = 1
@@ -283,7 +283,7 @@ def test_broker_that_asks_for_a_pause_gets_nothing_that_was_queued_ahead() -> No
 # ---- over sockets ----------------------------------------------------------------------------------------------------
 
 
-def test_answers_that_come_twice_let_no_more_requests_go_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicate_responses_start_no_more_requests_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedCluster(default_partitions=1) as cluster:
         (port,) = (int(server.rpartition(":")[2]) for server in cluster.bootstrap_servers.split(","))
         proxy = DuplicatingProxy(port, frozenset(range(3, 200, 10)))
@@ -314,7 +314,7 @@ def test_answers_that_come_twice_let_no_more_requests_go_than_allowed(monkeypatc
             proxy.close()
 
 
-def test_records_that_never_left_outlive_a_connection_that_was_cut_though_nothing_is_retried() -> None:
+def test_records_that_never_left_survive_a_lost_connection_without_retries() -> None:
     settings: dict[str, Any] = {"retries": 0, "enable_idempotence": False, "max_in_flight_requests_per_connection": 2}
     with brokers() as (broker,):
         server = "{}:{}".format(*broker.address)

@@ -135,9 +135,7 @@ def honest_and_liar(lie: str, lies: float, **more: Any) -> Iterator[tuple[KafkaP
 
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("lie", [*LIES, *WHOLE_FRAMES])
-def test_bad_answer_fails_more_than_its_connection_or_less(
-    lie: str, idempotent: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bad_response_fails_its_connection_only(lie: str, idempotent: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "kafkabuf.network")
     with honest_and_liar(lie, 1, enable_idempotence=idempotent) as (producer, honest, liar):
         before = len(honest.sockets)
@@ -156,7 +154,7 @@ def test_bad_answer_fails_more_than_its_connection_or_less(
 
 
 @pytest.mark.parametrize("lie", ["ends early", "a topic nobody asked for", "a frame of negative length"])
-def test_broker_that_never_tells_the_truth_leaves_a_future_without_end(lie: str) -> None:
+def test_every_future_ends_with_a_broker_that_always_lies(lie: str) -> None:
     with honest_and_liar(lie, float("inf"), request_timeout_ms=200, delivery_timeout_ms=400) as (producer, _, _):
         lost = [producer.send(TOPIC, b"v", partition=1) for _ in range(3)]
         assert producer.send(TOPIC, b"v", partition=0).result(PATIENCE).offset == 5
@@ -164,7 +162,7 @@ def test_broker_that_never_tells_the_truth_leaves_a_future_without_end(lie: str)
             assert isinstance(future.exception(PATIENCE), KafkaError)
 
 
-def test_unknown_error_code_is_retried_for_ever_or_breaks_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_error_code_fails_its_record_only(monkeypatch: pytest.MonkeyPatch) -> None:
     refused: Lie = lambda produced, right: instead({(TOPIC, 1): Answer(error_code=31_000, message="eh")}, produced)  # noqa: E731
     monkeypatch.setitem(LIES, "unknown error", refused)
     with honest_and_liar("unknown error", 1) as (producer, _, liar):
@@ -202,7 +200,7 @@ def metadata_lie(name: str, received: Received, right: dict[str, Any]) -> None:
     "lie",
     ["ends early", "over-long", "empty", "2^31 brokers", "negative pause", "nowhere", "far", "below"],
 )
-def test_bad_metadata_is_believed_or_asked_for_no_more(lie: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_metadata_is_refused_and_requested_again(lie: str, caplog: pytest.LogCaptureFixture) -> None:
     with brokers() as (broker,), rig(broker) as rigged:
         right, broker.cluster = broker.cluster, None
         assert right is not None
@@ -241,7 +239,7 @@ GREETING = messages.encode_response(
     ],
     ids=["early", "over-long", "empty", "2^31", "pause", "error", "nothing"],
 )
-def test_bad_greeting_is_believed_or_the_last(body: bytes) -> None:
+def test_bad_api_versions_response_is_refused_and_requested_again(body: bytes) -> None:
     with brokers(greets=False) as (broker,), rig(broker) as rigged:
         rigged.poll_until(lambda: not broker.requests.empty())
         broker.next_request().reply(body)
@@ -258,7 +256,7 @@ def test_bad_greeting_is_believed_or_the_last(body: bytes) -> None:
         assert len(broker.sockets) > first
 
 
-def test_bad_answer_to_another_request_is_lost_with_its_connection() -> None:
+def test_bad_response_to_another_request_fails_its_connection() -> None:
     with brokers() as (broker,), rig(broker) as rigged:
         rigged.connect(0)
         for context in ("first", "second"):
@@ -275,7 +273,7 @@ def test_bad_answer_to_another_request_is_lost_with_its_connection() -> None:
         assert not rigged.client.ready(0)
 
 
-def test_requests_behind_a_bad_answer_fail_when_something_else_happens() -> None:
+def test_requests_behind_a_bad_response_fail_at_once() -> None:
     patient: dict[str, Any] = {"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000}
     with brokers() as (broker,), rig(broker, **patient) as rigged:
         rigged.connect(0)
@@ -315,7 +313,7 @@ METADATA_FRAMES = {version: metadata_frame(version) for version in range(1, 14)}
     version=st.sampled_from(sorted(METADATA_FRAMES)),
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),
 )
-def test_metadata_with_wrong_bytes_raises_something_else(version: int, changes: list[tuple[int, int]]) -> None:
+def test_metadata_with_wrong_bytes_is_read_or_refused(version: int, changes: list[tuple[int, int]]) -> None:
     frame = bytearray(METADATA_FRAMES[version])
     for place, value in changes:
         frame[place % len(frame)] = value
@@ -350,7 +348,7 @@ OTHER_FRAMES = {
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),
     cut=st.integers(0, 60),
 )
-def test_answer_with_wrong_bytes_raises_something_else(
+def test_response_with_wrong_bytes_is_read_or_refused(
     api: tuple[int, int], changes: list[tuple[int, int]], cut: int
 ) -> None:
     frame = bytearray(OTHER_FRAMES[api])

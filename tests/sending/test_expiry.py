@@ -25,7 +25,7 @@ REQUEST_TIMED_OUT = 7
 
 # Kafka: testNoBufferReuseWhenBatchExpires (KAFKA-19012, CVE-2026-35554), testInflightBatchesExpireOnDeliveryTimeout
 @pytest.mark.parametrize("ending", ["acknowledged", "retriable", "disconnected", "closed"])
-def test_expired_batchs_slab_is_reused_while_a_socket_reads_it(ending: str) -> None:
+def test_slab_of_an_expired_batch_is_not_reused_while_a_socket_reads_it(ending: str) -> None:
     rig = quick_rig(slabs=2, max_block_ms=0)
     future = rig.send(b"first")
     sent = only_request(rig)
@@ -59,7 +59,7 @@ def test_expired_batchs_slab_is_reused_while_a_socket_reads_it(ending: str) -> N
 
 
 # Kafka: testExpiredBatchesInMultiplePartitions, testResetNextBatchExpiry
-def test_expiry_in_one_partition_hides_that_in_another() -> None:
+def test_each_partition_expires_at_its_time() -> None:
     rig = quick_rig(leaders=(1, 2))
     rig.client.unready |= {1, 2}
     old = [rig.send(partition=0), rig.send(partition=1)]
@@ -79,7 +79,7 @@ def test_expiry_in_one_partition_hides_that_in_another() -> None:
 
 
 # Kafka: testExpiredBatchDoesNotSplitOnMessageTooLargeError
-def test_expired_batch_is_completed_by_its_late_answer() -> None:
+def test_late_response_does_not_change_an_expired_batch() -> None:
     rig = quick_rig()
     called: list[Any] = []
     future = rig.send(callback=lambda metadata, error: called.append(error))
@@ -93,7 +93,7 @@ def test_expired_batch_is_completed_by_its_late_answer() -> None:
     assert_whole(rig.pool)
 
 
-def test_retried_batch_outlives_its_delivery_timeout() -> None:
+def test_retried_batch_expires_at_its_delivery_timeout() -> None:
     rig = quick_rig(retry_backoff_ms=10)
     future = rig.send()
     for _ in range(120):
@@ -113,7 +113,7 @@ def test_retried_batch_outlives_its_delivery_timeout() -> None:
 
 
 # Kafka: testAppendInExpiryCallback
-def test_callback_that_sends_upsets_the_turn() -> None:
+def test_callback_of_an_expired_batch_may_send() -> None:
     rig = quick_rig(slabs=3, max_block_ms=0)
     later: list[RecordFuture] = []
     rig.send(callback=lambda metadata, error: later.append(rig.send(b"again", partition=0)))
@@ -129,7 +129,7 @@ def test_callback_that_sends_upsets_the_turn() -> None:
 
 
 # Kafka: testTooLargeBatchesAreSafelyRemoved
-def test_batch_too_large_for_the_topic_blocks_those_behind() -> None:
+def test_batch_too_large_for_the_topic_lets_those_behind_go() -> None:
     rig = quick_rig()
     futures = rig.fill(batches=3)
     for code in (10, 0, 10):
@@ -140,7 +140,7 @@ def test_batch_too_large_for_the_topic_blocks_those_behind() -> None:
     assert_whole(rig.pool)
 
 
-def test_thread_that_waits_for_memory_gets_none_when_a_batch_ends() -> None:
+def test_thread_that_waits_for_memory_gets_the_slab_of_a_batch_that_ends() -> None:
     rig = quick_rig(slabs=1, clock=ManualClock(), linger_ms=500, leaders=(1, 1), delivery_timeout_ms=10_000)
     rig.send(partition=0)
     waiting = in_thread(lambda: rig.send(b"waited", partition=1))
@@ -174,7 +174,7 @@ def answer_all(rig: Rig) -> Callable[[], None]:
     return answer
 
 
-def test_close_leaves_records_behind_or_lingers() -> None:
+def test_close_sends_all_records_without_lingering() -> None:
     rig = quick_rig(linger_ms=60_000, delivery_timeout_ms=120_000)
     future = rig.send()
 
@@ -189,7 +189,7 @@ def test_close_leaves_records_behind_or_lingers() -> None:
     assert_whole(rig.pool)
 
 
-def test_forced_close_waits_or_leaves_records_without_an_outcome() -> None:
+def test_forced_close_fails_all_records_at_once() -> None:
     rig = quick_rig(leaders=(1, 1))
     called: list[Any] = []
     in_flight = rig.send(partition=0, callback=lambda metadata, error: called.append(error))
@@ -210,7 +210,7 @@ def test_forced_close_waits_or_leaves_records_without_an_outcome() -> None:
         rig.send()
 
 
-def test_forced_close_retries_what_failed() -> None:
+def test_forced_close_retries_no_batch() -> None:
     rig = quick_rig()
     future = rig.send()
     sent = only_request(rig)
@@ -221,7 +221,7 @@ def test_forced_close_retries_what_failed() -> None:
     assert_whole(rig.pool)
 
 
-def test_turn_that_fails_ends_the_sender(caplog: pytest.LogCaptureFixture) -> None:
+def test_sender_goes_on_after_a_turn_that_failed(caplog: pytest.LogCaptureFixture) -> None:
     rig = quick_rig()
     future = rig.send()
 

@@ -62,7 +62,7 @@ def expired(rig: Rig, records: int = 3, **more: Any) -> list[RecordFuture]:
 # ---- failures that nobody has looked at ------------------------------------------------------------------------------
 
 
-def test_close_says_how_many_failures_nobody_has_looked_at_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_warns_of_failures_that_the_user_has_not_seen(caplog: pytest.LogCaptureFixture) -> None:
     rig = quick_rig(leaders=(1, 1))
     expired(rig, 3)
     expired(rig, 4, partition=1)
@@ -76,7 +76,7 @@ def test_close_says_how_many_failures_nobody_has_looked_at_and_why(caplog: pytes
 
 
 @pytest.mark.parametrize("look", ["result", "exception", "callback", "done callback", "late callback", "purge"])
-def test_failures_that_somebody_has_looked_at_are_not_told(look: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_that_the_user_has_seen_are_not_warned_of(look: str, caplog: pytest.LogCaptureFixture) -> None:
     rig = quick_rig()
     if look == "callback":
         expired(rig, callback=lambda metadata, error: None)
@@ -104,7 +104,7 @@ def test_failures_that_somebody_has_looked_at_are_not_told(look: str, caplog: py
 
 @pytest.mark.parametrize("look", ["result", "failures", "exception"])
 @pytest.mark.parametrize("keep", ["rows", "errors"])
-def test_failures_that_a_report_was_asked_for_are_not_told(
+def test_failures_that_the_user_read_in_a_report_are_not_warned_of(
     look: str, keep: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = quick_rig(leaders=(1, 1))
@@ -120,7 +120,7 @@ def test_failures_that_a_report_was_asked_for_are_not_told(
     assert told(caplog) == []
 
 
-def test_records_without_callbacks_are_counted_where_others_of_the_batch_have_some(
+def test_only_records_without_callbacks_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = quick_rig()
@@ -130,7 +130,7 @@ def test_records_without_callbacks_are_counted_where_others_of_the_batch_have_so
     assert told(caplog)[0].startswith("2 records")
 
 
-def test_failures_are_told_once_a_minute_without_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_are_warned_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     rig = quick_rig()
     expired(rig)
     rig.sender.run_once()
@@ -149,7 +149,7 @@ def test_failures_are_told_once_a_minute_without_news(caplog: pytest.LogCaptureF
     assert [text[:9] for text in told(caplog)] == ["6 records", "1 records"]
 
 
-def test_failures_cost_no_more_memory_than_some_batches(
+def test_failures_hold_a_limited_number_of_batches(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(failures, "MOST_BATCHES", 2)
@@ -162,7 +162,7 @@ def test_failures_cost_no_more_memory_than_some_batches(
     assert told(caplog)[0].startswith("4 records")
 
 
-def test_failures_of_a_transaction_are_told_by_its_commit_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_of_a_transaction_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     rig = TransactionalRig().begun()
     rig.send()
     rig.accumulator.abort(LOST)
@@ -171,7 +171,7 @@ def test_failures_of_a_transaction_are_told_by_its_commit_alone(caplog: pytest.L
     assert told(caplog) == []
 
 
-def test_warning_is_heard_where_nobody_has_set_up_logging(
+def test_warning_is_printed_if_logging_is_not_set_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logging.getLogger("kafkabuf"), "propagate", False)
@@ -182,7 +182,7 @@ def test_warning_is_heard_where_nobody_has_set_up_logging(
 
 
 @pytest.mark.parametrize("collected", [True, False])
-def test_producer_that_nobody_closes_tells_of_its_failures(collected: bool) -> None:
+def test_producer_that_is_not_closed_warns_of_its_failures(collected: bool) -> None:
     script = (
         "import time\n"
         "from kafkabuf import KafkaProducer\n"
@@ -207,7 +207,7 @@ def test_producer_that_nobody_closes_tells_of_its_failures(collected: bool) -> N
 
 
 @pytest.mark.parametrize("force", [True, False])
-def test_close_during_init_producer_id_is_no_error(force: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_during_init_producer_id_logs_no_warning(force: bool, caplog: pytest.LogCaptureFixture) -> None:
     rig = quick_rig()
     rig.client.gives_ids = False
     state = rig.accumulator.producer_state
@@ -222,7 +222,7 @@ def test_close_during_init_producer_id_is_no_error(force: bool, caplog: pytest.L
 
 
 @pytest.mark.parametrize("held", [INIT_PRODUCER_ID, END_TXN])
-def test_close_during_a_transactional_request_is_no_error(held: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_during_a_transactional_request_logs_no_warning(held: int, caplog: pytest.LogCaptureFixture) -> None:
     rig = TransactionalRig(delivery_timeout_ms=1_000, max_block_ms=10)
     if held == END_TXN:
         rig.begun().send()
@@ -282,7 +282,7 @@ def test_refusal_is_forgotten_with_the_next_success() -> None:
     assert rig.queue().last_error is None
 
 
-def test_expiry_names_what_metadata_met_with_where_there_is_no_leader() -> None:
+def test_expiry_without_a_leader_names_the_error_of_metadata() -> None:
     rig = quick_rig()
     rig.lead(-1)
     future = rig.send()
@@ -294,7 +294,7 @@ def test_expiry_names_what_metadata_met_with_where_there_is_no_leader() -> None:
     assert "bootstrap servers: localhost:9; last error: cannot connect to broker 1" in text
 
 
-def test_expiry_says_that_no_producer_id_could_be_had() -> None:
+def test_expiry_says_that_no_broker_gave_a_producer_id() -> None:
     rig = quick_rig()
     state = rig.accumulator.producer_state
     assert state is not None
@@ -307,7 +307,7 @@ def test_expiry_says_that_no_producer_id_could_be_had() -> None:
     assert "no broker has given a producer id" in str(future.exception(0))
 
 
-def test_every_time_out_names_the_last_thing_that_went_wrong() -> None:
+def test_every_time_out_names_the_last_error() -> None:
     rig = Rig(clock=ManualClock(auto_advance=True), slabs=1, max_block_ms=10, linger_ms=0)
     rig.client.unready.add(1)
     rig.client.errors[1] = LOST
@@ -332,7 +332,7 @@ def test_every_time_out_names_the_last_thing_that_went_wrong() -> None:
     rig.accumulator.abort()
 
 
-def test_close_that_gives_up_says_to_give_it_more_time() -> None:
+def test_forced_close_says_that_the_broker_has_not_answered() -> None:
     rig = quick_rig(leaders=(1,))
     future = rig.send()
     rig.turn()
@@ -340,7 +340,7 @@ def test_close_that_gives_up_says_to_give_it_more_time() -> None:
     assert "broker 1, which leads orders-0, has not answered yet" in str(future.exception(0))
 
 
-def test_reason_that_cannot_be_told_hides_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_find_the_reason_hides_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig()
     rig.send()
 
@@ -352,7 +352,7 @@ def test_reason_that_cannot_be_told_hides_no_error(monkeypatch: pytest.MonkeyPat
         rig.accumulator.flush(1)
 
 
-def test_client_tells_the_last_connection_error_of_a_node() -> None:
+def test_client_remembers_the_last_connection_error_of_a_node() -> None:
     with network_rig(closed_port()) as rigged:
         assert rigged.client.last_error(-1) is None
         rigged.poll_until(lambda: rigged.client.last_error(-1))
@@ -367,7 +367,7 @@ def test_client_tells_the_last_connection_error_of_a_node() -> None:
         assert rigged.client.last_error(99) is None
 
 
-def test_producer_names_the_error_of_a_port_where_nobody_listens() -> None:
+def test_flush_names_the_error_of_a_refused_connection() -> None:
     producer = KafkaProducer(bootstrap_servers="127.0.0.1:1", linger_ms=0)
     producer._accumulator.topic_queues("t", [1])
     producer.send("t", b"v")

@@ -38,7 +38,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_forked_child_hangs_on_its_parents_producer() -> None:
+def test_forked_child_is_refused_its_parents_producer() -> None:
     with EmbeddedCluster() as cluster:
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT, cluster.bootstrap_servers], capture_output=True, text=True, timeout=60
@@ -119,7 +119,7 @@ sys.exit(failed != 0)
 """
 
 
-def test_forked_child_spins_on_a_lock_that_a_thread_of_its_parent_held() -> None:
+def test_forked_child_does_not_spin_on_a_lock_that_a_thread_of_its_parent_held() -> None:
     with EmbeddedCluster() as cluster:
         done = subprocess.run([sys.executable, "-c", LOCKED, cluster.bootstrap_servers], timeout=30, check=False)
     assert done.returncode == 0
@@ -155,7 +155,7 @@ sys.exit(statuses != [0])
 """
 
 
-def test_fork_in_a_thread_doubles_what_the_parent_holds() -> None:
+def test_fork_in_a_thread_doubles_no_record() -> None:
     with EmbeddedCluster() as cluster:
         done = subprocess.run(
             [sys.executable, "-c", IN_A_THREAD, cluster.bootstrap_servers], capture_output=True, text=True, timeout=60

@@ -42,7 +42,7 @@ def refuse(rig: Rig, sent: Sent, answer: Answer, **more: Any) -> None:
 
 # Kafka: testWhenProduceResponseReturnsWithALeaderShipChangeErrorAndNewLeaderInformation
 @pytest.mark.parametrize("code", [NOT_LEADER, FENCED_EPOCH])
-def test_leader_named_in_the_answer_is_waited_for(code: int) -> None:
+def test_batch_goes_at_once_to_the_leader_that_the_response_names(code: int) -> None:
     rig = quick_rig(leaders=(1, 1, 1))
     rig.lead(1, 1, 1)  # epoch 1
     futures = [rig.send(partition=partition) for partition in range(3)]
@@ -76,7 +76,7 @@ def test_leader_named_in_the_answer_is_waited_for(code: int) -> None:
         Answer(REQUEST_TIMED_OUT, -1, leader=(2, 5)),  # says nothing of leaders
     ],
 )
-def test_leader_that_is_none_is_followed_or_the_back_off_left_out(answer: Answer) -> None:
+def test_useless_leader_in_a_response_is_ignored_and_the_batch_backs_off(answer: Answer) -> None:
     rig = quick_rig(leaders=(1,))
     rig.lead(1)
     future = rig.send()
@@ -90,7 +90,7 @@ def test_leader_that_is_none_is_followed_or_the_back_off_left_out(answer: Answer
 
 
 # Kafka: testProducerBatchRetriesWhenPartitionLeaderChanges, testExponentialRetryBackoffLeaderChange
-def test_new_leader_is_made_to_wait_or_a_known_one_is_not() -> None:
+def test_new_leader_gets_a_retry_at_once_and_a_known_one_after_a_back_off() -> None:
     rig = quick_rig(leaders=(1,), delivery_timeout_ms=60_000, retry_backoff_ms=100, retry_backoff_max_ms=1000)
     led(rig, 1, epoch=100)
     future = rig.send()
@@ -124,7 +124,7 @@ def test_new_leader_is_made_to_wait_or_a_known_one_is_not() -> None:
         (-1, 100, False),  # first heard of
     ],
 )
-def test_back_off_depends_on_something_else_than_the_leaders_epoch(before: int, after: int, waits: bool) -> None:
+def test_back_off_depends_on_the_leaders_epoch(before: int, after: int, waits: bool) -> None:
     rig = quick_rig(leaders=(1,))
     led(rig, 1, epoch=before)
     rig.send()
@@ -133,7 +133,7 @@ def test_back_off_depends_on_something_else_than_the_leaders_epoch(before: int, 
     assert len(rig.sent_after_turn()) == (not waits)
 
 
-def test_batch_forgets_the_newest_leader_that_refused_it() -> None:
+def test_batch_remembers_the_newest_leader_epoch_that_refused_it() -> None:
     rig = quick_rig(leaders=(1,), delivery_timeout_ms=60_000)
     led(rig, 1, epoch=100)
     rig.send()
@@ -145,7 +145,7 @@ def test_batch_forgets_the_newest_leader_that_refused_it() -> None:
     assert rig.sent_after_turn() == []
 
 
-def test_batches_change_places_on_their_way_to_a_new_leader() -> None:
+def test_batches_keep_their_order_on_their_way_to_a_new_leader() -> None:
     rig = quick_rig(leaders=(1,), delivery_timeout_ms=60_000)
     rig.lead(1)
     futures = rig.fill(batches=3)
@@ -160,7 +160,7 @@ def test_batches_change_places_on_their_way_to_a_new_leader() -> None:
     assert_whole(rig.pool)
 
 
-def test_leader_that_moved_costs_a_back_off_in_a_cluster() -> None:
+def test_leader_that_moved_costs_no_back_off_in_a_cluster() -> None:
     # Twenty seconds that nobody waits for.
     with EmbeddedCluster(brokers=2) as cluster:
         cluster.create_topic("moving", partitions=1)
@@ -176,7 +176,7 @@ def test_leader_that_moved_costs_a_back_off_in_a_cluster() -> None:
 # ---- throttling, and answers that make no sense ----------------------------------------------------------------------
 
 
-def test_pause_that_an_answer_asks_for_is_not_passed_on() -> None:
+def test_pause_that_a_response_asks_for_is_passed_on() -> None:
     rig = quick_rig()
     future = rig.send()
     sent = only_request(rig)
@@ -199,7 +199,7 @@ def test_pause_that_an_answer_asks_for_is_not_passed_on() -> None:
         ({}, [False, False]),
     ],
 )
-def test_connection_is_kept_though_its_answers_are_of_other_partitions(
+def test_response_about_other_partitions_fails_its_connection(
     answers: dict[tuple[str, int], Answer], done: list[bool]
 ) -> None:
     rig = quick_rig(leaders=(1, 1), delivery_timeout_ms=60_000)
@@ -217,7 +217,7 @@ def test_connection_is_kept_though_its_answers_are_of_other_partitions(
 
 
 # Kafka: ProducerBatchTest.testCompleteExceptionallyWithRecordErrors, testRecordErrorPropagatedToApplication
-def test_records_share_an_error_that_is_of_some() -> None:
+def test_invalid_records_get_errors_of_their_own() -> None:
     rig = quick_rig(linger_ms=5)
     told: list[tuple[int, Any]] = []
     futures = [rig.send(callback=lambda _, error, n=n: told.append((n, error))) for n in range(5)]
@@ -242,7 +242,7 @@ def test_records_share_an_error_that_is_of_some() -> None:
     assert_whole(rig.pool)
 
 
-def test_only_record_at_fault_does_not_get_the_batchs_kind_of_error() -> None:
+def test_single_invalid_record_gets_the_batchs_kind_of_error() -> None:
     rig = quick_rig(linger_ms=5)
     futures = [rig.send() for _ in range(2)]
     rig.linger_over()
@@ -254,7 +254,7 @@ def test_only_record_at_fault_does_not_get_the_batchs_kind_of_error() -> None:
 
 # Kafka: ProducerBatchTest.testCompleteExceptionallyWithNullRecordErrors
 @pytest.mark.parametrize("code", [29, INVALID_RECORD])
-def test_records_without_errors_of_their_own_get_none(code: int) -> None:
+def test_records_without_errors_of_their_own_share_the_batchs_error(code: int) -> None:
     rig = quick_rig(linger_ms=5)
     futures = [rig.send() for _ in range(3)]
     rig.linger_over()
@@ -264,7 +264,7 @@ def test_records_without_errors_of_their_own_get_none(code: int) -> None:
     assert isinstance(errors.pop(), TopicAuthorizationError if code == 29 else InvalidRecordError)
 
 
-def test_record_of_a_later_part_is_blamed_for_one_of_the_first() -> None:
+def test_record_errors_of_a_part_count_from_its_first_record() -> None:
     rig = quick_rig(linger_ms=5, delivery_timeout_ms=60_000)
     futures = [rig.send(b"%d" % n) for n in range(4)]
     rig.linger_over()

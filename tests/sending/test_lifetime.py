@@ -40,7 +40,7 @@ def stuck(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
     producer.close(0)
 
 
-def test_processes_that_end_at_a_bad_moment_hang_crash_or_leak() -> None:
+def test_processes_that_end_at_a_bad_moment_neither_hang_nor_crash_nor_leak() -> None:
     assert [run for run in all_runs(RUNS, jobs=4) if run.problem] == []
 
 
@@ -51,7 +51,7 @@ class InterruptedClock(ManualClock):
         raise KeyboardInterrupt
 
 
-def test_interrupted_wait_for_a_batch_leaves_its_lock_there() -> None:
+def test_interrupted_wait_leaves_no_waiter_behind() -> None:
     rig = Rig(clock=InterruptedClock())
     future = rig.send()
     for wait in (lambda: future.batch.wait(1, rig.clock), lambda: rig.accumulator.flush(None)):
@@ -61,7 +61,7 @@ def test_interrupted_wait_for_a_batch_leaves_its_lock_there() -> None:
     assert not rig.accumulator.flushes
 
 
-def test_interrupted_close_is_taken_for_a_complete_one(stuck: KafkaProducer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_can_be_called_again_after_an_interrupt(stuck: KafkaProducer, monkeypatch: pytest.MonkeyPatch) -> None:
     future = stuck.send("t", b"v")
     with monkeypatch.context() as patch:
         patch.setattr(stuck._running._ended, "wait", _interrupt)
@@ -78,7 +78,7 @@ def _interrupt(timeout: float | None = None) -> bool:
     raise KeyboardInterrupt
 
 
-def test_collecting_a_producer_waits_for_its_broker(stuck: KafkaProducer, cluster: EmbeddedCluster) -> None:
+def test_collecting_a_producer_does_not_wait_for_its_broker(stuck: KafkaProducer, cluster: EmbeddedCluster) -> None:
     cluster.delay_next(PRODUCE, 60, times=2)
     forgotten = KafkaProducer(stuck.config)
     running = forgotten._running
@@ -93,27 +93,27 @@ def test_collecting_a_producer_waits_for_its_broker(stuck: KafkaProducer, cluste
 
 
 @pytest.mark.parametrize("timeout", [-1, -0.001, float("nan")])
-def test_negative_time_out_means_something(stuck: KafkaProducer, timeout: float) -> None:
+def test_negative_time_out_is_refused(stuck: KafkaProducer, timeout: float) -> None:
     for call in (stuck.flush, stuck.close):
         with pytest.raises(ValueError, match="timeout must be 0 or more seconds"):
             call(timeout)
     assert stuck.partitions_for("t")
 
 
-def test_time_out_too_long_for_the_system_is_refused(cluster: EmbeddedCluster) -> None:
+def test_time_out_too_long_for_the_system_is_taken(cluster: EmbeddedCluster) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
     producer.flush(1e12)
     producer.close(1e12)
 
 
-def test_partitions_of_a_closed_producer_are_waited_for(cluster: EmbeddedCluster) -> None:
+def test_partitions_for_of_a_closed_producer_raises(cluster: EmbeddedCluster) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
     producer.close()
     with pytest.raises(ClosedError):
         producer.partitions_for("t")
 
 
-def test_records_lost_at_exit_are_passed_over_in_silence() -> None:
+def test_records_lost_at_exit_are_warned_of() -> None:
     script = (
         "from kafkabuf import KafkaProducer\n"
         "from kafkabuf.sending import lifetime\n"
@@ -129,7 +129,7 @@ def test_records_lost_at_exit_are_passed_over_in_silence() -> None:
     assert "Connection refused; is a broker listening there?" in done.stderr, "nor is the reason to be passed over"
 
 
-def test_child_of_multiprocessing_forgets_records(cluster: EmbeddedCluster) -> None:
+def test_child_of_multiprocessing_sends_its_records(cluster: EmbeddedCluster) -> None:
     script = (
         "import multiprocessing, sys\n"
         "from kafkabuf import KafkaProducer\n"
@@ -145,7 +145,7 @@ def test_child_of_multiprocessing_forgets_records(cluster: EmbeddedCluster) -> N
     assert cluster.end_offset("children", 0) == 2
 
 
-def test_close_0_in_a_callback_waits_for_itself(cluster: EmbeddedCluster) -> None:
+def test_close_0_in_a_callback_returns(cluster: EmbeddedCluster) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0)
     closed = threading.Event()
 
@@ -159,7 +159,7 @@ def test_close_0_in_a_callback_waits_for_itself(cluster: EmbeddedCluster) -> Non
     assert not producer._thread.is_alive()
 
 
-def test_unreachable_broker_is_reported_at_every_attempt(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreachable_broker_is_reported_a_few_times_only(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kafkabuf")
     with KafkaProducer(bootstrap_servers="127.0.0.1:1", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1) as producer:
         deadline = time.monotonic() + PATIENCE
@@ -169,7 +169,7 @@ def test_unreachable_broker_is_reported_at_every_attempt(caplog: pytest.LogCaptu
     assert 1 <= len(said) <= 10
 
 
-def test_close_again_and_again_leaves_nothing_behind(cluster: EmbeddedCluster) -> None:
+def test_repeated_close_leaves_no_waiters_behind(cluster: EmbeddedCluster) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
     ended = producer._running._ended
     assert not ended.wait(0)

@@ -47,7 +47,7 @@ def finished(rig: Rig, batches: Sequence[Batch]) -> None:
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
-def test_a_version_is_not_covered() -> None:
+def test_every_version_is_covered() -> None:
     assert sorted(v for low, high in VERSIONS_BY_MAGIC.values() for v in range(low, high + 1)) == list(VERSIONS)
 
 
@@ -55,7 +55,7 @@ def test_a_version_is_not_covered() -> None:
 @pytest.mark.parametrize(
     "topics", [{"t": 1}, {"t": 3, "u": 1, "v" * 249: 2}, {f"topic-{n}": 1 for n in range(130)}, {"wide": 130}]
 )
-def test_request_is_read_differently_by_others(version: int, topics: dict[str, int]) -> None:
+def test_request_is_read_alike_by_other_codecs(version: int, topics: dict[str, int]) -> None:
     rig = Rig(slabs=512, record_magic=magic_of(version))
     batches = batches_of(rig, topics)
     frame = build_request(version, 2**31 - 1, b"a client", -1, 30_000, batches)
@@ -78,7 +78,7 @@ def test_request_is_read_differently_by_others(version: int, topics: dict[str, i
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("acks", [-1, 0, 1])
 @pytest.mark.parametrize("client_id", ["", "k", "é" * 200])
-def test_scalars_of_a_request_are_lost(version: int, acks: int, client_id: str) -> None:
+def test_request_holds_acks_timeout_and_client_id(version: int, acks: int, client_id: str) -> None:
     rig = Rig(record_magic=magic_of(version))
     batches = batches_of(rig, {"t": 1})
     produced = decode_produce(build_request(version, 0, client_id.encode(), acks, 0, batches).to_bytes())
@@ -86,7 +86,7 @@ def test_scalars_of_a_request_are_lost(version: int, acks: int, client_id: str) 
     finished(rig, batches)
 
 
-def test_request_copies_the_records() -> None:
+def test_request_reads_the_records_from_their_slab() -> None:
     rig = Rig()
     batches = batches_of(rig, {"t": 1})
     frame = build_request(9, 1, b"c", -1, 1, batches)
@@ -98,7 +98,7 @@ def test_request_copies_the_records() -> None:
     assert_whole(rig.pool)
 
 
-def test_slab_that_is_no_longer_the_batchs_is_sent() -> None:
+def test_batch_that_lost_its_slab_is_refused() -> None:
     rig = Rig()
     (batch,) = batches_of(rig, {"t": 1})
     batch.complete(0, -1)
@@ -161,12 +161,12 @@ def expected(version: int) -> dict[tuple[str, int], tuple[int, int, int, str | N
 
 
 @pytest.mark.parametrize("version", KIO_VERSIONS)
-def test_answer_by_kio_is_read_differently(version: int) -> None:
+def test_response_by_kio_is_read_alike(version: int) -> None:
     assert found(version, kio_answer(version, ANSWERS)) == expected(version)
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_trouble_is_overlooked_at_a_glance(version: int) -> None:
+def test_poll_call_sees_every_error_in_a_response(version: int) -> None:
     names = [("t", 0), ("t", 200), ("longer" * 30, 1)]
     good = {name: Answer(0, 2**40, 2**40) for name in names}
     for encode in (kio_answer, lambda version, answers: encode_answer(version, 1, answers)):
@@ -187,13 +187,13 @@ def test_trouble_is_overlooked_at_a_glance(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_pause_that_a_broker_asks_for_starts_what_waits(version: int) -> None:
+def test_response_with_a_pause_starts_no_queued_request(version: int) -> None:
     paused = encode_answer(version, 1, {("t", 0): Answer(0, 1)}, throttle_ms=100)
     assert says_all_were_taken(version, paused, 1) == (version < 6)  # before that the broker itself has waited
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_answer_by_kafka_python_is_read_differently(version: int) -> None:
+def test_response_by_kafka_python_is_read_alike(version: int) -> None:
     assert found(version, encode_answer(version, 77, ANSWERS)) == expected(version)
 
 
@@ -224,7 +224,7 @@ def led_elsewhere(version: int, throttle_ms: int = 1) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(10, 13))
-def test_leader_named_in_tags_is_overlooked(version: int) -> None:
+def test_leader_named_in_tags_is_read(version: int) -> None:
     answer = parse_response(version, led_elsewhere(version))
     assert [(p.leader, p.leader_epoch) for p in answer.partitions.values()] == [(-1, -1), (3, 9)]
     assert answer.nodes == {3: ("elsewhere", 9092, None), 2**31 - 1: ("é" * 100, 65535, "r")}
@@ -236,13 +236,13 @@ def test_leader_named_in_tags_is_overlooked(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_pause_the_broker_asks_for_is_overlooked(version: int) -> None:
+def test_pause_that_the_broker_asks_for_is_read(version: int) -> None:
     response = ProduceResponse[version](responses=[], throttle_time_ms=77_000)
     response.with_header(5)
     assert parse_response(version, bytes(response.encode(header=True))).throttle_ms == 77_000
 
 
-def test_tag_of_another_length_than_it_says_is_believed() -> None:
+def test_tag_of_the_wrong_length_is_refused() -> None:
     frame = bytearray(led_elsewhere(12))
     place = frame.index(b"\x09\0\0\0\x03")  # the tag's size, nine bytes, and the leader
     assert attempt(12, bytes(frame))
@@ -259,7 +259,7 @@ def node_at(host: bytes | None, port: int) -> bytes:
     return b"\0\0\0\x01" + b"\0" + b"\x01" + bytes(4) + b"\x01\0" + bytes([len(endpoints)]) + endpoints
 
 
-def test_address_nobody_can_have_is_believed() -> None:
+def test_impossible_address_is_refused() -> None:
     assert parse_response(12, node_at(b"h", 9092)).nodes == {7: ("h", 9092, None)}
     for host, port in [(None, 9092), (b"", 9092), (b"h", 0), (b"h", -1), (b"h", 65536)]:
         with pytest.raises(CorruptMessageError, match=r"node 7 at '?\w*'?:-?\d+"):
@@ -267,7 +267,7 @@ def test_address_nobody_can_have_is_believed() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_numbers_no_broker_can_mean_are_believed(version: int) -> None:
+def test_impossible_numbers_are_refused(version: int) -> None:
     pause = ProduceResponse[version](responses=[], throttle_time_ms=-1)
     pause.with_header(5)
     bad = {
@@ -282,7 +282,7 @@ def test_numbers_no_broker_can_mean_are_believed(version: int) -> None:
     assert attempt(version, encode_answer(version, 1, {("t", 0): Answer(6, -1, -1)}))
 
 
-def test_second_word_on_a_partition_replaces_the_first() -> None:
+def test_partition_named_twice_is_refused() -> None:
     once = b"\0\0\0\x05" + bytes(2) + bytes(24)
     frame = b"\0\0\0\x01" + b"\0\0\0\x01" + b"\0\x01t" + b"\0\0\0\x02" + once + once + bytes(4)
     with pytest.raises(CorruptMessageError, match="names t-5 twice"):
@@ -299,14 +299,14 @@ def attempt(version: int, frame: bytes) -> bool:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_answer_that_ends_too_early_is_taken(version: int) -> None:
+def test_truncated_response_is_refused(version: int) -> None:
     frame = led_elsewhere(version) if version >= 10 else encode_answer(version, 77, ANSWERS)
     assert attempt(version, frame)
     assert not any(attempt(version, frame[:size]) for size in range(len(frame)))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_answer_with_any_wrong_byte_crashes_or_hangs(version: int) -> None:
+def test_response_with_any_wrong_byte_is_read_or_refused(version: int) -> None:
     frame = led_elsewhere(version) if version >= 10 else encode_answer(version, 77, ANSWERS)
     for place in range(len(frame)):
         for value in (0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF):
@@ -315,7 +315,7 @@ def test_answer_with_any_wrong_byte_crashes_or_hangs(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("count", [2**31 - 1, 2**31, 2**32 - 1, 10**6, 300])
-def test_count_beyond_the_frame_is_believed(version: int, count: int) -> None:
+def test_count_beyond_the_frame_is_refused(version: int, count: int) -> None:
     def number(value: int) -> bytes:
         if version < 9:
             return (value & 0xFFFFFFFF).to_bytes(4, "big")
@@ -342,7 +342,7 @@ def test_count_beyond_the_frame_is_believed(version: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(9, 13))
-def test_endless_varint_or_tag_is_followed(version: int) -> None:
+def test_endless_varint_or_tag_is_refused(version: int) -> None:
     head = b"\0\0\0\x01"
     for tail in (b"\x80" * 5 + b"\x01", b"\xff" * 100, b"\x01\x00\xff\xff\xff\xff\x0f", b"\x05" + b"\0\0" * 4):
         assert not attempt(version, head + tail)
@@ -351,23 +351,23 @@ def test_endless_varint_or_tag_is_followed(version: int) -> None:
 
 @pytest.mark.parametrize("frame", [b"", b"\0", b"\0\0\0"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_frame_shorter_than_its_header_is_read(version: int, frame: bytes) -> None:
+def test_frame_shorter_than_its_header_is_refused(version: int, frame: bytes) -> None:
     assert not attempt(version, frame)
 
 
 @given(frame=st.binary(max_size=200), version=st.sampled_from(VERSIONS))
-def test_noise_crashes(frame: bytes, version: int) -> None:
+def test_noise_is_read_or_refused(frame: bytes, version: int) -> None:
     attempt(version, frame)
 
 
 @given(data=st.data(), version=st.sampled_from(VERSIONS))
-def test_spliced_answer_crashes(data: Any, version: int) -> None:
+def test_spliced_response_is_read_or_refused(data: Any, version: int) -> None:
     frame = led_elsewhere(version) if version >= 10 else encode_answer(version, 77, ANSWERS)
     cut, again = (data.draw(st.integers(0, len(frame))) for _ in range(2))
     attempt(version, frame[:cut] + frame[again:])
 
 
-def test_large_answer_takes_quadratic_time() -> None:
+def test_response_of_20_000_partitions_is_read() -> None:
     answers = {("t", partition): Answer(base_offset=partition) for partition in range(20_000)}
     order = random.Random(1).sample(sorted(answers), len(answers))
     frame = encode_answer(12, 1, {key: answers[key] for key in order})

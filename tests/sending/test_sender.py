@@ -41,7 +41,7 @@ FATAL = {
 
 
 # Kafka: SenderTest.testSimple
-def test_record_is_not_sent_or_its_offset_is_lost() -> None:
+def test_record_is_sent_and_gets_its_offset() -> None:
     rig = quick_rig(client_id="me", acks=1)
     future = rig.send(b"value", key=b"key", headers=[("h", b"1"), ("n", None)], timestamp_ms=77)
     sent = only_request(rig)
@@ -62,7 +62,7 @@ def test_record_is_not_sent_or_its_offset_is_lost() -> None:
 @pytest.mark.parametrize(
     ("magic", "broker", "version"), [(1, (0, 12), 2), (1, (2, 2), 2), (2, (0, 3), 3), (2, (0, 9), 9)]
 )
-def test_version_is_not_one_that_both_sides_speak(magic: int, broker: tuple[int, int], version: int) -> None:
+def test_request_uses_the_newest_common_version(magic: int, broker: tuple[int, int], version: int) -> None:
     rig = quick_rig(record_magic=magic)
     rig.client.versions[1] = broker
     future = rig.send(b"value", key=b"k", timestamp_ms=5)
@@ -78,7 +78,7 @@ def test_version_is_not_one_that_both_sides_speak(magic: int, broker: tuple[int,
 
 # Kafka: testUnsupportedVersionInProduceRequest
 @pytest.mark.parametrize(("magic", "broker", "way_out"), [(1, (3, 12), "to 2"), (2, (0, 2), "to 1")])
-def test_batch_the_broker_cannot_take_is_retried_for_ever(magic: int, broker: tuple[int, int], way_out: str) -> None:
+def test_batch_that_the_broker_does_not_support_fails(magic: int, broker: tuple[int, int], way_out: str) -> None:
     rig = quick_rig(record_magic=magic)
     rig.client.versions[1] = broker
     future = rig.send()
@@ -90,7 +90,7 @@ def test_batch_the_broker_cannot_take_is_retried_for_ever(magic: int, broker: tu
     assert_whole(rig.pool)
 
 
-def test_partitions_of_one_node_go_in_several_requests() -> None:
+def test_partitions_of_one_node_share_a_request() -> None:
     rig = quick_rig(leaders=(1, 2, 1, 3))
     for partition in range(4):
         rig.send(b"%d" % partition, partition)
@@ -100,7 +100,7 @@ def test_partitions_of_one_node_go_in_several_requests() -> None:
     assert_whole(rig.pool)
 
 
-def test_answers_are_given_to_the_wrong_partition() -> None:
+def test_each_partition_gets_its_part_of_the_response() -> None:
     rig = quick_rig(leaders=(1, 1, 1))
     futures = [rig.send(partition=partition) for partition in range(3)]
     sent = only_request(rig)
@@ -110,7 +110,7 @@ def test_answers_are_given_to_the_wrong_partition() -> None:
     assert [future.result(0).offset for future in futures] == [0, 100, 200]
 
 
-def test_acks_0_waits_for_an_answer() -> None:
+def test_acks_0_expects_no_response() -> None:
     rig = quick_rig(acks=0)
     future = rig.send()
     sent = only_request(rig)
@@ -123,7 +123,7 @@ def test_acks_0_waits_for_an_answer() -> None:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_acknowledged_record_does_not_wait_for_its_answer(acks: int) -> None:
+def test_acks_1_and_all_expect_a_response(acks: int) -> None:
     rig = quick_rig(acks=acks)
     rig.send()
     assert only_request(rig).request.expects_response
@@ -133,7 +133,7 @@ def test_acknowledged_record_does_not_wait_for_its_answer(acks: int) -> None:
 
 
 # Kafka: testNodeNotReady
-def test_node_that_is_not_ready_costs_a_batch_its_place() -> None:
+def test_batch_keeps_its_place_while_its_node_is_not_ready() -> None:
     rig = quick_rig(leaders=(1, 2))
     rig.client.unready.add(1)
     rig.client.delay = 0.05
@@ -149,13 +149,13 @@ def test_node_that_is_not_ready_costs_a_batch_its_place() -> None:
     assert_whole(rig.pool)
 
 
-def test_idle_sender_wakes_up_for_nothing() -> None:
+def test_idle_sender_sleeps_until_it_is_woken() -> None:
     rig = quick_rig()
     rig.sender.run_once()
     assert rig.client.waits == [float("inf")]
 
 
-def test_sender_sleeps_past_linger_retry_or_expiry() -> None:
+def test_sender_sleeps_until_the_next_linger_retry_or_expiry() -> None:
     rig = quick_rig(linger_ms=20, delivery_timeout_ms=600)
     rig.send()
     rig.sender.run_once()
@@ -172,7 +172,7 @@ def test_sender_sleeps_past_linger_retry_or_expiry() -> None:
 @pytest.mark.parametrize(
     ("acks", "compression", "ahead"), [(-1, "none", True), (0, "none", False), (-1, "gzip", False)]
 )
-def test_half_full_batch_goes_ahead_of_its_time(acks: int, compression: str, ahead: bool) -> None:
+def test_only_full_batches_are_queued_ahead(acks: int, compression: str, ahead: bool) -> None:
     rig = quick_rig(leaders=(1, 1), max_in_flight_requests_per_connection=2, acks=acks, compression_type=compression)
     rig.client.ahead = 3
     rig.fill(batches=5)  # the last may yet take another record
@@ -185,7 +185,7 @@ def test_half_full_batch_goes_ahead_of_its_time(acks: int, compression: str, ahe
     assert not rig.queue(1).head.closed
 
 
-def test_full_in_flight_table_makes_the_sender_spin() -> None:
+def test_sender_sleeps_while_the_in_flight_table_is_full() -> None:
     rig = quick_rig(max_in_flight_requests_per_connection=2)
     rig.fill(batches=4)
     assert len(rig.sent_after_turn()) == 2
@@ -197,7 +197,7 @@ def test_full_in_flight_table_makes_the_sender_spin() -> None:
     assert_whole(rig.pool)
 
 
-def test_first_record_of_a_batch_does_not_wake_the_sender_or_each_does() -> None:
+def test_only_the_first_record_of_a_batch_wakes_the_sender() -> None:
     rig = quick_rig(linger_ms=100)
     rig.send()
     woken = rig.client.wakeups
@@ -210,7 +210,7 @@ def test_first_record_of_a_batch_does_not_wake_the_sender_or_each_does() -> None
 # ---- leaders ---------------------------------------------------------------------------------------------------------
 
 
-def test_leaderless_partition_is_never_asked_about_or_loses_records() -> None:
+def test_record_of_a_partition_without_leader_waits_for_metadata() -> None:
     rig = quick_rig(leaders=(-1,))
     future = rig.send()
     rig.lead(-1)
@@ -226,7 +226,7 @@ def test_leaderless_partition_is_never_asked_about_or_loses_records() -> None:
 
 
 # Kafka: testWhenProduceResponseReturnsWithALeaderShipChangeErrorButNoNewLeaderInformation
-def test_batch_goes_back_to_a_node_that_leads_no_more() -> None:
+def test_retry_goes_to_the_new_leader() -> None:
     rig = quick_rig(leaders=(1,), retry_backoff_ms=50)
     future = rig.send()
     sent = only_request(rig)
@@ -246,7 +246,7 @@ def test_batch_goes_back_to_a_node_that_leads_no_more() -> None:
     assert_whole(rig.pool)
 
 
-def test_new_partitions_get_no_queue_or_old_ones_a_new_one() -> None:
+def test_new_partitions_get_queues_and_old_ones_keep_theirs() -> None:
     rig = quick_rig(leaders=(1,))
     future = rig.send(partition=0)
     queue = rig.queue(0)
@@ -259,7 +259,7 @@ def test_new_partitions_get_no_queue_or_old_ones_a_new_one() -> None:
 
 
 # Kafka: testMetadataTopicExpiry
-def test_topic_in_use_is_forgotten_or_an_unused_one_kept() -> None:
+def test_metadata_keeps_a_topic_in_use_and_forgets_an_unused_one() -> None:
     rig = quick_rig(metadata_max_idle_ms=5_000, linger_ms=0, delivery_timeout_ms=120_000)
     for _ in range(3):
         rig.send()
@@ -275,7 +275,7 @@ def test_topic_in_use_is_forgotten_or_an_unused_one_kept() -> None:
 
 # Kafka: testRetries, testCanRetryWithoutIdempotence, testSenderShouldRetryWithBackoffOnRetriableError
 @pytest.mark.parametrize("code", RETRIABLE)
-def test_passing_error_fails_the_record_or_is_retried_at_once(code: int) -> None:
+def test_retriable_error_is_retried_after_a_back_off(code: int) -> None:
     rig = quick_rig(delivery_timeout_ms=10_000)
     called: list[Any] = []
     future = rig.send(callback=lambda *arguments: called.append(arguments))
@@ -298,7 +298,7 @@ def test_passing_error_fails_the_record_or_is_retried_at_once(code: int) -> None
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_record_is_sent_more_or_less_often_than_retries_allows(retries: int) -> None:
+def test_record_is_sent_once_more_than_retries(retries: int) -> None:
     rig = quick_rig(retries=retries, delivery_timeout_ms=60_000)
     future = rig.send()
     for _ in range(retries + 1):
@@ -317,7 +317,7 @@ def test_record_is_sent_more_or_less_often_than_retries_allows(retries: int) -> 
 
 # Kafka: testClusterAuthorizationExceptionInProduceRequest, testUnsupportedForMessageFormatInProduceRequest
 @pytest.mark.parametrize("code", [*FATAL, -1, 9_999])
-def test_lasting_error_is_retried(code: int) -> None:
+def test_final_error_is_not_retried(code: int) -> None:
     rig = quick_rig()
     future = rig.send()
     rig.client.answer(only_request(rig), code)
@@ -330,7 +330,7 @@ def test_lasting_error_is_retried(code: int) -> None:
 
 
 # Kafka: test{Default,Custom}ErrorMessage
-def test_brokers_words_are_lost() -> None:
+def test_error_has_the_brokers_message() -> None:
     rig = quick_rig()
     future = rig.send()
     rig.client.answer(only_request(rig), 87, message="field 'x' is missing")
@@ -344,7 +344,7 @@ def test_brokers_words_are_lost() -> None:
         future.result(0)
 
 
-def test_one_partitions_error_fails_its_neighbours() -> None:
+def test_error_of_one_partition_leaves_the_others_alone() -> None:
     rig = quick_rig(leaders=(1, 1, 1, 1))
     futures = [rig.send(partition=partition) for partition in range(4)]
     rig.client.answer(only_request(rig), 0, 10, REQUEST_TIMED_OUT, 0, base_offset=5)
@@ -359,7 +359,7 @@ def test_one_partitions_error_fails_its_neighbours() -> None:
     assert_whole(rig.pool)
 
 
-def test_answer_that_leaves_a_partition_out_loses_its_batch() -> None:
+def test_batch_that_the_response_leaves_out_is_retried_and_then_fails() -> None:
     rig = quick_rig(leaders=(1, 1), retries=1)
     futures = [rig.send(partition=0), rig.send(partition=1)]
     for _ in range(2):
@@ -376,7 +376,7 @@ def test_answer_that_leaves_a_partition_out_loses_its_batch() -> None:
 
 
 @pytest.mark.parametrize("response", [b"", b"\0" * 4, b"\xff" * 40, b"\0\0\0\1\0\xff\xff\xff\xff\x7f"])
-def test_garbage_for_an_answer_loses_the_batch_or_the_sender(response: bytes) -> None:
+def test_batch_is_retried_after_a_garbage_response(response: bytes) -> None:
     rig = quick_rig(retries=1)
     future = rig.send()
     rig.client.answer_with(only_request(rig), response)
@@ -389,7 +389,7 @@ def test_garbage_for_an_answer_loses_the_batch_or_the_sender(response: bytes) ->
     assert_whole(rig.pool)
 
 
-def test_lost_connection_loses_batches_or_their_order() -> None:
+def test_batches_of_a_lost_connection_are_retried_in_order() -> None:
     rig = quick_rig(delivery_timeout_ms=10_000)
     futures = [rig.send(b"%d" % n + b"x" * (SLAB - 200)) for n in range(4)]
     sent = rig.sent_after_turn()
@@ -409,7 +409,7 @@ def test_lost_connection_loses_batches_or_their_order() -> None:
 
 
 # Kafka: testSendInOrder
-def test_second_batch_overtakes_the_first_where_order_was_asked_for() -> None:
+def test_one_request_in_flight_at_a_time_keeps_the_order() -> None:
     rig = quick_rig(leaders=(1,), max_in_flight_requests_per_connection=1, delivery_timeout_ms=10_000)
     first, second = rig.fill(batches=2)
     sent = only_request(rig)
@@ -431,7 +431,7 @@ def test_second_batch_overtakes_the_first_where_order_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("refusal", [NOT_LEADER, UNKNOWN_TOPIC])
-def test_batches_change_places_when_a_new_leader_refuses_the_first(refusal: int) -> None:
+def test_batches_keep_their_order_when_a_new_leader_refuses_the_first(refusal: int) -> None:
     rig = quick_rig(leaders=(1,), max_in_flight_requests_per_connection=5, delivery_timeout_ms=10_000)
     rig.lead(2)  # has yet to take anything
     first, second = rig.fill(batches=2)
@@ -449,7 +449,7 @@ def test_batches_change_places_when_a_new_leader_refuses_the_first(refusal: int)
     assert_whole(rig.pool)
 
 
-def test_batches_overtake_one_that_was_refused_while_others_were_in_flight() -> None:
+def test_no_batch_overtakes_one_that_was_refused_while_others_were_in_flight() -> None:
     rig = quick_rig(leaders=(1,), delivery_timeout_ms=10_000, enable_idempotence=False)
     futures = rig.fill(batches=3)
     sent = rig.sent_after_turn()
@@ -471,7 +471,7 @@ def test_batches_overtake_one_that_was_refused_while_others_were_in_flight() -> 
     assert_whole(rig.pool)
 
 
-def test_partitions_are_muted_without_need() -> None:
+def test_partition_of_a_proven_leader_is_not_muted() -> None:
     rig = quick_rig(max_in_flight_requests_per_connection=5)
     rig.fill(batches=3)
     assert len(rig.sent_after_turn()) == 3
@@ -479,7 +479,7 @@ def test_partitions_are_muted_without_need() -> None:
 
 
 # Kafka: testWhenFirstBatchExpireNoSendSecondBatchIfGuaranteeOrder
-def test_second_batch_is_sent_while_the_expired_first_may_still_arrive() -> None:
+def test_second_batch_waits_while_the_expired_first_may_still_arrive() -> None:
     rig = quick_rig(max_in_flight_requests_per_connection=1)
     first = rig.send(b"first")
     sent = only_request(rig)
@@ -498,7 +498,7 @@ def test_second_batch_is_sent_while_the_expired_first_may_still_arrive() -> None
     assert_whole(rig.pool)
 
 
-def test_batch_that_cannot_be_sent_mutes_its_partition_for_ever() -> None:
+def test_partition_goes_on_after_a_batch_that_could_not_be_sent() -> None:
     rig = quick_rig(max_in_flight_requests_per_connection=1)
     rig.client.versions[1] = (0, 2)
     rig.send()

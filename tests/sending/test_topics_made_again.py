@@ -96,7 +96,7 @@ def test_topic_whose_records_are_in_flight_is_kept() -> None:
     assert tell(rig) == ()
 
 
-def test_topic_that_rested_for_long_is_asked_for_before_it_is_sent_to_again() -> None:
+def test_metadata_is_requested_before_a_record_to_a_forgotten_topic_goes() -> None:
     rig = known(1, linger_ms=50, metadata_max_idle_ms=5_000)
     rig.send()
     rig.ack_all()
@@ -134,7 +134,7 @@ def test_records_for_partitions_that_are_gone_fail_at_once_and_the_others_go() -
     assert_whole(rig.pool)
 
 
-def test_new_records_go_to_the_partitions_there_are() -> None:
+def test_new_records_go_to_existing_partitions() -> None:
     rig = known(1, 1, 1, 1, 1, 1, 1, 1)
     queues = list(rig.topic.queues)
     tell(rig, 1, 1, 1, topic_id=NEW)
@@ -157,14 +157,14 @@ def test_new_records_go_to_the_partitions_there_are() -> None:
 
 
 @pytest.mark.parametrize("leader", [-1, 1])
-def test_sticky_partition_is_one_there_is(leader: int) -> None:
+def test_sticky_partition_exists(leader: int) -> None:
     for _ in range(20):
         rig = known(*[1] * 8)
         tell(rig, leader, leader, topic_id=NEW)
         assert rig.topic.sticky_partition < 2
 
 
-def test_record_in_flight_to_a_partition_that_is_gone_gets_the_brokers_answer() -> None:
+def test_record_in_flight_to_a_partition_that_is_gone_gets_the_brokers_response() -> None:
     rig = known(1, 1)
     futures = [rig.send(partition=1), rig.send(partition=1)]
     first = only_request(rig)
@@ -180,7 +180,7 @@ def test_record_in_flight_to_a_partition_that_is_gone_gets_the_brokers_answer() 
     assert_whole(rig.pool)
 
 
-def test_numbered_batches_of_a_partition_that_is_gone_stop_nothing() -> None:
+def test_numbered_batches_of_a_partition_that_is_gone_hold_up_no_other() -> None:
     rig = known(1, 1, make=idempotent)
     lost = [rig.send(partition=1), *rig.fill(partition=1, batches=2)]
     refuse(rig, rig.sent_after_turn()[0], UNKNOWN_TOPIC)
@@ -196,7 +196,7 @@ def test_numbered_batches_of_a_partition_that_is_gone_stop_nothing() -> None:
     assert_whole(rig.pool)
 
 
-def test_partition_that_is_gone_fails_its_records_though_the_transaction_will_not_have_it() -> None:
+def test_records_of_a_partition_that_is_gone_fail_even_outside_the_transaction() -> None:
     rig = known(1, 1, make=idempotent)
     rig.state.send_allowed = lambda topic, partition: partition == 0
     futures = [rig.send(partition=0), rig.send(partition=1)]
@@ -233,7 +233,7 @@ def test_topic_made_again_forgets_what_was_known_of_its_leaders() -> None:
     rig.ack_all()
 
 
-def test_leader_that_was_elected_anew_or_made_anew_gets_one_batch_first() -> None:
+def test_leader_of_a_new_epoch_or_a_new_topic_gets_one_batch_first() -> None:
     rig = known(1, make=idempotent)
     news: list[dict[str, Any]] = [{"epoch": 8}, {"topic_id": NEW}]
     for one in news:
@@ -248,7 +248,7 @@ def test_leader_that_was_elected_anew_or_made_anew_gets_one_batch_first() -> Non
         accept(rig, only_request(rig))
 
 
-def test_same_news_twice_proves_nothing_anew() -> None:
+def test_leader_stays_proven_when_metadata_repeats_its_epoch() -> None:
     rig = known(1)
     tell(rig, 1, epoch=8)
     rig.fill()
@@ -261,7 +261,7 @@ def test_same_news_twice_proves_nothing_anew() -> None:
 # ---- a leader that begins in the middle ------------------------------------------------------------------------------
 
 
-def test_partition_that_rested_gets_one_batch_first() -> None:
+def test_partition_after_a_pause_gets_one_batch_first() -> None:
     rig = idempotent()
     for rested, at_once in ((0.5, 3), (1.5, 1)):
         rig.ack_all()
@@ -309,7 +309,7 @@ def test_record_that_was_overtaken_fails_and_the_next_goes_at_once(seen: bool) -
     assert_whole(rig.pool)
 
 
-def test_batches_that_the_broker_turns_out_not_to_have_get_new_numbers() -> None:
+def test_batches_that_the_broker_does_not_have_get_new_numbers() -> None:
     """As after an unclean election: it has lost what came before, and takes neither the first nor those behind."""
     rig = idempotent(delivery_timeout_ms=600_000)
     brokers = SequencedBrokers(rig)
@@ -324,7 +324,7 @@ def test_batches_that_the_broker_turns_out_not_to_have_get_new_numbers() -> None
     assert_whole(rig.pool)
 
 
-def test_record_that_was_overtaken_where_the_broker_knows_nobody_fails() -> None:
+def test_overtaken_record_fails_if_the_broker_does_not_know_the_producer() -> None:
     # Brokers before 2.5 take nothing but 0 from a producer they do not know.
     rig: IdempotentRig = idempotent(delivery_timeout_ms=600_000)
     futures = send_each(rig, 3)
@@ -392,7 +392,7 @@ def test_producer_follows_a_topic_that_is_made_smaller_and_larger(idempotence: b
                 assert [result.partition for result in results] == [partition_for_key(key, partitions) for key in keys]
 
 
-def test_records_wait_for_a_topic_to_be_there_again_or_expire() -> None:
+def test_records_of_a_deleted_topic_wait_until_it_exists_again_or_expire() -> None:
     with EmbeddedCluster(brokers=1, auto_create_topics=False) as cluster:
         cluster.create_topic("t", partitions=2)
         settings: dict[str, Any] = {"linger_ms": 0, "delivery_timeout_ms": 1_000, "request_timeout_ms": 500}

@@ -112,7 +112,7 @@ def test_bulk_append_may_give_back_a_batch_while_it_expires() -> None:
     assert_whole(rig.pool)
 
 
-def test_all_claims_are_given_back_though_one_cannot_be() -> None:
+def test_other_claims_are_given_back_if_one_cannot_be() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1, 1), clock=clock, linger_ms=0)
 
@@ -165,7 +165,7 @@ def test_batch_that_fails_is_counted_before_its_callbacks_run() -> None:
 # ---- one costs no other ----------------------------------------------------------------------------------------------
 
 
-def test_answer_that_cannot_be_dealt_with_costs_no_other_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_with_one_response_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig(leaders=(1, 2), delivery_timeout_ms=10_000)
     futures = [rig.send(partition=0), rig.send(partition=1)]
     rig.turn()
@@ -179,7 +179,7 @@ def test_answer_that_cannot_be_dealt_with_costs_no_other_its_end(monkeypatch: py
     assert_whole(rig.pool)
 
 
-def test_answer_that_cannot_be_dealt_with_for_one_batch_is_believed_for_the_others(
+def test_error_with_one_batch_of_a_response_leaves_the_others_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = quick_rig(leaders=(1, 1, 1), delivery_timeout_ms=10_000)
@@ -197,7 +197,7 @@ def test_answer_that_cannot_be_dealt_with_for_one_batch_is_believed_for_the_othe
     assert_whole(rig.pool)
 
 
-def test_batch_that_can_never_be_dealt_with_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_fails_if_its_response_can_never_be_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig()
     future = rig.send()
     (sent,) = rig.sent_after_turn()
@@ -227,7 +227,7 @@ def test_request_that_cannot_be_made_loses_no_batch(monkeypatch: pytest.MonkeyPa
     assert_whole(rig.pool)
 
 
-def test_request_whose_frame_is_perhaps_on_its_way_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_request_whose_frame_may_be_on_its_way_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig(delivery_timeout_ms=10_000)
     future = rig.send()
 
@@ -244,7 +244,7 @@ def test_request_whose_frame_is_perhaps_on_its_way_closes_the_connection(monkeyp
     assert_whole(rig.pool)
 
 
-def test_topic_that_cannot_be_kept_fresh_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_report_a_topic_as_used_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig()
     future = rig.send()
     monkeypatch.setattr(rig.metadata, "add_topic", breaks_once(rig.metadata.add_topic))
@@ -254,7 +254,7 @@ def test_topic_that_cannot_be_kept_fresh_loses_no_batch(monkeypatch: pytest.Monk
     assert_whole(rig.pool)
 
 
-def test_node_that_makes_trouble_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_at_one_node_does_not_delay_another(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig(leaders=(1, 2))
     futures = [rig.send(partition=0), rig.send(partition=1)]
     ready = rig.client.ready
@@ -274,7 +274,7 @@ def test_node_that_makes_trouble_keeps_no_other_waiting(monkeypatch: pytest.Monk
     rig.accumulator.abort()
 
 
-def test_compression_that_breaks_down_on_the_way_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_while_batches_are_drained_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig(leaders=(1, 1), compression_type="gzip", slabs=64, delivery_timeout_ms=10_000)
     futures = [rig.send(b"x" * 500, partition) for partition in (0, 1)]
     state = rig.accumulator.producer_state
@@ -286,7 +286,7 @@ def test_compression_that_breaks_down_on_the_way_loses_no_batch(monkeypatch: pyt
     assert [[record.value for record in rig.log[TOPIC, partition]] for partition in (0, 1)] == [[b"x" * 500]] * 2
 
 
-def test_end_that_breaks_down_in_a_part_does_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_runs_the_remaining_steps_if_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig()
     future = rig.send()
     rig.turn()
@@ -333,7 +333,7 @@ def test_close_ends_with_a_purge() -> None:
     assert isinstance(future.exception(0), PurgedError)
 
 
-def test_close_ends_with_a_node_that_will_not_have_us(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_ends_with_a_node_that_refuses_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig()
     future = rig.send()
     rig.client.unready.add(1)
@@ -346,7 +346,7 @@ def test_close_ends_with_a_node_that_will_not_have_us(monkeypatch: pytest.Monkey
     assert isinstance(future.exception(0), AuthenticationError)
 
 
-def test_close_ends_where_no_producer_id_can_be_had() -> None:
+def test_close_ends_if_no_producer_id_is_given() -> None:
     rig = quick_rig()
     rig.client.gives_ids = False
     state = rig.accumulator.producer_state

@@ -141,7 +141,7 @@ def test_send_within_a_serializer_gets_the_memory_that_the_claims_hold() -> None
     assert_whole(rig.pool)
 
 
-def test_bulk_appends_within_each_other_give_back_what_both_hold() -> None:
+def test_nested_bulk_appends_give_back_all_their_claims() -> None:
     def inner() -> None:
         rig.producer.send_many(TOPIC, [b"-1", b"-2"], partitions=[1, 1])
 
@@ -191,7 +191,7 @@ def test_close_in_a_signal_handler_ends_a_send_many_that_it_interrupts(cluster: 
     assert_whole(producer.pool)
 
 
-def test_close_while_send_arrow_reads_its_stream_lets_it_end(cluster: EmbeddedCluster) -> None:
+def test_send_arrow_ends_when_its_stream_closes_the_producer(cluster: EmbeddedCluster) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0)
     schema = pa.schema([("value", pa.binary())])
 

@@ -78,7 +78,7 @@ def test_coordinator_that_cannot_be_connected_to_is_looked_up_again(call: Call, 
 
 
 @both
-def test_coordinator_whose_connection_failed_while_nothing_waited_for_it_is_looked_up_again(v2: bool) -> None:
+def test_coordinator_whose_connection_failed_while_no_request_waited_is_looked_up_again(v2: bool) -> None:
     """Another attempt, for a partition that the node leads, may be under way, and take as long as the first."""
     rig = ready_for(COMMIT, v2=v2)
     rig.cluster.unready.add(COORDINATOR)
@@ -100,7 +100,7 @@ def test_offsets_whose_transaction_failed_meanwhile_ask_for_an_abort() -> None:
 
 
 @every_call
-def test_brokers_that_name_the_dead_node_again_are_asked_once_in_a_back_off_until_they_name_another(call: Call) -> None:
+def test_lookup_that_names_a_dead_node_is_repeated_after_a_back_off(call: Call) -> None:
     rig = ready_for(call)
     rig.lose(COORDINATOR)
     started = rig.clock.monotonic()
@@ -125,7 +125,7 @@ def test_dead_node_that_came_back_is_found() -> None:
     assert "find" not in rig.asked, "it is known"
 
 
-def test_lookups_that_were_in_vain_do_not_delay_those_of_the_next_trouble() -> None:
+def test_failed_lookups_do_not_delay_later_lookups() -> None:
     rig = ready_for(COMMIT, retry_backoff_max_ms=1_000)
     rig.lose(COORDINATOR)
     with pytest.raises(TimeoutError):
@@ -143,7 +143,7 @@ def test_lookups_that_were_in_vain_do_not_delay_those_of_the_next_trouble() -> N
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 51])
-def test_coordinator_that_is_not_ready_is_asked_again_after_the_same_back_off_however_often(code: int) -> None:
+def test_coordinator_that_is_not_ready_is_asked_again_after_a_constant_back_off(code: int) -> None:
     rig = ready_for(COMMIT, retry_backoff_max_ms=1_000)
     rig.fate(END_TXN, *[code] * 10)
     started = rig.clock.monotonic()
@@ -166,7 +166,7 @@ def test_abort_ends_though_the_coordinator_is_lost_while_the_epoch_is_raised() -
     rig.assert_usable()
 
 
-def test_another_broker_is_asked_where_one_named_the_dead_node() -> None:
+def test_another_broker_is_asked_after_one_that_named_the_dead_node() -> None:
     """It may be cut off from the controller, and never hear of another coordinator."""
     rig = ready_for(COMMIT, max_block_ms=300)
     rig.lose(COORDINATOR)
@@ -183,7 +183,7 @@ def test_another_broker_is_asked_where_one_named_the_dead_node() -> None:
 
 
 @pytest.mark.parametrize("code", [13, 14, 15, 16, 51])
-def test_leader_that_finds_no_coordinator_is_asked_again_soon_however_often(code: int) -> None:
+def test_batch_goes_again_soon_to_a_leader_that_finds_no_coordinator(code: int) -> None:
     rig = TransactionalRig(v2=True, retry_backoff_max_ms=1_000)
     rig.begun()
     rig.fate(PRODUCE, *[code] * 10)
@@ -195,9 +195,7 @@ def test_leader_that_finds_no_coordinator_is_asked_again_soon_however_often(code
 
 @pytest.mark.parametrize("fate", [LOST, 13, 15, 16, 51])
 @both
-def test_coordinator_that_a_leader_could_not_ask_is_looked_up_before_it_is_waited_for(
-    fate: int | KafkaError, v2: bool
-) -> None:
+def test_coordinator_that_a_leader_cannot_reach_is_looked_up_again(fate: int | KafkaError, v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     rig.fate(PRODUCE, fate)
     rig.cluster.coordinators = [OTHER]
@@ -210,7 +208,7 @@ def test_coordinator_that_a_leader_could_not_ask_is_looked_up_before_it_is_waite
     assert "find" not in rig.asked
 
 
-def test_other_refusals_of_a_transaction_are_answered_with_growing_patience() -> None:
+def test_other_errors_of_a_leader_are_retried_with_a_growing_back_off() -> None:
     rig = TransactionalRig(v2=True, retry_backoff_max_ms=1_000)
     rig.begun()
     rig.fate(PRODUCE, *[7] * 6)
@@ -221,14 +219,14 @@ def test_other_refusals_of_a_transaction_are_answered_with_growing_patience() ->
 
 
 @pytest.mark.parametrize("named", [-1, -2])
-def test_broker_that_names_no_broker_is_asked_again(named: int) -> None:
+def test_lookup_that_names_no_node_is_repeated(named: int) -> None:
     rig = TransactionalRig()
     rig.cluster.coordinators = [named, COORDINATOR]
     rig.manager.init()
     assert rig.cluster.asked[-1].node_id == COORDINATOR
 
 
-def test_call_ends_where_every_broker_refuses_us() -> None:
+def test_call_fails_if_every_broker_refuses_the_client() -> None:
     rig = TransactionalRig()
     refusal = SaslAuthenticationError("wrong password")
 
@@ -274,7 +272,7 @@ def test_request_that_cannot_be_encoded_fails_its_caller_and_the_producer_goes_o
         ({("in", 0): OffsetAndMetadata(1, "", 1 << 31)}, "g"), ({("in", 0): 1}, ("g", 1, "\ud800")),
     ],
 )  # fmt: skip
-def test_offsets_that_have_no_bytes_are_refused_before_anything_is_done(offsets: Any, group: Any) -> None:
+def test_offsets_that_cannot_be_encoded_are_refused_at_once(offsets: Any, group: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         (offsets_of(offsets), group_of(group))
 
@@ -283,7 +281,7 @@ def test_offsets_that_have_no_bytes_are_refused_before_anything_is_done(offsets:
 
 
 @every_call
-def test_time_out_says_why_the_coordinator_cannot_be_asked(call: Call) -> None:
+def test_time_out_says_why_the_coordinator_cannot_be_reached(call: Call) -> None:
     rig = ready_for(call)
     rig.lose(COORDINATOR)
     with pytest.raises(
@@ -304,21 +302,21 @@ def test_time_out_says_that_no_broker_can_be_reached() -> None:
     ("code", "text"),
     [(15, r"replication\.factor"), (51, "earlier transaction"), (14, r"raise max\.block\.ms")],
 )
-def test_time_out_says_what_the_coordinator_answered(code: int, text: str) -> None:
+def test_time_out_names_the_error_of_the_coordinator(code: int, text: str) -> None:
     rig = ready_for(COMMIT)
     rig.fate(END_TXN, *[code] * 200)
     with pytest.raises(TimeoutError, match=rf"(EndTxn|FindCoordinator), attempt \d+.*Last error: .*{text}"):
         rig.manager.commit()
 
 
-def test_time_out_says_who_has_not_answered() -> None:
+def test_time_out_names_the_broker_that_has_not_answered() -> None:
     rig = ready_for(send_offsets)
     rig.hold(TXN_OFFSET_COMMIT)
     with pytest.raises(TimeoutError, match=r"Broker 2 was sent TxnOffsetCommit, attempt 1 5\.0 s ago"):
         send_offsets(rig.manager)
 
 
-def test_time_out_says_that_records_are_waited_for() -> None:
+def test_time_out_says_that_records_have_no_outcome_yet() -> None:
     rig = ready_for(COMMIT)
     rig.lose(1)
     rig.cluster.errors.clear()
@@ -327,7 +325,7 @@ def test_time_out_says_that_records_are_waited_for() -> None:
         rig.manager.commit()
 
 
-def test_trouble_that_is_over_is_not_told() -> None:
+def test_time_out_does_not_name_an_error_that_is_over() -> None:
     rig = ready_for(COMMIT)
     rig.fate(END_TXN, LOST)
     rig.manager.commit()
@@ -343,7 +341,7 @@ def test_trouble_that_is_over_is_not_told() -> None:
 
 
 @pytest.mark.parametrize("trouble", ["dead", "loading", "nobody"])
-def test_close_leaves_an_abort_that_is_hopeless_and_says_so(trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_gives_up_a_hopeless_abort_with_a_warning(trouble: str, caplog: pytest.LogCaptureFixture) -> None:
     rig = ready_for(COMMIT, delivery_timeout_ms=120_000)
     if trouble == "loading":
         rig.fate(END_TXN, *[14] * 10_000)

@@ -70,7 +70,7 @@ AGAIN = [
 # Kafka: testRetriableErrors, testHandlingOfUnknownTopicPartitionErrorOnAddPartitions,
 # testHandlingOf{UnknownTopicPartition,CoordinatorLoading}ErrorOnTxnOffsetCommit
 @pytest.mark.parametrize(("api_key", "code"), AGAIN)
-def test_error_that_passes_ends_a_transaction(api_key: int, code: int) -> None:
+def test_retriable_error_is_retried(api_key: int, code: int) -> None:
     rig = with_fate(api_key, code, code)
     provoke(rig, api_key)
     assert rig.asked.count(NAMES[api_key]) == 3
@@ -84,7 +84,7 @@ def test_error_that_passes_ends_a_transaction(api_key: int, code: int) -> None:
 @pytest.mark.parametrize(
     "api_key", [INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN]
 )
-def test_coordinator_that_is_none_any_more_is_asked_again(api_key: int, fate: int | KafkaError) -> None:
+def test_coordinator_that_has_moved_is_looked_up_again(api_key: int, fate: int | KafkaError) -> None:
     rig = with_fate(api_key, fate)
     provoke(rig, api_key)
     names = rig.asked
@@ -92,7 +92,7 @@ def test_coordinator_that_is_none_any_more_is_asked_again(api_key: int, fate: in
     assert names[first : first + 3] == [NAMES[api_key], "find", NAMES[api_key]]
 
 
-def test_group_coordinator_that_times_out_is_not_looked_up() -> None:
+def test_group_coordinator_that_times_out_is_looked_up_again() -> None:
     rig = with_fate(TXN_OFFSET_COMMIT, TIMED_OUT)
     provoke(rig, TXN_OFFSET_COMMIT)
     assert rig.asked[-3:] == ["commit offsets", "find", "commit offsets"]
@@ -100,14 +100,14 @@ def test_group_coordinator_that_times_out_is_not_looked_up() -> None:
 
 # Kafka: testCoordinatorNotAvailable, testDisconnectAndRetry
 @pytest.mark.parametrize("fate", [NO_COORDINATOR, LOADING, LOST])
-def test_one_failed_search_for_the_coordinator_is_enough_to_give_up(fate: int | KafkaError) -> None:
+def test_failed_lookup_of_the_coordinator_is_repeated(fate: int | KafkaError) -> None:
     rig = with_fate(FIND_COORDINATOR, fate, fate)
     rig.manager.init()
     assert rig.asked == ["find", "find", "find", "init"]
 
 
 # Kafka: testLookupCoordinatorOnDisconnectBeforeSend
-def test_coordinator_that_cannot_be_reached_is_waited_for_without_end() -> None:
+def test_wait_for_an_unreachable_coordinator_ends_after_max_block_ms() -> None:
     rig = TransactionalRig()
     rig.cluster.unready.add(2)
     rig.cluster.delay = 0.5
@@ -140,7 +140,7 @@ ABORTABLE: list[tuple[int, int, type[KafkaError]]] = [
 # test{UnknownMemberId,IllegalGeneration}InTxnOffsetCommitByGroupMetadata
 @pytest.mark.parametrize(("api_key", "code", "kind"), ABORTABLE)
 @pytest.mark.parametrize("v2", [False, True], ids=["V1", "V2"])
-def test_error_that_aborting_helps_against_ends_the_producer(
+def test_producer_stays_usable_after_an_abortable_error(
     api_key: int, code: int, kind: type[KafkaError], v2: bool
 ) -> None:
     if v2 and api_key in (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN):
@@ -161,7 +161,7 @@ def test_error_that_aborting_helps_against_ends_the_producer(
     rig.assert_usable()
 
 
-def test_search_for_the_own_coordinator_that_must_be_aborted_ends_the_producer() -> None:
+def test_producer_stays_usable_after_an_abortable_error_of_the_lookup() -> None:
     rig = with_fate(FIND_COORDINATOR, 120)
     with pytest.raises(AbortableTransactionError):
         rig.manager.init()
@@ -172,7 +172,7 @@ def test_search_for_the_own_coordinator_that_must_be_aborted_ends_the_producer()
 # Kafka: testCommitWithTopicAuthorizationFailureInAddPartitionsInFlight
 # Kafka: testRecoveryFromAbortableErrorTransactionStarted
 # Kafka: shouldNotAddPartitionsToTransactionWhenTopicAuthorizationFailed
-def test_partition_without_permission_takes_the_others_with_it() -> None:
+def test_transaction_can_be_aborted_after_a_partition_without_permission() -> None:
     rig = TransactionalRig().begun()
     good = rig.send(partition=0)
     rig.turns()
@@ -192,7 +192,7 @@ def test_partition_without_permission_takes_the_others_with_it() -> None:
 
 
 # Kafka: testFindCoordinatorAllowedInAbortableErrorState
-def test_coordinator_is_not_looked_for_while_the_transaction_waits_to_be_aborted() -> None:
+def test_coordinator_is_looked_up_while_the_transaction_waits_for_its_abort() -> None:
     rig = TransactionalRig().begun()
     rig.hold(FIND_COORDINATOR)
     rig.fate(ADD_PARTITIONS_TO_TXN, NOT_COORDINATOR)
@@ -229,7 +229,7 @@ FATAL: list[tuple[int, int, type[KafkaError]]] = [
 # testHandlingOf{TransactionalIdAuthorizationFailed,UnsupportedForMessageFormat}ErrorOnTxnOffsetCommit,
 # testUnsupportedForMessageFormatInTxnOffsetCommit, testHasOngoingTransactionFatalError
 @pytest.mark.parametrize(("api_key", "code", "kind"), FATAL)
-def test_error_that_nothing_helps_against_is_survived(api_key: int, code: int, kind: type[KafkaError]) -> None:
+def test_fatal_error_ends_the_producer(api_key: int, code: int, kind: type[KafkaError]) -> None:
     rig = with_fate(api_key, code)
     with pytest.raises(FatalTransactionError) as found:
         provoke(rig, api_key)
@@ -250,7 +250,7 @@ def test_error_that_nothing_helps_against_is_survived(api_key: int, code: int, k
 # Kafka: testUnsupported{FindCoordinator,InitTransactions}
 # Kafka: testSendOffsetWithGroupMetadataFailAsAutoDowngradeTxnCommitNotEnabled
 @pytest.mark.parametrize(("api_key", "newest"), [(FIND_COORDINATOR, 0), (INIT_PRODUCER_ID, -1), (TXN_OFFSET_COMMIT, 2)])
-def test_broker_that_is_too_old_is_asked_in_vain(api_key: int, newest: int) -> None:
+def test_broker_that_is_too_old_is_a_fatal_error(api_key: int, newest: int) -> None:
     rig = TransactionalRig()
     rig.cluster.newest[api_key] = newest
     with pytest.raises(FatalTransactionError, match="too old") as found:
@@ -262,7 +262,7 @@ def test_broker_that_is_too_old_is_asked_in_vain(api_key: int, newest: int) -> N
 # Kafka: testFatalErrorWhenProduceResponseWithInvalidPidMapping
 # Kafka: testNoFailedBatchHandlingWhenTxnManagerIsInFatalError
 @pytest.mark.parametrize("code", [49, 53, 90])
-def test_leader_that_says_it_is_over_is_not_believed(code: int) -> None:
+def test_fatal_error_of_a_leader_ends_the_producer(code: int) -> None:
     rig = TransactionalRig().begun()
     rig.hold(PRODUCE)
     futures = [rig.send(partition=partition) for partition in range(3)]
@@ -286,7 +286,7 @@ def test_leader_that_says_it_is_over_is_not_believed(code: int) -> None:
 # Kafka: SenderTest.testTransactionAbortableExceptionIsAnAbortableError
 @pytest.mark.parametrize("code", [29, 45, 47, 48, 59, 87, 120])
 @pytest.mark.parametrize("v2", [False, True], ids=["V1", "V2"])
-def test_batch_that_failed_is_committed_or_its_epoch_used_again(code: int, v2: bool) -> None:
+def test_failed_batch_ends_its_transaction_and_its_epoch(code: int, v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     first = rig.send()
     rig.turns()

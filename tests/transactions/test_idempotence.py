@@ -16,7 +16,7 @@ from tests.transactions.idempotence_support import NOT_LEADER, OUT_OF_ORDER, ide
 
 
 # Kafka: testSequenceNumberIncrement, testDefaultSequenceNumber
-def test_numbers_do_not_count_records() -> None:
+def test_numbers_count_records() -> None:
     rig = idempotent(leaders=(1, 1))
     rig.send(b"a")
     rig.send(b"b")
@@ -34,7 +34,7 @@ def test_numbers_do_not_count_records() -> None:
 
 # Kafka: testIdempotenceWithMultipleInflights
 @pytest.mark.parametrize("passing", [NOT_LEADER, 7, 19, 20])
-def test_retry_gets_numbers_of_its_own(passing: int) -> None:
+def test_retry_keeps_its_numbers(passing: int) -> None:
     rig = idempotent()
     futures = send_each(rig, 2)
     first, second = rig.client.sent
@@ -55,7 +55,7 @@ def test_retry_gets_numbers_of_its_own(passing: int) -> None:
     assert_whole(rig.pool)
 
 
-def test_lost_connection_changes_numbers() -> None:
+def test_lost_connection_changes_no_number() -> None:
     rig = idempotent()
     futures = send_each(rig, 4)
     for sent in list(rig.client.under_way):

@@ -40,7 +40,7 @@ LAST_EPOCH = 2**15 - 1
 
 
 # Kafka: testBumpEpochAndResetSequenceNumbersAfterUnknownProducerId
-def test_batches_in_flight_keep_numbers_that_the_broker_has_forgotten() -> None:
+def test_batches_in_flight_get_new_numbers_if_the_broker_forgot_the_producer() -> None:
     rig = idempotent()
     futures = send_each(rig, 5)
     sent = list(rig.client.under_way)
@@ -61,7 +61,7 @@ def test_batches_in_flight_keep_numbers_that_the_broker_has_forgotten() -> None:
 
 # Kafka: testHealthyPartitionRetriesDuringEpochBump, testFailedInflightBatchAfterEpochBump,
 # testBatchFailureAfterProducerReset
-def test_healthy_partition_changes_its_epoch_under_way() -> None:
+def test_healthy_partition_keeps_its_epoch_until_its_batches_have_an_outcome() -> None:
     rig = idempotent(leaders=(1, 1))
     send_each(rig, 2, partition=0)
     send_each(rig, 2, partition=1)
@@ -85,7 +85,7 @@ def test_healthy_partition_changes_its_epoch_under_way() -> None:
     assert_whole(rig.pool)
 
 
-def test_every_partition_that_is_behind_costs_an_epoch() -> None:
+def test_partition_of_an_older_epoch_needs_no_further_epoch() -> None:
     rig = idempotent(leaders=(1, 1))
     send_each(rig, 1, partition=0)
     send_each(rig, 1, partition=1)
@@ -102,7 +102,7 @@ def test_every_partition_that_is_behind_costs_an_epoch() -> None:
 
 
 # Kafka: testProducerIdReset, testBatchCompletedAfterProducerReset
-def test_producer_id_without_epochs_left_is_used_on() -> None:
+def test_producer_id_without_epochs_left_is_replaced() -> None:
     rig = idempotent(leaders=(1, 1))
     rig.state.set_producer_id_and_epoch(PRODUCER_ID, LAST_EPOCH)
     send_each(rig, 1, partition=0)
@@ -125,7 +125,7 @@ def test_producer_id_without_epochs_left_is_used_on() -> None:
     assert_whole(rig.pool)
 
 
-def test_new_producer_id_finds_its_leaders_proven() -> None:
+def test_new_producer_id_finds_its_leaders_unproven() -> None:
     rig = idempotent()
     rig.state.set_producer_id_and_epoch(5, 0)
     send_each(rig, 3)
@@ -138,7 +138,7 @@ def test_new_producer_id_finds_its_leaders_proven() -> None:
 
 
 @pytest.mark.parametrize("renumbered", [False, True])
-def test_fenced_epoch_is_repeated_for_ever_or_fails_batches_that_have_a_new_one(renumbered: bool) -> None:
+def test_fenced_epoch_fails_a_batch_unless_it_has_a_new_epoch(renumbered: bool) -> None:
     rig = idempotent()
     futures = send_each(rig, 2)
     first, second = rig.client.under_way
@@ -158,7 +158,7 @@ def test_fenced_epoch_is_repeated_for_ever_or_fails_batches_that_have_a_new_one(
     assert_whole(rig.pool)
 
 
-def test_success_under_old_numbers_leaves_a_gap_in_the_new_ones() -> None:
+def test_success_under_old_numbers_leaves_no_gap_in_the_new_ones() -> None:
     rig = idempotent()
     futures = send_each(rig, 4)
     sent = list(rig.client.under_way)
@@ -189,7 +189,7 @@ def test_success_under_old_numbers_leaves_a_gap_in_the_new_ones() -> None:
 # Kafka: testBumpEpochAfterTimeoutWithoutPendingInflightRequests,
 # testEpochBumpAfterLastInFlightBatchFailsIdempotentProducer
 @pytest.mark.parametrize("batches", [1, 3])
-def test_numbers_of_batches_that_all_expired_are_counted_on(batches: int) -> None:
+def test_batches_that_all_expired_are_followed_by_a_new_epoch(batches: int) -> None:
     rig = idempotent(delivery_timeout_ms=1_000)
     send_each(rig, batches)
     old = list(rig.client.under_way)
@@ -208,7 +208,7 @@ def test_numbers_of_batches_that_all_expired_are_counted_on(batches: int) -> Non
 
 
 # Kafka: testNoProducerIdResetAfterLastInFlightBatchSucceeds
-def test_epoch_changes_although_the_lost_numbers_turned_out_to_be_used() -> None:
+def test_epoch_stays_if_the_lost_numbers_prove_used() -> None:
     rig = idempotent(delivery_timeout_ms=1_000)
     futures = send_each(rig, 2)
     rig.clock.advance(0.7)
@@ -230,7 +230,7 @@ def test_epoch_changes_although_the_lost_numbers_turned_out_to_be_used() -> None
 
 
 # Kafka: testDuplicateSequenceAfterProducerReset
-def test_expired_batch_blocks_those_that_come_under_the_new_epoch() -> None:
+def test_expired_batch_does_not_block_batches_of_the_new_epoch() -> None:
     rig = idempotent(delivery_timeout_ms=1_000)
     first = rig.send(b"first")
     rig.client.fail(only_request(rig), NetworkError("timed out"))
@@ -254,7 +254,7 @@ def test_expired_batch_blocks_those_that_come_under_the_new_epoch() -> None:
 
 
 @pytest.mark.parametrize("code", [NOT_LEADER, TIMED_OUT, OUT_OF_ORDER])
-def test_numbers_of_a_batch_without_retries_left_are_lost_for_ever(code: int) -> None:
+def test_batch_without_retries_left_is_followed_by_a_new_epoch(code: int) -> None:
     rig = idempotent(retries=1)
     first = rig.send()
     refuse(rig, only_request(rig), code)
@@ -270,7 +270,7 @@ def test_numbers_of_a_batch_without_retries_left_are_lost_for_ever(code: int) ->
     assert_whole(rig.pool)
 
 
-def test_record_that_failed_takes_one_in_doubt_to_a_new_epoch() -> None:
+def test_batch_in_doubt_keeps_its_numbers_if_a_later_batch_failed() -> None:
     """The broker may have what is in doubt: under another number it would be there twice."""
     rig = idempotent()
     brokers = SequencedBrokers(rig)
@@ -294,7 +294,7 @@ def test_record_that_failed_takes_one_in_doubt_to_a_new_epoch() -> None:
 
 
 # Kafka: testSequenceNumberOverflow
-def test_number_after_the_largest_is_negative() -> None:
+def test_number_after_the_largest_is_zero() -> None:
     rig = idempotent()
     brokers = SequencedBrokers(rig)
     rig.state.start_sequences_at_beginning(rig.queue(), LARGEST - 1)
@@ -321,7 +321,7 @@ def test_number_after_the_largest_is_negative() -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_batch_written_under_new_numbers_is_damaged(compression: str) -> None:
+def test_batch_under_new_numbers_keeps_its_records(compression: str) -> None:
     rig = idempotent(compression_type=compression)
     for number in range(20):
         rig.send(b"%d" % number * 20, headers=[("h", b"1")], timestamp_ms=number)

@@ -97,7 +97,7 @@ class Run:
 
 @pytest.mark.parametrize("expires", [False, True])
 @pytest.mark.parametrize("seeds", range(effort(5)))
-def test_record_is_lost_or_doubled_or_changes_places(seeds: int, expires: bool) -> None:
+def test_no_record_is_lost_doubled_or_out_of_order(seeds: int, expires: bool) -> None:
     for seed in range(30 * seeds, 30 * seeds + 30):
         run = Run(seed, expires=expires)
         try:
@@ -110,7 +110,7 @@ def test_record_is_lost_or_doubled_or_changes_places(seeds: int, expires: bool) 
 
 
 @pytest.mark.parametrize("seeds", range(effort(4)))
-def test_topics_that_are_made_again_unnoticed_keep_their_records_in_order_and_nothing_waits(seeds: int) -> None:
+def test_topics_made_again_unnoticed_keep_their_records_in_order(seeds: int) -> None:
     # Metadata never tells: what holds is due to what the leaders answer.
     for seed in range(40 * seeds, 40 * seeds + 40):
         run = Run(seed, made_again=True)

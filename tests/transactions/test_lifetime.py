@@ -56,7 +56,7 @@ def interrupt_once_waiting(producer: KafkaProducer) -> threading.Thread:
 @pytest.mark.parametrize(
     ("call", "held"), [(INIT, INIT_PRODUCER_ID), (COMMIT, END_TXN), (ABORT, END_TXN)], ids=["init", "commit", "abort"]
 )
-def test_interrupt_is_waited_out_or_leaves_the_producer_unusable(
+def test_interrupt_ends_the_wait_and_leaves_the_producer_usable(
     cluster: EmbeddedCluster, call: Call, held: int
 ) -> None:
     before = cluster.end_offset("t", 0)
@@ -80,7 +80,7 @@ def test_interrupt_is_waited_out_or_leaves_the_producer_unusable(
     assert_whole(producer.pool)
 
 
-def test_pickled_producer_does_not_fence_the_one_it_was_made_from(cluster: EmbeddedCluster) -> None:
+def test_copy_of_a_pickled_producer_fences_the_original(cluster: EmbeddedCluster) -> None:
     with producer_for(cluster, "pickled") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -129,7 +129,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_forked_child_takes_part_in_its_parents_transaction(cluster: EmbeddedCluster) -> None:
+def test_forked_child_is_refused_its_parents_transaction(cluster: EmbeddedCluster) -> None:
     command = [sys.executable, "-c", FORKED, cluster.bootstrap_servers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

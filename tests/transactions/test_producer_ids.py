@@ -24,7 +24,7 @@ def asked_after_turn(rig: Rig) -> int:
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 7, None])
-def test_passing_error_ends_the_search_for_an_id_or_it_never_rests(code: int | None) -> None:
+def test_producer_id_is_requested_again_after_a_back_off(code: int | None) -> None:
     rig = fresh(retry_backoff_ms=100, retry_backoff_max_ms=400)
     future = rig.send()
     assert asked_after_turn(rig) == 1
@@ -49,7 +49,7 @@ def test_passing_error_ends_the_search_for_an_id_or_it_never_rests(code: int | N
 
 
 @pytest.mark.parametrize("code", [0, 7, 15])
-def test_broker_that_gave_no_id_is_rather_not_asked_again(code: int) -> None:
+def test_another_broker_is_asked_after_one_that_gave_no_id(code: int) -> None:
     """It may be paused, or cut off from those who give ids, and stay so."""
     rig = fresh()
     rig.send()
@@ -67,7 +67,7 @@ def test_broker_that_gave_no_id_is_rather_not_asked_again(code: int) -> None:
 
 
 @pytest.mark.parametrize("old", [True, False])
-def test_broker_that_gives_no_ids_is_asked_for_ever(old: bool) -> None:
+def test_records_fail_if_the_broker_supports_no_producer_ids(old: bool) -> None:
     rig = fresh()
     rig.client.id_versions = (9, 9)
     future = rig.send()
@@ -86,7 +86,7 @@ def test_broker_that_gives_no_ids_is_asked_for_ever(old: bool) -> None:
     assert_whole(rig.pool)
 
 
-def test_refusal_that_may_pass_ends_no_producer_and_is_asked_about_again() -> None:
+def test_producer_goes_on_after_a_refusal_that_may_pass() -> None:
     rig = fresh()
     future = rig.send()
     rig.turn()
@@ -102,7 +102,7 @@ def test_refusal_that_may_pass_ends_no_producer_and_is_asked_about_again() -> No
     assert_whole(rig.pool)
 
 
-def test_id_or_epoch_below_zero_is_not_believed() -> None:
+def test_negative_id_or_epoch_is_refused() -> None:
     rig = fresh()
     rig.send()
     rig.turn()
@@ -112,7 +112,7 @@ def test_id_or_epoch_below_zero_is_not_believed() -> None:
     assert not rig.client.sent
 
 
-def test_idle_producer_opens_a_connection_for_an_id() -> None:
+def test_idle_producer_opens_no_connection_for_an_id() -> None:
     rig = fresh()
     rig.client.id_node = None
     rig.sender.run_once()
@@ -128,7 +128,7 @@ def test_idle_producer_opens_a_connection_for_an_id() -> None:
     assert_whole(rig.pool)
 
 
-def test_id_is_fetched_only_when_a_record_waits_for_it() -> None:
+def test_id_is_fetched_before_a_record_waits_for_it() -> None:
     rig = fresh()
     assert asked_after_turn(rig) == 1  # somebody is connected to: it costs nothing to have it ready
     entity = rig.client.asked[0].entity
@@ -141,7 +141,7 @@ def test_id_is_fetched_only_when_a_record_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize(("acks", "idempotence"), [(0, None), (1, None), (-1, False)])
-def test_producer_without_numbers_waits_for_an_id(acks: int, idempotence: bool | None) -> None:
+def test_producer_without_idempotence_asks_for_no_id(acks: int, idempotence: bool | None) -> None:
     given = {} if idempotence is None else {"enable_idempotence": idempotence}
     rig = quick_rig(acks=acks, **given)
     rig.send()
@@ -150,7 +150,7 @@ def test_producer_without_numbers_waits_for_an_id(acks: int, idempotence: bool |
     assert not rig.client.asked
 
 
-def test_records_expire_while_the_id_is_waited_for_and_leave_a_gap() -> None:
+def test_records_that_expire_before_there_is_an_id_leave_no_gap() -> None:
     rig = fresh(delivery_timeout_ms=1_000)
     future = rig.send()
     rig.turn()
@@ -166,7 +166,7 @@ def test_records_expire_while_the_id_is_waited_for_and_leave_a_gap() -> None:
     assert_whole(rig.pool)
 
 
-def test_older_format_is_given_numbers() -> None:
+def test_records_of_magic_1_have_no_numbers() -> None:
     with pytest.raises(ConfigError, match=r"record\.magic"):
         idempotent(record_magic=1)
     rig = quick_rig(record_magic=1)

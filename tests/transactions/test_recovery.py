@@ -53,7 +53,7 @@ def send_offsets(manager: TransactionManager) -> None:
     [(INIT, FIND_COORDINATOR), (INIT, INIT_PRODUCER_ID), (COMMIT, ADD_PARTITIONS_TO_TXN), (COMMIT, PRODUCE),
      (COMMIT, END_TXN), (ABORT, END_TXN), (send_offsets, ADD_OFFSETS_TO_TXN), (send_offsets, TXN_OFFSET_COMMIT)],
 )  # fmt: skip
-def test_call_that_timed_out_is_done_twice_or_never(call: Call, held: int) -> None:
+def test_call_that_timed_out_is_done_once_when_it_is_repeated(call: Call, held: int) -> None:
     rig = TransactionalRig(max_block_ms=100)
     if call is not INIT:
         rig.begun()
@@ -113,7 +113,7 @@ def test_commit_of_offsets_that_was_given_up_cannot_join_the_next_transaction() 
 
 @pytest.mark.parametrize("api_key", [TXN_OFFSET_COMMIT, END_TXN])
 @pytest.mark.parametrize(("seconds", "told"), [(3.0, True), (1.0, False)])
-def test_fencing_that_came_of_transaction_timeout_names_it(api_key: int, seconds: float, told: bool) -> None:
+def test_fencing_after_transaction_timeout_names_the_setting(api_key: int, seconds: float, told: bool) -> None:
     rig = TransactionalRig(transaction_timeout_ms=2_000).begun()
     rig.send()
     rig.turns()
@@ -129,7 +129,7 @@ def test_fencing_that_came_of_transaction_timeout_names_it(api_key: int, seconds
 
 # Kafka: testRetry{AbortTransactionAfterCommit,CommitTransactionAfterAbort}Timeout
 @pytest.mark.parametrize(("first", "second"), [(COMMIT, ABORT), (ABORT, COMMIT), (COMMIT, send_offsets)])
-def test_another_call_is_taken_while_one_that_timed_out_goes_on(first: Call, second: Call) -> None:
+def test_another_call_is_refused_while_one_that_timed_out_goes_on(first: Call, second: Call) -> None:
     rig = TransactionalRig(max_block_ms=100).begun()
     rig.send()
     rig.turns()
@@ -150,7 +150,7 @@ def test_another_call_is_taken_while_one_that_timed_out_goes_on(first: Call, sec
 @pytest.mark.parametrize("call", [COMMIT, ABORT])
 @pytest.mark.parametrize("fate", [LOST, 16])
 @both
-def test_end_whose_answer_was_lost_ends_another_transaction(call: Call, fate: int | KafkaError, v2: bool) -> None:
+def test_end_whose_response_was_lost_is_repeated_unchanged(call: Call, fate: int | KafkaError, v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     rig.send()
     rig.turns()
@@ -162,7 +162,7 @@ def test_end_whose_answer_was_lost_ends_another_transaction(call: Call, fate: in
 
 
 @both
-def test_offsets_that_differ_pass_for_those_that_timed_out(v2: bool) -> None:
+def test_other_offsets_are_refused_while_those_that_timed_out_are_under_way(v2: bool) -> None:
     rig = TransactionalRig(v2=v2, max_block_ms=100).begun()
     rig.hold(TXN_OFFSET_COMMIT)
     with pytest.raises(TimeoutError):
@@ -181,7 +181,7 @@ class Interrupted(BaseException):
 
 
 @pytest.mark.parametrize(("call", "held"), [(INIT, INIT_PRODUCER_ID), (COMMIT, END_TXN), (ABORT, END_TXN)])
-def test_interrupt_leaves_the_call_in_doubt(call: Call, held: int) -> None:
+def test_interrupted_call_is_done_once_when_it_is_repeated(call: Call, held: int) -> None:
     rig = TransactionalRig()
     future = None
     if call is not INIT:
@@ -213,7 +213,7 @@ def test_interrupt_leaves_the_call_in_doubt(call: Call, held: int) -> None:
 
 
 @pytest.mark.parametrize("call", [COMMIT, TransactionManager.begin])
-def test_interrupted_call_that_has_ended_meanwhile_stands_in_the_way(call: Call) -> None:
+def test_interrupted_call_that_has_ended_holds_up_no_other_call(call: Call) -> None:
     rig = TransactionalRig(max_block_ms=100).begun()
     rig.send()
     rig.hold(END_TXN)
@@ -229,7 +229,7 @@ def test_interrupted_call_that_has_ended_meanwhile_stands_in_the_way(call: Call)
     assert rig.asked.count("end") == 2
 
 
-def test_time_out_of_the_transaction_is_not_the_one_that_was_set() -> None:
+def test_coordinator_gets_the_transaction_timeout_that_was_set() -> None:
     rig = TransactionalRig(transaction_timeout_ms=12_345)
     rig.manager.init()
     (asked,) = rig.entities(INIT_PRODUCER_ID)
@@ -245,7 +245,7 @@ def test_time_out_of_the_transaction_is_not_the_one_that_was_set() -> None:
 @pytest.mark.parametrize("sent", [False, True], ids=["unsent", "in flight"])
 @pytest.mark.parametrize("partitions", [1, 3])
 @both
-def test_batch_that_expired_is_committed(partitions: int, sent: bool, v2: bool) -> None:
+def test_transaction_with_an_expired_batch_cannot_be_committed(partitions: int, sent: bool, v2: bool) -> None:
     rig = TransactionalRig(v2=v2, delivery_timeout_ms=600, request_timeout_ms=500).begun()
     if sent:
         rig.hold(PRODUCE)
@@ -274,7 +274,7 @@ def test_batch_that_expired_is_committed(partitions: int, sent: bool, v2: bool) 
 
 
 # Kafka: testTransitionToFatalErrorWhenRetriedBatchIsExpired
-def test_batch_that_expired_in_retry_leaves_a_gap_in_the_numbers() -> None:
+def test_batch_that_expired_in_retry_begins_a_new_epoch() -> None:
     rig = TransactionalRig(delivery_timeout_ms=600, request_timeout_ms=500).begun()
     rig.fate(PRODUCE, *[7] * 50)
     future = rig.send()
@@ -289,7 +289,7 @@ def test_batch_that_expired_in_retry_leaves_a_gap_in_the_numbers() -> None:
 
 
 # Kafka: SenderTest.testReceiveFailedBatchTwiceWithTransactions
-def test_late_answer_to_an_expired_batch_spoils_the_next_transaction() -> None:
+def test_late_response_to_an_expired_batch_leaves_the_next_transaction_alone() -> None:
     rig = TransactionalRig(delivery_timeout_ms=600, request_timeout_ms=500).begun()
     rig.hold(PRODUCE)
     rig.send()
@@ -317,7 +317,7 @@ def fail_a_batch(rig: TransactionalRig, code: int = 29) -> None:
 
 # Kafka: testNeedToTriggerEpochBumpFromClientDuringCoordinatorDisconnect
 @pytest.mark.parametrize("fate", [LOST, 14, 16, 51])
-def test_new_epoch_is_asked_for_once(fate: int | KafkaError) -> None:
+def test_new_epoch_is_requested_until_the_coordinator_gives_it(fate: int | KafkaError) -> None:
     rig = TransactionalRig().begun()
     fail_a_batch(rig)
     rig.fate(INIT_PRODUCER_ID, fate, fate)
@@ -328,7 +328,7 @@ def test_new_epoch_is_asked_for_once(fate: int | KafkaError) -> None:
     rig.assert_usable()
 
 
-def test_producer_fenced_while_its_epoch_is_raised_goes_on() -> None:
+def test_producer_fenced_while_its_epoch_is_raised_is_unusable() -> None:
     rig = TransactionalRig().begun()
     fail_a_batch(rig, 47)
     rig.fate(INIT_PRODUCER_ID, 90)
@@ -338,7 +338,7 @@ def test_producer_fenced_while_its_epoch_is_raised_goes_on() -> None:
         rig.manager.begin()
 
 
-def test_broker_that_cannot_raise_epochs_is_trusted_with_lost_numbers() -> None:
+def test_lost_numbers_are_fatal_if_the_broker_cannot_raise_epochs() -> None:
     rig = TransactionalRig()
     rig.cluster.newest[INIT_PRODUCER_ID] = 2  # Kafka 2.4
     rig.begun()
@@ -350,7 +350,7 @@ def test_broker_that_cannot_raise_epochs_is_trusted_with_lost_numbers() -> None:
         rig.manager.abort()
 
 
-def test_abort_that_must_be_aborted_ends_nowhere() -> None:
+def test_abort_that_failed_can_be_repeated() -> None:
     rig = TransactionalRig().begun()
     rig.send()
     rig.turns()
@@ -372,7 +372,7 @@ def close_and_run(rig: TransactionalRig, *, force: bool = False) -> None:
 # Kafka: SenderTest.testIncompleteTransactionAbortOnShutdown, SenderTest.testTransactionalRequestsSentOnShutdown
 # Kafka: testSenderShutdownWithPendingTransactions
 @both
-def test_close_leaves_a_transaction_open(v2: bool) -> None:
+def test_close_aborts_an_open_transaction(v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     future = rig.send()
     close_and_run(rig)
@@ -382,7 +382,7 @@ def test_close_leaves_a_transaction_open(v2: bool) -> None:
     assert_whole(rig.pool)
 
 
-def test_close_leaves_an_ending_transaction_in_doubt() -> None:
+def test_close_finishes_a_commit_that_is_under_way() -> None:
     rig = TransactionalRig(max_block_ms=100).begun()
     future = rig.send()
     rig.hold(END_TXN)
@@ -398,7 +398,7 @@ def test_close_leaves_an_ending_transaction_in_doubt() -> None:
 
 # Kafka: SenderTest.testSenderShouldCloseWhenTransactionManagerInErrorState
 @pytest.mark.parametrize("fatal", [False, True])
-def test_close_after_an_error_waits_for_something(fatal: bool) -> None:
+def test_close_after_an_error_ends(fatal: bool) -> None:
     rig = TransactionalRig().begun()
     future = rig.send()
     rig.turns()
@@ -411,7 +411,7 @@ def test_close_after_an_error_waits_for_something(fatal: bool) -> None:
 
 
 # Kafka: SenderTest.testForceShutdownWithIncompleteTransaction
-def test_forced_close_waits_for_the_coordinator() -> None:
+def test_forced_close_does_not_wait_for_the_coordinator() -> None:
     rig = TransactionalRig().begun()
     future = rig.send()
     rig.hold(ADD_PARTITIONS_TO_TXN, END_TXN)
@@ -423,7 +423,7 @@ def test_forced_close_waits_for_the_coordinator() -> None:
 
 
 @pytest.mark.parametrize("held", [END_TXN, ADD_PARTITIONS_TO_TXN])
-def test_close_waits_for_ever_for_a_coordinator_that_is_gone(held: int) -> None:
+def test_close_waits_a_limited_time_for_a_coordinator_that_is_gone(held: int) -> None:
     rig = TransactionalRig(delivery_timeout_ms=2_000, request_timeout_ms=500).begun()
     rig.send()
     rig.turns()
@@ -436,7 +436,7 @@ def test_close_waits_for_ever_for_a_coordinator_that_is_gone(held: int) -> None:
 
 
 # Kafka: SenderTest.senderThreadShouldNotGetStuckWhenThrottledAndAddingPartitionsToTxn
-def test_full_connection_keeps_the_coordinator_waiting() -> None:
+def test_sender_goes_on_when_the_coordinator_is_ready_again() -> None:
     rig = TransactionalRig(max_in_flight_requests_per_connection=1).begun()
     rig.hold(PRODUCE)
     rig.send(partition=0)
@@ -453,7 +453,7 @@ def test_full_connection_keeps_the_coordinator_waiting() -> None:
     assert rig.asked.count("add") == 2
 
 
-def test_turn_asks_the_manager_twice_for_a_request() -> None:
+def test_request_under_way_is_not_sent_twice() -> None:
     rig = TransactionalRig().begun()
     rig.hold(ADD_PARTITIONS_TO_TXN)
     rig.send()

@@ -19,7 +19,7 @@ TOO_LARGE, NOT_LEADER = 10, 6
 
 
 # Kafka: testRecordsDrainedWhenTransactionCompleting
-def test_commit_lingers() -> None:
+def test_commit_ends_lingering() -> None:
     rig = TransactionalRig(linger_ms=3_000).begun()
     future = rig.send()
     rig.turns()
@@ -33,7 +33,7 @@ def test_commit_lingers() -> None:
 
 # Kafka: testTransactionalSplitBatchAndSend
 @pytest.mark.parametrize("v2", [False, True])
-def test_batch_that_is_split_leaves_its_transaction(v2: bool) -> None:
+def test_parts_of_a_batch_belong_to_its_transaction(v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     rig.hold(PRODUCE)
     futures = [rig.send(b"x" * 300), rig.send(b"y" * 300)]
@@ -50,7 +50,7 @@ def test_batch_that_is_split_leaves_its_transaction(v2: bool) -> None:
 
 # Kafka: testTransactionalUnknownProducerHandlingWhenRetentionLimitReached
 @pytest.mark.parametrize(("log_start_offset", "lost"), [(1010, False), (1001, False), (1000, True), (10, True)])
-def test_retention_aborts_a_transaction_or_the_loss_of_its_numbers_does_not(log_start_offset: int, lost: bool) -> None:
+def test_transaction_survives_retention_and_fails_after_a_loss_of_numbers(log_start_offset: int, lost: bool) -> None:
     rig = TransactionalRig().begun()
     rig.hold(PRODUCE)
     rig.send()
@@ -78,7 +78,7 @@ def test_retention_aborts_a_transaction_or_the_loss_of_its_numbers_does_not(log_
 
 
 # Kafka: testInitProducerIdWithMaxInFlightOne
-def test_first_request_waits_for_ever_where_no_node_was_ready_at_first() -> None:
+def test_first_request_goes_once_a_node_is_ready() -> None:
     rig = TransactionalRig(max_in_flight_requests_per_connection=1)
     rig.cluster.id_node = None  # metadata is still being asked for
     polls = []
@@ -96,7 +96,7 @@ def test_first_request_waits_for_ever_where_no_node_was_ready_at_first() -> None
 
 
 # Kafka: testUnresolvedSequencesAreNotFatal
-def test_batch_that_expired_in_flight_makes_the_producer_unusable() -> None:
+def test_producer_stays_usable_after_a_batch_expired_in_flight() -> None:
     rig = TransactionalRig(request_timeout_ms=500, delivery_timeout_ms=1_500).begun()
     rig.send()
     rig.turns()  # the leader knows the producer now, and gets several batches at a time

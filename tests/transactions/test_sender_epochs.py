@@ -55,7 +55,7 @@ def sent_alone(rig: IdempotentRig, partition: int = 0) -> Sent:
 
 
 # Kafka: testInitProducerIdRequest
-def test_batch_goes_before_there_is_a_producer_id() -> None:
+def test_batch_waits_for_a_producer_id() -> None:
     rig = without_id()
     future = rig.send()
     assert rig.sent_after_turn() == []
@@ -71,7 +71,7 @@ def test_batch_goes_before_there_is_a_producer_id() -> None:
 
 
 # Kafka: testIdempotentInitProducerIdWithMaxInFlightOne
-def test_producer_id_is_never_asked_for_where_no_node_was_ready_at_first() -> None:
+def test_producer_id_is_requested_once_a_node_is_ready() -> None:
     rig = without_id(max_in_flight_requests_per_connection=1)
     rig.client.id_node = None
     future = rig.send()
@@ -87,7 +87,7 @@ def test_producer_id_is_never_asked_for_where_no_node_was_ready_at_first() -> No
 
 
 # Kafka: testClusterAuthorizationExceptionInInitProducerIdRequest
-def test_right_that_was_missing_once_is_missed_for_ever() -> None:
+def test_records_go_once_the_missing_right_is_given() -> None:
     rig = without_id()
     refused = rig.send()
     rig.turn()
@@ -106,7 +106,7 @@ def test_right_that_was_missing_once_is_missed_for_ever() -> None:
 
 
 # Kafka: testCancelInFlightRequestAfterFatalError
-def test_fatal_error_leaves_the_other_requests_waiting() -> None:
+def test_fatal_error_fails_the_other_requests() -> None:
     rig = idempotent(leaders=(1, 1))
     futures = [rig.send(partition=0)]
     first = only_request(rig)
@@ -122,7 +122,7 @@ def test_fatal_error_leaves_the_other_requests_waiting() -> None:
 
 
 # Kafka: testFailIfNotReadyForSendIdempotentProducer{,FatalError}
-def test_record_of_a_producer_that_is_lost_waits_for_its_time_to_end() -> None:
+def test_record_after_a_fatal_error_fails_at_once() -> None:
     rig = without_id()
     early = rig.send()  # nothing need be ready for it
     rig.turn()
@@ -143,7 +143,7 @@ def test_record_of_a_producer_that_is_lost_waits_for_its_time_to_end() -> None:
 
 
 # Kafka: testIdempotenceWithMultipleInflightsRetriedInOrder
-def test_batches_that_are_repeated_go_together_or_out_of_order() -> None:
+def test_repeated_batches_go_one_at_a_time_in_order() -> None:
     rig = idempotent()
     futures = send_each(rig, 3)
     first, second, third = rig.client.sent
@@ -169,7 +169,7 @@ def test_batches_that_are_repeated_go_together_or_out_of_order() -> None:
 
 
 # Kafka: testIdempotenceWithMultipleInflightsWhereFirstFailsFatallyAndSequenceOfFutureBatchesIsAdjusted
-def test_batch_behind_one_that_failed_keeps_its_number() -> None:
+def test_batch_behind_a_failed_one_gets_a_new_number() -> None:
     rig = idempotent()
     futures = send_each(rig, 2)
     first, second = rig.client.sent
@@ -186,7 +186,7 @@ def test_batch_behind_one_that_failed_keeps_its_number() -> None:
 
 
 # Kafka: testCorrectHandlingOfOutOfOrderResponses
-def test_answers_out_of_order_reorder_the_batches() -> None:
+def test_responses_out_of_order_keep_the_order_of_batches() -> None:
     rig = idempotent()
     futures = send_each(rig, 2)
     first, second = rig.client.sent
@@ -210,7 +210,7 @@ def test_answers_out_of_order_reorder_the_batches() -> None:
 
 
 # Kafka: testCorrectHandlingOfOutOfOrderResponsesWhenSecondSucceeds
-def test_late_first_batch_sets_back_what_was_acknowledged() -> None:
+def test_late_first_batch_does_not_set_back_the_last_acknowledged_number() -> None:
     rig = idempotent()
     futures = send_each(rig, 2)
     first, second = rig.client.sent
@@ -226,7 +226,7 @@ def test_late_first_batch_sets_back_what_was_acknowledged() -> None:
 
 
 # Kafka: testCorrectHandlingOfDuplicateSequenceError
-def test_duplicate_is_an_error_or_gets_an_offset() -> None:
+def test_duplicate_succeeds_without_an_offset() -> None:
     rig = idempotent()
     futures = send_each(rig, 2)
     first, second = rig.client.sent
@@ -243,7 +243,7 @@ def test_duplicate_is_an_error_or_gets_an_offset() -> None:
 
 # Kafka: testEpochBumpOnOutOfOrderSequenceForNextBatch, testBumpEpochWhenOutOfOrderSequenceReceived
 @pytest.mark.parametrize("before", [0, 2])
-def test_broker_that_misses_what_it_acknowledged_gets_the_same_number_again(before: int) -> None:
+def test_broker_that_misses_what_it_acknowledged_gets_a_new_epoch(before: int) -> None:
     rig = idempotent()
     if before:
         for _ in range(before):
@@ -263,7 +263,7 @@ def test_broker_that_misses_what_it_acknowledged_gets_the_same_number_again(befo
 
 
 # Kafka: testEpochBumpOnOutOfOrderSequenceForNextBatchWhenThereIsNoBatchInFlight
-def test_partition_with_nothing_in_flight_is_numbered_anew_at_once_or_never() -> None:
+def test_partition_with_nothing_in_flight_takes_the_new_epoch_with_its_next_batch() -> None:
     rig = idempotent(leaders=(1, 1))
     for partition in (0, 1):
         accept(rig, sent_alone(rig, partition))
@@ -286,7 +286,7 @@ def test_partition_with_nothing_in_flight_is_numbered_anew_at_once_or_never() ->
 
 
 # Kafka: testEpochBumpOnOutOfOrderSequenceForNextBatchWhenBatchInFlightFails
-def test_epoch_of_a_partition_changes_under_its_batch_in_flight() -> None:
+def test_partition_keeps_its_epoch_while_a_batch_is_in_flight() -> None:
     rig = idempotent(leaders=(1, 1), retries=1)
     for partition in (0, 1):
         accept(rig, sent_alone(rig, partition))
@@ -316,7 +316,7 @@ def test_epoch_of_a_partition_changes_under_its_batch_in_flight() -> None:
 
 
 # Kafka: testBatchesDrainedWithOldProducerIdShouldSucceedOnSubsequentRetry
-def test_batch_of_an_older_epoch_is_renumbered_between_its_attempts() -> None:
+def test_batch_of_an_older_epoch_keeps_its_numbers_between_its_attempts() -> None:
     rig = idempotent(leaders=(1, 1))
     rig.send(partition=0)
     future = rig.send(partition=1)
@@ -340,7 +340,7 @@ def test_batch_of_an_older_epoch_is_renumbered_between_its_attempts() -> None:
 
 # Kafka: testIdempotentSplitBatchAndSend
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_parts_of_a_batch_share_a_number_or_leave_a_gap(compression: str) -> None:
+def test_parts_divide_the_numbers_of_their_batch(compression: str) -> None:
     rig = idempotent(compression_type=compression)
     futures = [rig.send(b"x" * 400), rig.send(b"y" * 400)]
     whole = only_request(rig)
@@ -364,7 +364,7 @@ def test_parts_of_a_batch_share_a_number_or_leave_a_gap(compression: str) -> Non
 
 
 # Kafka: testResetOfProducerStateShouldAllowQueuedBatchesToDrain, testRetryWhenProducerIdChanges
-def test_batch_waits_for_ever_when_the_id_has_no_epoch_left() -> None:
+def test_batch_goes_under_a_new_id_when_the_id_has_no_epoch_left() -> None:
     rig = at_last_epoch(leaders=(1, 1))
     rig.client.gives_ids = False
     failed, moved = rig.send(partition=0), rig.send(partition=1)
@@ -386,7 +386,7 @@ def test_batch_waits_for_ever_when_the_id_has_no_epoch_left() -> None:
 
 # Kafka: testCloseWithProducerIdReset, testForceCloseWithProducerIdReset
 @pytest.mark.parametrize("force", [False, True])
-def test_close_while_there_is_no_id_hangs_or_leaves_batches_behind(force: bool) -> None:
+def test_close_without_a_producer_id_ends_every_batch(force: bool) -> None:
     rig = at_last_epoch(leaders=(1, 1))
     rig.client.gives_ids = not force
     futures = [rig.send(partition=0), rig.send(partition=1)]
@@ -412,7 +412,7 @@ def test_close_while_there_is_no_id_hangs_or_leaves_batches_behind(force: bool) 
 
 
 # Kafka: testExpiryOfUnsentBatchesShouldNotCauseUnresolvedSequences
-def test_batch_that_was_never_sent_leaves_a_gap() -> None:
+def test_batch_that_was_never_sent_leaves_no_gap() -> None:
     rig = idempotent()
     rig.client.unready.add(1)
     future = rig.send()
@@ -425,7 +425,7 @@ def test_batch_that_was_never_sent_leaves_a_gap() -> None:
     assert numbers(sent_alone(rig)) == (PRODUCER_ID, 0, 0)
 
 
-def test_batch_is_numbered_behind_what_may_be_a_gap() -> None:
+def test_new_batch_waits_while_a_number_may_be_lost() -> None:
     rig = idempotent(delivery_timeout_ms=15_000)
     rig.send()
     rig.turn()
@@ -473,7 +473,7 @@ def expired_with_one_behind(code: int) -> tuple[IdempotentRig, Sent]:
 
 
 # Kafka: testExpiryOfFirstBatchShouldNotCauseUnresolvedSequencesIfFutureBatchesSucceed
-def test_number_that_proved_used_is_used_again() -> None:
+def test_numbers_go_on_after_a_lost_number_proved_used() -> None:
     rig, again = expired_with_one_behind(REQUEST_TIMED_OUT)
     rig.client.answer(again, base_offset=1)
     rig.turn()
@@ -486,7 +486,7 @@ def test_number_that_proved_used_is_used_again() -> None:
 
 
 # Kafka: testExpiryOfFirstBatchShouldCauseEpochBumpIfFutureBatchesFail
-def test_gap_that_an_expired_batch_left_stops_its_partition() -> None:
+def test_partition_goes_on_under_a_new_epoch_after_a_gap() -> None:
     rig, again = expired_with_one_behind(NOT_LEADER)
     refuse(rig, again, OUT_OF_ORDER)
     rig.turn()
@@ -498,7 +498,7 @@ def test_gap_that_an_expired_batch_left_stops_its_partition() -> None:
 
 
 # Kafka: testExpiryOfAllSentBatchesShouldCauseUnresolvedSequences
-def test_gap_at_the_end_is_forgotten() -> None:
+def test_gap_at_the_end_begins_a_new_epoch() -> None:
     rig = idempotent()
     future = rig.send()
     first = only_request(rig)
@@ -520,7 +520,7 @@ def test_gap_at_the_end_is_forgotten() -> None:
 # Kafka: testIdempotentUnknownProducerHandlingWhenRetentionLimitReached,
 # testShouldRaiseOutOfOrderSequenceExceptionToUserIfLogWasNotTruncated
 @pytest.mark.parametrize("log_start_offset", [1010, 10])
-def test_broker_that_forgot_the_producer_is_told_the_old_numbers(log_start_offset: int) -> None:
+def test_broker_that_forgot_the_producer_gets_a_new_epoch(log_start_offset: int) -> None:
     rig = idempotent()
     first = rig.send()
     accept(rig, only_request(rig), base_offset=1000, log_start_offset=10)
@@ -540,7 +540,7 @@ def test_broker_that_forgot_the_producer_is_told_the_old_numbers(log_start_offse
 
 
 # Kafka: testUnknownProducerErrorShouldBeRetriedWhenLogStartOffsetIsUnknown
-def test_broker_that_knows_not_where_its_log_starts_gets_a_new_epoch() -> None:
+def test_broker_that_does_not_name_its_log_start_gets_the_same_numbers_again() -> None:
     rig = idempotent()
     accept(rig, sent_alone(rig), base_offset=1000)
     future = rig.send()
@@ -554,7 +554,7 @@ def test_broker_that_knows_not_where_its_log_starts_gets_a_new_epoch() -> None:
 
 
 # Kafka: testUnknownProducerErrorShouldBeRetriedForFutureBatchesWhenFirstFails
-def test_batch_behind_one_that_was_forgotten_fails_or_asks_for_another_epoch() -> None:
+def test_batch_behind_a_forgotten_one_goes_under_the_same_new_epoch() -> None:
     rig = idempotent()
     accept(rig, sent_alone(rig), base_offset=1000)
     futures = send_each(rig, 2)

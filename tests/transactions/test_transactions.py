@@ -57,7 +57,7 @@ def is_transactional(sent: Sent, partition: int = 0) -> bool:
 
 
 # Kafka: testBasicTransaction, testMaybeAddPartitionToTransaction, testHasOngoingTransactionSuccessfulCommit
-def test_transaction_of_version_1_goes_another_way_than_kafkas() -> None:
+def test_transaction_of_version_1_sends_the_requests_that_kafka_sends() -> None:
     rig = TransactionalRig()
     rig.manager.init()
     assert rig.asked == ["find", "init"]
@@ -81,7 +81,7 @@ def test_transaction_of_version_1_goes_another_way_than_kafkas() -> None:
 
 # Kafka: testTransactionV2AddPartitionAndOffsets, testMaybeAddPartitionToTransactionInTransactionV2
 # Kafka: testEpochUpdateAfterBumpFromEndTxnResponseInV2
-def test_transaction_of_version_2_asks_what_it_need_not() -> None:
+def test_transaction_of_version_2_sends_no_needless_request() -> None:
     rig = TransactionalRig(v2=True).begun()
     rig.send()
     rig.manager.send_offsets(OFFSETS, GROUP)
@@ -97,7 +97,7 @@ def test_transaction_of_version_2_asks_what_it_need_not() -> None:
 
 
 # Kafka: testProducerIdAndEpochUpdateAfterOverflowFromEndTxnResponseInV2
-def test_producer_id_that_replaces_a_used_up_one_is_overlooked() -> None:
+def test_producer_takes_the_id_that_replaces_a_used_up_one() -> None:
     rig = TransactionalRig(v2=True).begun()
     rig.cluster.after_end = (GIVEN_ID + 1, 0)
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_producer_id_that_replaces_a_used_up_one_is_overlooked() -> None:
 
 
 @both
-def test_produce_request_does_not_say_that_it_is_transactional(v2: bool) -> None:
+def test_produce_request_says_that_it_is_transactional(v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     rig.send()
     rig.manager.commit()
@@ -120,7 +120,7 @@ def test_produce_request_does_not_say_that_it_is_transactional(v2: bool) -> None
     assert sent.produced.version == (12 if v2 else 11)
 
 
-def test_sequence_starts_anew_though_the_epoch_did_not_change() -> None:
+def test_sequence_goes_on_while_the_epoch_stays() -> None:
     rig = TransactionalRig().begun()
     for _ in range(3):
         rig.send()
@@ -131,7 +131,7 @@ def test_sequence_starts_anew_though_the_epoch_did_not_change() -> None:
 
 # Kafka: testTransactionManagerEnablesV2, testTransactionManagerDisablesV2
 @pytest.mark.parametrize("before", [False, True], ids=["up", "down"])
-def test_cluster_that_changes_its_version_changes_a_transaction_under_way(before: bool) -> None:
+def test_transaction_under_way_keeps_its_version(before: bool) -> None:
     rig = TransactionalRig(v2=before).begun()
     rig.send()
     rig.cluster.finalized_features = {"transaction.version": 1 if before else 2}
@@ -153,7 +153,7 @@ def test_cluster_that_changes_its_version_changes_a_transaction_under_way(before
 
 # Kafka: testHasOngoingTransactionSuccessfulAbort
 @both
-def test_abort_leaves_records_behind(v2: bool) -> None:
+def test_abort_ends_every_record(v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     sent = rig.send()
     rig.turns()
@@ -170,7 +170,7 @@ def test_abort_leaves_records_behind(v2: bool) -> None:
 
 
 @both
-def test_empty_transaction_costs_a_request(v2: bool) -> None:
+def test_empty_transaction_costs_no_request(v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     rig.manager.commit()
     rig.manager.begin()
@@ -184,7 +184,7 @@ def test_empty_transaction_costs_a_request(v2: bool) -> None:
 
 # Kafka: testNoDrainWhenPartitionsPending, testIsSendToPartitionAllowedWithPartitionNotAdded
 # Kafka: testAddPartitionToTransactionRetainsRetryBackoffWhenPartitionsAlreadyAdded
-def test_partition_is_sent_to_before_the_coordinator_knows_of_it() -> None:
+def test_partition_gets_no_record_before_the_coordinator_knows_of_it() -> None:
     rig = TransactionalRig().begun()
     rig.hold(ADD_PARTITIONS_TO_TXN)
     rig.send(partition=0)
@@ -205,7 +205,7 @@ def test_partition_is_sent_to_before_the_coordinator_knows_of_it() -> None:
 
 
 # Kafka: testRaiseErrorWhenNoPartitionsPendingOnDrain, testMultipleAddPartitionsPerForOneProduce
-def test_partitions_are_added_one_by_one() -> None:
+def test_partitions_are_added_in_one_request() -> None:
     rig = TransactionalRig().begun()
     for partition in range(3):
         rig.send(partition=partition)
@@ -221,7 +221,7 @@ def test_partitions_are_added_one_by_one() -> None:
 # Kafka: testFlushPendingPartitionsOnCommit, testCommitTransactionWithUnsentProduceRequest
 # Kafka: SenderTest.testRecordsFlushedImmediatelyOnTransactionCompletion
 @both
-def test_commit_waits_for_lingering_records(v2: bool) -> None:
+def test_commit_sends_lingering_records_at_once(v2: bool) -> None:
     rig = TransactionalRig(v2=v2, linger_ms=9_000, delivery_timeout_ms=60_000).begun()
     futures = [rig.send(partition=partition) for partition in range(3)]
     rig.turns()
@@ -236,7 +236,7 @@ def test_commit_waits_for_lingering_records(v2: bool) -> None:
 # Kafka: testEndTxnNotSentIfIncompleteBatches, testCommitTransactionWithInFlightProduceRequest
 # Kafka: SenderTest.testAwaitPendingRecordsBeforeCommittingTransaction
 @both
-def test_transaction_ends_before_its_records_are_acknowledged(v2: bool) -> None:
+def test_transaction_ends_after_its_records_are_acknowledged(v2: bool) -> None:
     rig = TransactionalRig(v2=v2, max_block_ms=100).begun()
     rig.hold(PRODUCE)
     future = rig.send()
@@ -257,7 +257,9 @@ def test_transaction_ends_before_its_records_are_acknowledged(v2: bool) -> None:
     [(51, False, 0.002), (51, True, 0.1), (14, False, 0.1)],
     ids=["first", "later", "another error"],
 )
-def test_markers_of_the_transaction_before_are_waited_for_too_long(code: int, added_before: bool, pause: float) -> None:
+def test_first_partitions_of_a_transaction_are_added_after_a_short_back_off(
+    code: int, added_before: bool, pause: float
+) -> None:
     rig = TransactionalRig().begun()
     if added_before:
         rig.send(partition=1)
@@ -274,7 +276,7 @@ def test_markers_of_the_transaction_before_are_waited_for_too_long(code: int, ad
 
 # Kafka: testSendOffsetsWithGroupMetadata
 @both
-def test_offsets_or_their_reader_are_told_wrong(v2: bool) -> None:
+def test_offsets_are_committed_with_their_group_metadata(v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     rig.manager.send_offsets(OFFSETS, GROUP)
     (told,) = rig.entities(TXN_OFFSET_COMMIT)
@@ -293,7 +295,7 @@ def test_offsets_or_their_reader_are_told_wrong(v2: bool) -> None:
     assert rig.asked[-1] == "end"
 
 
-def test_coordinator_of_one_group_is_asked_about_another() -> None:
+def test_each_group_has_its_coordinator_looked_up() -> None:
     rig = TransactionalRig().begun()
     rig.manager.send_offsets(OFFSETS, GROUP)
     rig.manager.send_offsets(OFFSETS, GROUP)
@@ -314,7 +316,7 @@ class TheirPlace:
     offset: int = -1001
 
 
-def test_offsets_of_other_libraries_are_not_understood() -> None:
+def test_offsets_of_other_libraries_are_understood() -> None:
     mine = OffsetAndMetadata(7, "m", 3)
     theirs = SimpleNamespace(offset=7, metadata="m", leader_epoch=3)
     plain = SimpleNamespace(offset=7, metadata=None, leader_epoch=None)
@@ -331,7 +333,7 @@ def test_offsets_of_other_libraries_are_not_understood() -> None:
     assert group_of(their_group) == GroupMetadata("g", 1, "m", "i")
 
 
-def test_group_metadata_of_confluent_kafka_is_refused_without_a_way_out() -> None:
+def test_group_metadata_of_confluent_kafka_is_refused_with_a_way_out() -> None:
     with closing(confluent_kafka.Consumer({"bootstrap.servers": "localhost:9", "group.id": "g"})) as consumer:
         opaque = consumer.consumer_group_metadata()
     with pytest.raises(TypeError, match=r"confluent-kafka's .* pass the consumer's group id"):
@@ -343,7 +345,7 @@ def test_group_metadata_of_confluent_kafka_is_refused_without_a_way_out() -> Non
     [None, [("a", 0)], {"a": 1}, {("a", "0"): 1}, {("a", -1): 1}, {("a", 0): -1}, {("a", 0): "1"}, {("a", 0): True},
      {(b"a", 0): 1}, {("a", 0, 1): 1}],
 )  # fmt: skip
-def test_offsets_that_are_none_are_committed(given: Any) -> None:
+def test_invalid_offsets_are_refused(given: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="offset"):
         offsets_of(given)
 
@@ -353,7 +355,7 @@ def test_offsets_that_are_none_are_committed(given: Any) -> None:
     [None, "", 5, object(), SimpleNamespace(group_id="g"), (), ("g", "m"), ("g", 1, None), ("g", 1, "m", 5),
      ("g", 1, "m", None, "more"), (None, 1, "m"), b"g", kafka.structs.ConsumerGroupMetadata(group_id=None)],
 )  # fmt: skip
-def test_group_that_is_none_is_asked_about(given: Any) -> None:
+def test_invalid_group_is_refused(given: Any) -> None:
     with pytest.raises(TypeError, match="group"):
         group_of(given)
 
@@ -381,7 +383,7 @@ LEGAL = {
 # Kafka: testInitializeTransactionsTwiceRaisesError, testForegroundInvalidStateTransitionIsRecoverable
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("state", LEGAL)
-def test_call_in_the_wrong_state_is_taken_or_does_harm(state: State, call: str) -> None:
+def test_call_in_the_wrong_state_is_refused_and_does_no_harm(state: State, call: str) -> None:
     if call in LEGAL[state]:
         return
     rig = TransactionalRig()
@@ -402,7 +404,7 @@ def test_call_in_the_wrong_state_is_taken_or_does_harm(state: State, call: str) 
     rig.assert_usable()
 
 
-def test_record_slips_into_a_batch_that_is_being_committed() -> None:
+def test_batch_that_is_being_committed_takes_no_record() -> None:
     rig = TransactionalRig(max_block_ms=100, linger_ms=9_000, delivery_timeout_ms=60_000).begun()
     rig.send()
     rig.hold(ADD_PARTITIONS_TO_TXN)
@@ -416,7 +418,7 @@ def test_record_slips_into_a_batch_that_is_being_committed() -> None:
 
 
 @pytest.mark.parametrize("bulk", ["send_many", "send_arrow"])
-def test_bulk_append_outside_a_transaction_is_taken(bulk: str) -> None:
+def test_bulk_append_outside_a_transaction_is_refused(bulk: str) -> None:
     import pyarrow as pa
 
     def append() -> Any:
@@ -438,7 +440,7 @@ def test_bulk_append_outside_a_transaction_is_taken(bulk: str) -> None:
 
 
 # Kafka: testBackgroundInvalidStateTransitionIsFatal
-def test_error_in_the_background_between_transactions_is_lost() -> None:
+def test_error_between_transactions_is_raised_by_every_call() -> None:
     rig = TransactionalRig()
     rig.manager.init()
     rig.manager.fail(KafkaError("no such thing"))
@@ -461,7 +463,7 @@ def broken(rig: TransactionalRig, fatal: bool) -> None:
 # Kafka: testHasOngoingTransaction{AbortableError,FatalError}
 @pytest.mark.parametrize("fatal", [False, True], ids=["abortable", "fatal"])
 @pytest.mark.parametrize("how_far", ["pending", "in flight", "added"])
-def test_partition_is_sent_to_after_an_error(how_far: str, fatal: bool) -> None:
+def test_partition_gets_no_record_after_an_error(how_far: str, fatal: bool) -> None:
     rig = TransactionalRig().begun()
     if how_far != "added":
         rig.hold(ADD_PARTITIONS_TO_TXN)
@@ -481,7 +483,7 @@ def test_partition_is_sent_to_after_an_error(how_far: str, fatal: bool) -> None:
 # Kafka: resendFailedProduceRequestAfterAbortableError, testAbortResendsProduceRequestIfRetried
 # Kafka: testRecoveryFromAbortableErrorProduceRequestInRetry
 @pytest.mark.parametrize("abort_at_once", [False, True])
-def test_batch_that_was_tried_once_is_dropped_with_its_transaction(abort_at_once: bool) -> None:
+def test_batch_that_was_tried_once_is_retried_in_an_aborted_transaction(abort_at_once: bool) -> None:
     rig = TransactionalRig().begun()
     rig.fate(PRODUCE, 6)
     future = rig.send()
@@ -504,7 +506,7 @@ def test_batch_that_was_tried_once_is_dropped_with_its_transaction(abort_at_once
 
 # Kafka: testAbortableErrorWhileAbortInProgress, testCancelUnsentAddPartitionsAndProduceOnAbort
 # Kafka: SenderTest.testTransactionAbortedExceptionOnAbortWithoutError
-def test_error_while_aborting_ends_the_abort() -> None:
+def test_abort_goes_on_after_an_error() -> None:
     rig = TransactionalRig(max_block_ms=100).begun()
     rig.hold(PRODUCE)
     future = rig.send()
@@ -527,7 +529,7 @@ def test_error_while_aborting_ends_the_abort() -> None:
 # Kafka: shouldNotSendAbortTxnRequestWhenOnly{AddPartitions,AddOffsets}RequestFailed
 # Kafka: testRecoveryFromAbortableErrorTransactionNotStarted
 @pytest.mark.parametrize("api_key", [ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN])
-def test_transaction_that_the_coordinator_never_had_is_aborted_there(api_key: int) -> None:
+def test_transaction_that_the_coordinator_never_had_is_aborted_without_a_request(api_key: int) -> None:
     rig = TransactionalRig().begun()
     rig.fate(api_key, 29 if api_key == ADD_PARTITIONS_TO_TXN else 30)
     if api_key == ADD_PARTITIONS_TO_TXN:
@@ -541,7 +543,7 @@ def test_transaction_that_the_coordinator_never_had_is_aborted_there(api_key: in
 
 
 # Kafka: testAbortResendsAddPartitionErrorIfRetried
-def test_partition_that_may_have_been_added_is_forgotten_by_the_abort() -> None:
+def test_abort_adds_a_partition_again_that_may_have_been_added() -> None:
     rig = TransactionalRig().begun()
     rig.fate(ADD_PARTITIONS_TO_TXN, 14)
     future = rig.send()
@@ -552,7 +554,7 @@ def test_partition_that_may_have_been_added_is_forgotten_by_the_abort() -> None:
 
 
 # Kafka: shouldFailAbortIfAddOffsetsFailsWithFatalError
-def test_abort_is_said_to_be_done_where_nothing_can_be_done() -> None:
+def test_abort_after_a_fatal_error_raises() -> None:
     rig = TransactionalRig(max_block_ms=100).begun()
     rig.hold(ADD_OFFSETS_TO_TXN)
     with pytest.raises(TimeoutError):
@@ -569,7 +571,7 @@ def test_abort_is_said_to_be_done_where_nothing_can_be_done() -> None:
 # Kafka: testBumpTransactionalEpochOnRecoverable{AddPartition,AddOffsets}RequestError
 @pytest.mark.parametrize("code", [49, 59])
 @pytest.mark.parametrize("api_key", [ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN])
-def test_coordinator_that_has_forgotten_the_producer_is_not_asked_for_a_new_epoch(api_key: int, code: int) -> None:
+def test_coordinator_that_has_forgotten_the_producer_is_asked_for_a_new_epoch(api_key: int, code: int) -> None:
     rig = TransactionalRig().begun()
     rig.fate(api_key, code)
     rig.send()
@@ -585,7 +587,7 @@ def test_coordinator_that_has_forgotten_the_producer_is_not_asked_for_a_new_epoc
 # ---- who waits -------------------------------------------------------------------------------------------------------
 
 
-def test_thread_that_waits_is_not_woken() -> None:
+def test_every_waiting_thread_is_woken() -> None:
     result = Result("commit_transaction")
     seen: list[bool] = []
     threads = [threading.Thread(target=lambda: seen.append(result.wait(30, ManualClock()))) for _ in range(3)]
@@ -599,7 +601,7 @@ def test_thread_that_waits_is_not_woken() -> None:
     assert result.error is None
 
 
-def test_close_leaves_somebody_waiting() -> None:
+def test_close_fails_the_operation_under_way() -> None:
     rig = TransactionalRig(max_block_ms=100)
     rig.hold(INIT_PRODUCER_ID)
     with pytest.raises(TimeoutError):
