@@ -1,4 +1,4 @@
-"""For tests of splitting: a broker that takes no more than so many bytes at once, read by aiokafka."""
+"""For tests of splitting: a broker that takes batches up to a limit, and reads them with aiokafka."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ TOO_LARGE = 10
 
 
 def decoded(data: bytes) -> list[SampleRecord]:
-    """The records, whose offsets must count from 0, whose CRCs and largest timestamp must be right."""
-    found: list[SampleRecord] = []
+    """The records. Checks that offsets count from 0, and that CRCs and the largest timestamp are right."""
+    records: list[SampleRecord] = []
     batches = MemoryRecords(data)
     while (batch := batches.next_batch()) is not None:
         assert batch.validate_crc()
         for record in batch:
-            assert record.offset == len(found)
-            found.append(SampleRecord(record.timestamp, record.key, record.value, tuple(record.headers or ())))
+            assert record.offset == len(records)
+            records.append(SampleRecord(record.timestamp, record.key, record.value, tuple(record.headers or ())))
     if data[16] == 2:
-        assert int.from_bytes(data[35:43], "big") == max(record.timestamp for record in found)
-    return found
+        assert int.from_bytes(data[35:43], "big") == max(record.timestamp for record in records)
+    return records
 
 
 class Topic:
-    """A broker that takes at most `limit` bytes at once, and what it has stored of each partition."""
+    """A broker that takes batches of at most `limit` bytes, with its log of each partition."""
 
     def __init__(self, rig: Rig, limit: int) -> None:
         self.rig = rig
@@ -52,7 +52,7 @@ class Topic:
             self.answer(sent)
 
     def serve(self) -> None:
-        """Turn until everything has an outcome; time moves, for back-offs."""
+        """Run turns until every batch has an outcome. The clock moves, so that back-offs end."""
         for _ in range(1000):
             self.rig.turn()
             self.answer_under_way()

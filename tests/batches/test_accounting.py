@@ -1,4 +1,4 @@
-"""The pool's books after every step of a random life: whatever fails, no slab is lost, and no outcome comes twice."""
+"""The pool's accounting after each random step: whatever fails, no slab is lost and no outcome comes twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADERS = [("a", b"1"), ("b", None)]
 
 
 class Life:
-    """A producer to which everything happens that can, in an order drawn from `seed`."""
+    """A producer that takes every kind of step and fault, in an order drawn from `seed`."""
 
     def __init__(self, seed: int, clock: ManualClock | None = None, **settings: Any) -> None:
         self.random = random.Random(seed)
@@ -124,7 +124,7 @@ def test_no_slab_is_lost_and_every_outcome_comes_once(seed: int, compression: st
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_slab_is_lost_between_threads(seed: int) -> None:
-    """Three threads send while the Sender's life is as random; nobody advances the clock for those who wait."""
+    """Three threads send during the Sender's random steps. A thread that waits does not advance the clock."""
     life = Life(seed, clock=ManualClock())
     rig, total = life.rig, 400
 

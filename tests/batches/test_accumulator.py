@@ -1,6 +1,6 @@
-"""RecordAccumulator: when a batch may go, in which order, what is retried and expired, and what races it withstands.
+"""RecordAccumulator: when and in which order batches go, are retried and expire.
 
-The cases of Kafka's RecordAccumulatorTest that concern this stage are here in our own words; a comment names the case.
+This file has the cases of Kafka's RecordAccumulatorTest that concern this stage. A comment names each case.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_full_batch_goes_without_lingering() -> None:
     assert batch.size <= SLAB < batch.size + 110
     assert batch.count == len(futures) - 1
     assert [queue.partition for queue in rig.accumulator.active] == [0]
-    assert ready_partitions(rig) == []  # the one behind it lingers on
+    assert ready_partitions(rig) == []  # the batch behind it still lingers
     acknowledge([batch])
     rig.accumulator.abort()
     assert_whole(rig.pool)
@@ -105,7 +105,7 @@ def test_large_record_arrives_unaltered(magic: int, compression: str) -> None:
 # Kafka: testSplitFrequency
 @pytest.mark.parametrize("compressible", [0, 1, 30, 70, 100])
 def test_compressed_batches_are_at_most_batch_size(compressible: int) -> None:
-    # Kafka guesses the ratio ahead and splits where it guessed wrong; here the plain records fit already.
+    # Kafka guesses the compression ratio and splits a batch after a wrong guess. Here the plain records fit already.
     rig = Rig(compression_type="gzip", slabs=64, linger_ms=0)
     dice = random.Random(compressible)
     for _ in range(500):
@@ -161,14 +161,14 @@ def test_topic_of_a_partition_without_leader_is_reported() -> None:
     rig = Rig(leaders=(1, -1), linger_ms=0)
     rig.send(partition=0)
     rig.send(partition=1)
-    found = ready(rig)
-    assert [queue.partition for queue in found.queues_by_node[1]] == [0]
-    assert set(found.queues_by_node) == {1}
-    assert found.leaderless_topics == {TOPIC}
+    ready_now = ready(rig)
+    assert [queue.partition for queue in ready_now.queues_by_node[1]] == [0]
+    assert set(ready_now.queues_by_node) == {1}
+    assert ready_now.leaderless_topics == {TOPIC}
     rig.lead(1, 2)
-    found = ready(rig)
-    assert set(found.queues_by_node) == {1, 2}
-    assert not found.leaderless_topics
+    ready_now = ready(rig)
+    assert set(ready_now.queues_by_node) == {1, 2}
+    assert not ready_now.leaderless_topics
 
 
 def test_only_partitions_that_hold_a_batch_are_active() -> None:
@@ -211,7 +211,7 @@ def test_drained_batches_stay_within_max_request_size() -> None:
 
 
 def test_batch_larger_than_max_request_size_is_drained_alone() -> None:
-    # Each record is within max.request.size, but the batch of many is not: alone it goes all the same.
+    # Each record is within max.request.size, but the batch is not. The batch goes in a request of its own.
     rig = Rig(leaders=[1] * 2, linger_ms=0, max_request_size=600, batch_size=SLAB)
     for partition in (0, 1):
         for _ in range(8):
@@ -398,9 +398,9 @@ def test_callback_of_an_expired_batch_can_send() -> None:
 
 def test_lingering_batches_go_while_a_thread_waits_for_memory() -> None:
     seen: list[list[int]] = []
-    rig = Rig(slabs=2, linger_ms=10_000, max_block_ms=100, leaders=(1, 1, 1), wakeup=lambda: look())
+    rig = Rig(slabs=2, linger_ms=10_000, max_block_ms=100, leaders=(1, 1, 1), wakeup=lambda: check())
 
-    def look() -> None:
+    def check() -> None:
         if rig.pool.free_bytes == 0:
             seen.append(ready_partitions(rig))
 
@@ -410,7 +410,7 @@ def test_lingering_batches_go_while_a_thread_waits_for_memory() -> None:
     assert ready_partitions(rig) == []
     with pytest.raises(BufferExhaustedError):
         rig.send(partition=2)
-    # A Sender that was woken too early would have found nothing to do and slept for ten seconds.
+    # A Sender that woke too early would find nothing to do and sleep for ten seconds.
     assert [0, 1] in seen
     assert ready_partitions(rig) == []
     rig.accumulator.abort()
@@ -425,7 +425,7 @@ def test_every_record_that_waited_for_memory_is_sent() -> None:
     until(lambda: rig.pool.waiting == 2)
     acknowledge(drain(rig))
     first = waiting[0].result(PATIENCE)
-    acknowledge(drain(rig, 1))  # all that is left of partition 0 and what has been sent meanwhile
+    acknowledge(drain(rig, 1))  # the rest of partition 0, and the records that were sent meanwhile
     second = waiting[1].result(PATIENCE)
     rig.accumulator.abort()
     assert first.done()
@@ -443,7 +443,7 @@ def test_records_that_waited_for_one_partition_share_a_batch() -> None:
     assert large.done()
     futures = [future.result(PATIENCE) for future in waiting]
     assert futures[0].batch is futures[1].batch
-    assert rig.pool.free_bytes == SLAB  # the slab too many went back
+    assert rig.pool.free_bytes == SLAB  # the slab that the second thread did not need went back
     rig.accumulator.abort()
     assert_whole(rig.pool)
 
@@ -455,7 +455,7 @@ def test_close_wakes_a_thread_that_waits_for_memory() -> None:
     until(lambda: rig.pool.waiting == 1)
     rig.accumulator.close()
     assert isinstance(waiting.exception(PATIENCE), ClosedError)
-    assert ready_partitions(rig) == [0]  # what was queued before goes without lingering
+    assert ready_partitions(rig) == [0]  # the batch that was queued before goes without lingering
     with pytest.raises(ClosedError):
         rig.send(partition=1)
     rig.accumulator.abort()
@@ -473,7 +473,7 @@ def test_flush_sends_lingering_batches_and_waits_for_their_outcomes() -> None:
     flushing = in_thread(lambda: rig.accumulator.flush(None))
     until(lambda: ready_partitions(rig) == [0, 1, 2])
     batches = drain(rig)
-    late = rig.send(partition=0)  # after flush() began: not waited for
+    late = rig.send(partition=0)  # flush() does not wait for a record that was sent after it began
     acknowledge(batches[:2])
     assert not flushing.done()
     acknowledge(batches[2:])
@@ -513,7 +513,7 @@ def test_abort_fails_every_batch_and_keeps_slabs_in_flight() -> None:
     assert outcomes == ["in flight"] * 3 + ["ClosedError"] * 2
     assert not rig.accumulator.incomplete
     assert not rig.accumulator.active
-    assert rig.pool.accounting()["free"] == rig.pool.total - 2 * SLAB  # what a socket reads stays
+    assert rig.pool.accounting()["free"] == rig.pool.total - 2 * SLAB  # a slab stays while a socket reads it
     for sent in list(rig.client.under_way):
         rig.client.answer(sent)
     rig.turn()
@@ -529,7 +529,7 @@ def test_sticky_partition_changes_between_full_batches() -> None:
     order = [rig.send(b"v" * 100, partition=None).batch for _ in range(2_000)]
     batches = list(dict.fromkeys(order))
     assert sum(batch.count for batch in batches) == 2_000
-    assert all(one is other or one.size > SLAB - 150 for one, other in pairwise(order))
+    assert all(batch is following or batch.size > SLAB - 150 for batch, following in pairwise(order))
     counts = [sum(batch.count for batch in batches if batch.partition == p) for p in range(4)]
     assert min(counts) > 300
 

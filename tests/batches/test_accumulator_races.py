@@ -1,4 +1,4 @@
-"""RecordAccumulator between threads: each race acted out in one, at the points where another may run."""
+"""RecordAccumulator between threads: one thread plays each race, at the points where another thread may run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_batches_of_two_threads_get_different_numbers() -> None:
     clock = HookClock()
     rig = Rig(clock=clock)
     other: list[RecordFuture] = []
-    clock.at_call(1, lambda: other.append(rig.send(b"other")))  # the first has its slab, not yet its batch
+    clock.at_call(1, lambda: other.append(rig.send(b"other")))  # the first thread has its slab but not yet its batch
     mine = rig.send(b"mine")
     assert [batch.number for batch in rig.queue().batches] == [0, 1]
     assert list(rig.queue().batches) == [other[0].batch, mine.batch]
@@ -72,8 +72,8 @@ def test_batch_may_be_opened_while_the_sender_looks_for_ready_queues() -> None:
     rig.send(partition=1)
     unused = iter(range(2, 64))
     with collecting_everywhere(lambda: rig.send(partition=next(unused, 63))):
-        found = rig.accumulator.ready(rig.clock.monotonic())
-    assert {0, 1} <= set(found.queues_by_node)
+        ready = rig.accumulator.ready(rig.clock.monotonic())
+    assert {0, 1} <= set(ready.queues_by_node)
     assert len(rig.accumulator.active) > 2
 
 
@@ -116,7 +116,7 @@ def test_records_of_several_threads_arrive_once_and_in_order() -> None:
         future.result(PATIENCE)
     assert sorted(v for v in values if v) == sorted(b"%d-%d" % (n, i) for n in range(threads) for i in range(total))
     assert all(future.done() for future in futures)
-    for number in range(threads):  # and every thread's records of a partition are in its order
+    for number in range(threads):  # the records of each thread are in order within a partition
         mine = [int(v.split(b"-")[1]) for v in values if v and v.startswith(b"%d-" % number)]
         for partition in range(3):
             assert [i for i in mine if i % 3 == partition] == list(range(partition, total, 3))

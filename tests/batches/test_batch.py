@@ -1,6 +1,6 @@
 """Batch and RecordFuture: one outcome, once; callbacks, waiting threads, and the slab's way back.
 
-The cases of Kafka's ProducerBatchTest that concern this stage are here in our own words; a comment names the case.
+This file has the cases of Kafka's ProducerBatchTest that concern this stage. A comment names each case.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ GONE = NetworkError("gone")
 
 @pytest.fixture
 def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What sys.unraisablehook is given."""
-    found: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", found.append)
-    return found
+    """The arguments of all calls of sys.unraisablehook."""
+    reported: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    return reported
 
 
 # ---- the outcome -----------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_metadata_made_without_its_constructor_is_whole_and_leaks_no_reference()
     rig = Rig()
     future = rig.send(b"v", key=b"key", timestamp_ms=2**40)
     rig.drain_one().complete(2**40, -1)
-    with collecting_everywhere(lambda: [repr(found) for found in gc.get_objects() if type(found) is RecordMetadata]):
+    with collecting_everywhere(lambda: [repr(item) for item in gc.get_objects() if type(item) is RecordMetadata]):
         metadata = future.result()
     assert (type(metadata), repr(metadata)) == (RecordMetadata, repr(RecordMetadata(TOPIC, 0, 2**40, 2**40, 3, 1)))
     before = sys.getrefcount(TOPIC), sys.getrefcount(RecordMetadata)
@@ -212,8 +212,8 @@ def test_other_callbacks_run_after_one_that_raises(
     assert called == [1, 3]
     (logged,) = caplog.records
     assert "a callback raised for a record of orders-0" in logged.getMessage()
-    assert logged.exc_info is None, "the traceback is told twice"
-    assert [(one.exc_value, one.object) for one in unraisable] == [(raised, bad)]
+    assert logged.exc_info is None, "sys.unraisablehook reports the traceback already"
+    assert [(entry.exc_value, entry.object) for entry in unraisable] == [(raised, bad)]
     assert unraisable[0].exc_traceback is not None
     assert waiting.result(PATIENCE).offset == 2
     assert not rig.accumulator.incomplete
@@ -234,7 +234,7 @@ def test_late_callback_runs_at_once_and_its_error_is_logged(
         raise ValueError("no")
 
     with caplog.at_level(logging.ERROR):
-        future.add_done_callback(bad)  # as concurrent.futures: logged, not raised
+        future.add_done_callback(bad)  # the error is logged and not raised, as in concurrent.futures
     assert "a callback raised" in caplog.text
     assert len(unraisable) == 1
 
@@ -259,7 +259,7 @@ def test_callback_added_by_a_callback_runs() -> None:
 
 
 def test_callback_added_while_the_batch_ends_runs_once() -> None:
-    # The list of callbacks is made by an allocation, which may run the collector, and that the Sender.
+    # Making the list of callbacks may run the garbage collector, and with it the Sender's thread.
     rig = Rig()
     future = rig.send()
     batch = rig.drain_one()
@@ -291,7 +291,7 @@ def test_waiting_threads_wake_after_the_callbacks() -> None:
 
 
 def test_thread_that_begins_to_wait_while_the_batch_ends_is_woken() -> None:
-    # The list of sleepers is made by an allocation, which may run the collector, and that the Sender.
+    # Making the list of sleepers may run the garbage collector, and with it the Sender's thread.
     rig = Rig()
     future = rig.send()
     batch = rig.drain_one()

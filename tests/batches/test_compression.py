@@ -1,4 +1,4 @@
-"""Compression: frames that others read, memory that stays accounted for, batches that go plain if nothing is gained."""
+"""Compression: other clients read the frames, the pool accounts for all memory, incompressible batches go plain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.ground.pool_support import assert_whole
 from tests.real.consumers import dumped, read_with_confluent, read_with_kafka_python
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
-# What another level of each gives; snappy has none.
+# Another level of each codec. snappy has no levels.
 LEVELS: dict[str, dict[str, int]] = {
     "gzip": {"compression.gzip.level": 9},
     "lz4": {"compression.lz4.level": 12},
@@ -33,20 +33,20 @@ ROWS = [
 MAGIC_2_HEADER = 61
 
 
-def made(name: str) -> Codec:
-    found = codec(name, -1, 9, 3)
-    assert found is not None
-    return found
+def codec_named(name: str) -> Codec:
+    result = codec(name, -1, 9, 3)
+    assert result is not None
+    return result
 
 
 def compress(name: str, records: bytes, room: int | None = None) -> bytes:
     target = bytearray(scratch_size(len(records)) if room is None else room)
-    size = made(name).compress(memoryview(records), memoryview(target))
+    size = codec_named(name).compress(memoryview(records), memoryview(target))
     return bytes(target[:size])
 
 
 def send_rows(server: Any, topic: str, **settings: Any) -> tuple[KafkaProducer, int]:
-    """Send ROWS; the producer, still open, and the bytes its batches took on the wire."""
+    """Send ROWS. Returns the open producer and the bytes that its batches took on the wire."""
     producer = KafkaProducer({"bootstrap.servers": server.bootstrap_servers, "linger.ms": 200, **settings})
     futures = [producer.send(topic, row, timestamp_ms=1_600_000_000_000 + n) for n, row in enumerate(ROWS)]
     producer.flush(30)
@@ -76,7 +76,7 @@ def test_incompressible_records_fit_the_scratch(name: str) -> None:
         compress(name, os.urandom(size))
 
 
-# ---- what clients and brokers make of it -----------------------------------------------------------------------------
+# ---- other clients and brokers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", ["default", "other"])
@@ -166,7 +166,7 @@ def test_batch_without_memory_for_compression_goes_plain() -> None:
             bootstrap_servers=cluster.bootstrap_servers, compression_type="gzip", buffer_memory=20 * 16_384
         ) as producer,
     ):
-        # 13 of 18 slabs are the record's own: none are left to compress it into, and so it goes plain.
+        # The record takes 13 of 18 slabs. The rest is too small for the codec, so the record goes plain.
         future = producer.send("tight", b"x" * 200_000)
         assert future.result(10).offset == 0
         assert future.batch.size > 200_000

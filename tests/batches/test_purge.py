@@ -1,4 +1,4 @@
-"""purge(): what is given up, what is not, and that the producer goes on."""
+"""purge(): which records fail, which do not, and that the producer goes on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_records_in_flight_are_purged_only_on_request(cluster: EmbeddedCluster, 
 
 
 class cluster_saw_one_more_produce:
-    """Waits at its end until the cluster was asked."""
+    """Waits at the end of the block until the cluster has received a Produce request."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster

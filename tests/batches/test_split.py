@@ -1,7 +1,7 @@
 """MESSAGE_TOO_LARGE: a batch goes again in parts (KIP-126), every record in its place and with its own outcome.
 
-The cases of Kafka's RecordAccumulatorTest, ProducerBatchTest and SenderTest on splitting are here in our own words; a
-comment names the case.
+This file has the cases of Kafka's RecordAccumulatorTest, ProducerBatchTest and SenderTest on splitting. A comment names
+each case.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def test_parts_keep_the_order_and_outcomes_of_their_records(magic: int) -> None:
     rig = quick_rig(record_magic=magic)
     topic = Topic(rig, 200)
     sent = [b"%03d" % n for n in range(40)]
-    told: list[tuple[int, bytes]] = []
+    outcomes: list[tuple[int, bytes]] = []
 
-    def tell(value: bytes) -> Callable[[Any, Any], None]:
-        return lambda metadata, error: told.append((metadata.offset, value))
+    def note(value: bytes) -> Callable[[Any, Any], None]:
+        return lambda metadata, error: outcomes.append((metadata.offset, value))
 
-    futures = [rig.send(value, callback=tell(value)) for value in sent[:20]]
+    futures = [rig.send(value, callback=note(value)) for value in sent[:20]]
     futures += [rig.send(value, timestamp_ms=5) for value in sent[20:]]
     topic.serve()
     assert topic.values() == sent
     assert [offset_of(future) for future in futures] == list(range(40))
-    assert told == list(enumerate(sent[:20]))
+    assert outcomes == list(enumerate(sent[:20]))
     assert rig.sender.batch_splits >= 2
     assert (rig.sender.record_errors, rig.sender.record_retries) == (0, 0)
     assert_whole(rig.pool)
@@ -84,7 +84,7 @@ def test_split_ends_if_no_record_fits() -> None:
 
 
 def test_waiting_parts_are_split_with_the_refused_part() -> None:
-    """16 units for a limit of one: refused at 16, 8, 4 and 2, not once for each part."""
+    """The batch is 16 times the limit. The broker refuses it at 16, 8, 4 and 2 times, not once for each part."""
     rig = quick_rig()
     topic = Topic(rig, 61 + 4 * 10)
     futures = [rig.send(b"xxx", timestamp_ms=7) for _ in range(64)]
@@ -106,8 +106,8 @@ def test_split_alters_no_record(magic: int, data: st.DataObject) -> None:
     rig = quick_rig(batch_size=4096, slabs=64, record_magic=magic, compression_type=compression)
     topic = Topic(rig, limit)
     futures = [
-        rig.send(one.value, key=one.key, headers=list(one.headers) or None, timestamp_ms=one.timestamp)
-        for one in sample
+        rig.send(record.value, key=record.key, headers=list(record.headers) or None, timestamp_ms=record.timestamp)
+        for record in sample
     ]
     topic.serve()
     delivered = [n for n, future in enumerate(futures) if future.exception(0) is None]
@@ -134,7 +134,7 @@ def test_parts_of_a_compressed_batch_are_compressed(name: str, level: dict[str, 
     assert topic.values() == sent
     assert [offset_of(future) for future in futures] == list(range(150))
     id_at = 22 if magic == 2 else 17
-    kept = [data for one in rig.client.sent for data in one.produced.records.values()]
+    kept = [data for request in rig.client.sent for data in request.produced.records.values()]
     assert sum(data[id_at] & 7 == 0 for data in kept) == 0
     rig.accumulator.release_scratch()
     assert_whole(rig.pool)
@@ -143,13 +143,13 @@ def test_parts_of_a_compressed_batch_are_compressed(name: str, level: dict[str, 
 @pytest.mark.parametrize("name", CODECS[1:])
 @pytest.mark.parametrize("size", [1, 1000, 33_000, 200_000])
 def test_codec_reads_what_it_wrote(name: str, size: int) -> None:
-    found = codec(name, -1, 9, 3)
-    assert found is not None
+    tested = codec(name, -1, 9, 3)
+    assert tested is not None
     for plain in (b"ab" * (size // 2 + 1), bytes((n * n >> 3) & 255 for n in range(size))):
         frame = bytearray(2 * len(plain) + 1024)
-        used = found.compress(memoryview(plain), memoryview(frame))
+        used = tested.compress(memoryview(plain), memoryview(frame))
         back = bytearray(len(plain) + 5000)  # the slab has more room than the records took
-        assert found.decompress(memoryview(frame)[:used], memoryview(back)) == len(plain)
+        assert tested.decompress(memoryview(frame)[:used], memoryview(back)) == len(plain)
         assert back[: len(plain)] == plain
 
 
@@ -170,14 +170,14 @@ def test_later_batch_waits_for_all_parts(in_flight: int) -> None:
 
 
 def test_success_of_a_batch_in_flight_lets_no_batch_overtake_the_rest() -> None:
-    """A later batch's success means that the leader takes batches, not that the rest need not be waited for."""
+    """After a later batch's success the leader is proven, but batches still wait for the rest."""
     rig = quick_rig()
     topic = Topic(rig, 600)
     big = [rig.send(b"a%d" % n + b"." * 100) for n in range(8)]
     small = [rig.send(b"b" + b"." * 300)]
     (sent_big, sent_small) = rig.sent_after_turn()
     refuse(rig, sent_big)
-    topic.answer(sent_small)  # it was under way already, and is first
+    topic.answer(sent_small)  # it was in flight already, so it comes first
     last = rig.send(b"c" + b"." * 300)
     topic.serve()
     order = [value[:2] for value in topic.values() if value is not None]
@@ -193,7 +193,7 @@ def test_retried_part_keeps_its_place() -> None:
     refuse(rig, only_request(rig))
     rig.client.answer(only_request(rig), REQUEST_TIMED_OUT)
     rig.turn()
-    assert rig.sent_after_turn() == []  # backs off, and those behind it wait
+    assert rig.sent_after_turn() == []  # the part backs off, and the batches behind it wait
     rig.clock.advance(0.1)
     topic.serve()
     assert [offset_of(future) for future in futures] == list(range(12))
@@ -201,7 +201,7 @@ def test_retried_part_keeps_its_place() -> None:
     assert_whole(rig.pool)
 
 
-# As in Kafka, a split is no retry.
+# As in Kafka, a split does not count as a retry.
 def test_split_does_not_count_against_retries() -> None:
     rig = quick_rig(retries=0)
     topic = Topic(rig, 150)
@@ -243,7 +243,7 @@ def test_several_batches_of_a_partition_can_be_split_at_once() -> None:
     assert_whole(rig.pool)
 
 
-# ---- who waits -------------------------------------------------------------------------------------------------------
+# ---- waiting threads and callbacks -----------------------------------------------------------------------------------
 
 
 def test_thread_waits_only_for_the_part_of_its_record() -> None:
@@ -297,7 +297,7 @@ def test_callback_runs_at_the_end_of_its_records_part() -> None:
 
 
 def test_thread_that_runs_within_the_split_finds_every_record_once() -> None:
-    """Callbacks are added whenever the split makes an object, as a thread may that the collector lets in."""
+    """Adds callbacks whenever the split makes an object: then the garbage collector may let another thread run."""
     rig = quick_rig()
     topic = Topic(rig, 150)
     futures = [rig.send(b"%02d" % n + b"." * 20) for n in range(24)]
@@ -345,10 +345,13 @@ def test_report_of_a_table_gives_each_row_the_outcome_of_its_part() -> None:
     for n, offset in enumerate(result.offset.tolist()):
         assert (offset == -1) if n == 7 else topic.values(n % 2)[offset] == values[n]
     assert isinstance(report.exception(0), RecordTooLargeError)
-    assert [(one.partition, one.first_offset, one.last_offset, one.rows) for one in report.ranges(0)] == [
+    assert [
+        (row_range.partition, row_range.first_offset, row_range.last_offset, row_range.rows)
+        for row_range in report.ranges(0)
+    ] == [
         (0, 1, 10, 10),
         (1, 0, 8, 9),
     ]
     delivered = sum(len(value) for n, value in enumerate(values) if n != 7)
-    assert delivered < sum(one.bytes for one in report.ranges(0)) < sum(map(len, values)) + 20 * 20
+    assert delivered < sum(row_range.bytes for row_range in report.ranges(0)) < sum(map(len, values)) + 20 * 20
     assert_whole(rig.pool)

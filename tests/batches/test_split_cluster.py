@@ -1,4 +1,4 @@
-"""Topics that take less than batch.size, on real brokers and the embedded one; read back by confluent-kafka."""
+"""Topics with a limit below batch.size, on real and embedded brokers, read back by confluent-kafka."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def open_producer(server: Any, **settings: Any) -> KafkaProducer:
-    """Of one batch after the other, as what must arrive in order needs without idempotence."""
+    """A producer with one request in flight: without idempotence it keeps the order."""
     defaults = {"batch_size": BATCH, "linger_ms": 50, "max_in_flight_requests_per_connection": 1}
     return KafkaProducer(defaults | settings, bootstrap_servers=server.bootstrap_servers)
 
 
 def values(records: int) -> list[bytes]:
-    """Half of each compresses, so that refused batches are compressed ones, and their parts too."""
+    """Values that compress to about half, so that refused batches and their parts are compressed."""
     return [b"%05d %s" % (n, b"the same" * 8) + os.urandom(20) for n in range(records)]
 
 
 def send_and_read(server: Any, topic: str, **settings: Any) -> KafkaProducer:
-    """Records with all they may have, and one that is too large, in its batch's midst; every outcome is looked at."""
+    """Send records with all fields, and in the middle of a batch a record that is too large. Check every outcome."""
     sent: list[bytes | None] = [*values(2000), None]
     sent[700] = os.urandom(LIMIT + 1)
     headers = [("h", b"x"), ("n", None)] if settings.get("record_magic") != 1 else None
@@ -93,7 +93,9 @@ def test_report_of_a_split_table_names_the_offsets_in_kafka(kafka_4: RealKafka) 
     read = read_with_confluent(kafka_4, "small-table", 3, wait_for=3000)
     assert [read[n % 3][offset].value for n, offset in enumerate(result.offset.tolist())] == sent
     assert result.offset.tolist() == [n // 3 for n in range(3000)]
-    assert [(one.first_offset, one.last_offset, one.rows) for one in report.ranges()] == [(0, 999, 1000)] * 3
+    assert [(row_range.first_offset, row_range.last_offset, row_range.rows) for row_range in report.ranges()] == [
+        (0, 999, 1000)
+    ] * 3
     assert producer.metrics()["producer-metrics"]["batch-split-total"] > 0
     assert_whole(producer.pool)
 
@@ -106,7 +108,7 @@ def test_embedded_broker_takes_all_parts(cluster: EmbeddedCluster, compression: 
 
 
 def test_refusals_at_any_time_lose_no_record_and_no_memory(cluster: EmbeddedCluster) -> None:
-    """Four threads that wait for memory, and a broker that now and then finds too large what it took before."""
+    """Four threads wait for memory, and the broker now and then refuses as too large what it took before."""
     cluster.create_topic("moody", partitions=3)
     producer = open_producer(
         cluster, batch_size=4096, buffer_memory=10 * 4096, compression_type="zstd", linger_ms=1
@@ -135,8 +137,8 @@ def test_refusals_at_any_time_lose_no_record_and_no_memory(cluster: EmbeddedClus
     read = read_with_confluent(server, "moody", 3, wait_for=3200 - int(metrics["record-error-total"]))
     assert sum(map(len, read)) == 3200 - metrics["record-error-total"]
     for partition in range(3):
-        found = [read[partition][offset].value for offset in sorted(read[partition])]
+        values_read = [read[partition][offset].value for offset in sorted(read[partition])]
         for number, mine in enumerate(sent):
-            theirs = [value for value in found if value is not None and value.startswith(b"%d/" % number)]
+            theirs = [value for value in values_read if value is not None and value.startswith(b"%d/" % number)]
             kept = set(theirs)
             assert theirs == [value for n, value in enumerate(mine) if n % 3 == partition and value in kept]

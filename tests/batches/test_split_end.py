@@ -1,4 +1,4 @@
-"""Splitting and memory, time, failures, the end: nothing is lost, no slab, no future."""
+"""Splitting with short memory, expiry, failures and close: no slab is lost, and every future ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.ground.pool_support import in_thread, until
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_split_needs_no_memory(compression: str) -> None:
-    """One slab for batches, a thread that waits for it, and a batch to be split."""
+    """There is one slab for batches. A batch that must be split holds it, and a thread waits for it."""
     scratch = {"none": 0, "zstd": 3}[compression]
     rig = quick_rig(slabs=1 + scratch, compression_type=compression, leaders=(1, 1), clock=ManualClock())
     topic = Topic(rig, 100)
@@ -43,7 +43,7 @@ def test_split_needs_no_memory(compression: str) -> None:
 
 
 def half_way(rig: Rig, records: int = 8) -> tuple[list[RecordFuture], Sent]:
-    """A batch of which the first half is delivered, the third quarter under way, and the rest queued."""
+    """A batch whose first half is delivered, whose third quarter is in flight, and whose rest is queued."""
     futures = [rig.send(b"%02d" % n) for n in range(records)]
     refuse(rig, only_request(rig))
     rig.client.answer(only_request(rig), base_offset=100)
@@ -78,7 +78,7 @@ def test_expiry_fails_all_parts_and_keeps_the_slab_that_a_socket_reads(ending: s
     else:
         rig.client.answer(sent, TOO_LARGE if ending == "too large" else 0)
     rig.turn()
-    assert sent.frame.to_bytes() != before  # poisoned: given back
+    assert sent.frame.to_bytes() != before  # the pool has poisoned the slab: it was given back
     assert called == futures[4:]
     rig.ack_all()
     assert_whole(rig.pool)
@@ -135,19 +135,19 @@ def test_close_sends_all_parts() -> None:
     assert_whole(rig.pool)
 
 
-# The first time nothing is split yet; the second time a part is.
+# At 0 the first split fails, at 1 the split of a part.
 @pytest.mark.parametrize("after", [0, 1])
 def test_failing_split_fails_its_records(after: int, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    found = codec("zstd", -1, 9, 3)
-    assert found is not None
+    zstd = codec("zstd", -1, 9, 3)
+    assert zstd is not None
     failures = [False] * after + [True]
 
     def decompress(frame: memoryview, target: memoryview) -> int:
         if failures.pop(0):
             raise ValueError("broken")
-        return found.decompress(frame, target)
+        return zstd.decompress(frame, target)
 
-    monkeypatch.setattr("kafkabuf.batches.accumulator.codec", lambda *settings: Codec(4, found.compress, decompress))
+    monkeypatch.setattr("kafkabuf.batches.accumulator.codec", lambda *settings: Codec(4, zstd.compress, decompress))
     rig = quick_rig(compression_type="zstd", batch_size=4 * SLAB)
     futures = [rig.send(b"." * 50) for _ in range(40)]
     with caplog.at_level(logging.ERROR):

@@ -1,4 +1,4 @@
-"""Between clients and a broker, as a broken box in the network would be: some answers arrive twice."""
+"""A proxy between clients and a broker that sends some responses twice, like a broken device in the network."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.network.support import read_exactly
 
 
 class DuplicatingProxy:
-    """Forwards frames to `port`, each answer to a Produce request that `twice` picks by its number two times over."""
+    """Forwards frames to `port`. Sends those responses to Produce requests twice whose numbers are in `twice`."""
 
     def __init__(self, port: int, twice: frozenset[int]) -> None:
         self._target = ("127.0.0.1", port)
         self._twice = twice
         self._lock = threading.Lock()
-        self._answers = 0  # to Produce requests, so far
+        self._answers = 0  # responses to Produce requests so far
         self.duplicated = 0
-        self.most_unanswered = 0  # Produce requests on one connection whose answers the client has not got
+        self.most_unanswered = 0  # most Produce requests on one connection that had no response at one time
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -74,7 +74,7 @@ class DuplicatingProxy:
 
 
 def _frame(sock: socket.socket) -> bytes:
-    """A frame with its length; nothing at the end of the stream."""
+    """A frame with its length; b"" at the end of the stream."""
     prefix = read_exactly(sock, 4)
     return prefix + read_exactly(sock, int.from_bytes(prefix, "big")) if prefix else b""
 

@@ -1,7 +1,7 @@
-"""Requests that wait behind a full in-flight table, once one in front of them was refused.
+"""Requests that are queued behind a full in-flight table, after the broker refused a request in front of them.
 
-The broker remembers the last five batches of a producer and partition. Were more sent while the first of them has to be
-repeated, it would not be recognised, and be there twice.
+The broker remembers the last five batches of a producer and partition. If the Sender sent more while the first must be
+repeated, the broker would not recognise the first, and would append it twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rigs.producer import PRODUCER_ID, SLAB, TOPIC, Rig, assert_whole
 from tests.network.support import PATIENCE, brokers, one_broker, produce
 from tests.network.test_io import connected, poll_for_frames, prefixed
 from tests.sending.duplicating_proxy import DuplicatingProxy
-from tests.sending.test_bad_answers import Teller
+from tests.sending.test_bad_answers import Responder
 from tests.transactions.idempotence_support import idempotent, numbers, of_epoch
 
 VERSION = 12
@@ -62,20 +62,20 @@ def test_response_with_an_error_starts_no_queued_request(armed: bool) -> None:
         theirs.setblocking(False)
         with pytest.raises(BlockingIOError):
             theirs.recv(1)
-        if armed:  # taken off by the owner
+        if armed:  # the owner takes the queued frames back
             assert connection.take_back() == frames[3:]
             assert connection.take_back() == []
             poller.poll(0)
             with pytest.raises(BlockingIOError):
                 theirs.recv(1)
             connection.send(frames[3])
-        poller.poll(0)  # the owner has seen it, and lets the rest go
+        poller.poll(0)  # the owner has handled the response, and the rest may go
         assert len(theirs.recv(10 * size)) == size
     poller.close()
 
 
 def test_taking_frames_back_keeps_the_frames_that_were_started() -> None:
-    """All that can stand in front: nothing, a frame half written, one of the client's own."""
+    """Queued frames may stand behind no frame, or behind a frame that is written or started."""
     rig = Rig(leaders=(1,) * 3)
     for written, started in itertools.product((False, True), (0, 1)):
         poller = Poller()
@@ -121,8 +121,8 @@ def test_clients_own_request_is_not_taken_back() -> None:
         assert rigged.client.take_back(0, 0) == []
         assert rigged.client.in_flight(0) == 6
         received = [broker.next_request() for _ in range(5)]
-        for one in received:
-            one.reply(b"")
+        for request in received:
+            request.reply(b"")
         assert [done.request.context for done in rigged.completions(5)] == [0, 1, 2, 3, 4]
         last = broker.next_request()
         assert last.header.api_key == messages.METADATA
@@ -140,15 +140,15 @@ def test_no_sixth_batch_is_sent_while_the_first_may_have_to_be_repeated(code: in
     rig.client.ahead = 8
     futures = rig.fill(batches=12)
     sent = rig.sent_after_turn()
-    assert [one.started for one in sent] == [True] * 5 + [False] * 6  # the twelfth is open
+    assert [request.started for request in sent] == [True] * 5 + [False] * 6  # the twelfth is open
     rig.client.answer(sent[0])
     rig.client.answer(sent[1], code)
     rig.turn()
     assert rig.client.under_way == sent[2:6]
     assert [batch.base_sequence for batch in rig.queue().batches] == [1, -1, -1, -1, -1, -1, -1]
     assert rig.queue().next_sequence == 6
-    for one in sent[2:6]:
-        rig.client.answer(one, code if code != 20 else 0)
+    for request in sent[2:6]:
+        rig.client.answer(request, code if code != 20 else 0)
         rig.turn()
     rig.clock.advance(0.2)
     rig.ack_all()
@@ -165,7 +165,7 @@ def test_numbers_of_another_partition_have_no_gap_after_a_refusal() -> None:
         rig.fill(0)
         rig.fill(1)
     first, *ahead = rig.sent_after_turn()
-    assert [one.partitions for one in [first, *ahead]] == [[0, 1], [0, 1]]  # the third batches are open
+    assert [request.partitions for request in [first, *ahead]] == [[0, 1], [0, 1]]  # the third batches are open
     rig.client.answer(first, 7, 0)
     rig.turn()
     assert [queue.next_sequence for queue in rig.topic.queues] == [1, 1]
@@ -214,8 +214,8 @@ def test_requests_of_a_lost_connection_are_handled_once() -> None:
     rig.client.ahead = 8
     rig.client.limit = 1
     rig.fill(batches=4)
-    for one in rig.sent_after_turn():
-        rig.client.fail(one, NetworkError("gone"))
+    for request in rig.sent_after_turn():
+        rig.client.fail(request, NetworkError("gone"))
     rig.turn()
     rig.clock.advance(0.2)
     rig.ack_all()
@@ -229,10 +229,10 @@ def test_batches_that_never_left_a_lost_connection_are_as_if_never_sent() -> Non
     futures = rig.fill(batches=6)
     sent = rig.sent_after_turn()
     assert len(sent) == 5  # the sixth is open
-    for one in sent[:2]:
-        rig.client.fail(one, NetworkError("gone"))
-    for one in reversed(sent[2:]):
-        rig.client.fail(one, NetworkError("the request never left: gone"), never_left=True)
+    for request in sent[:2]:
+        rig.client.fail(request, NetworkError("gone"))
+    for request in reversed(sent[2:]):
+        rig.client.fail(request, NetworkError("the request never left: gone"), never_left=True)
     rig.client.unready.add(1)
     rig.turn()
     rig.client.unready.clear()
@@ -268,7 +268,7 @@ def test_broker_that_asks_for_a_pause_gets_nothing_that_was_queued_ahead() -> No
     rig.client.limit = 1
     rig.fill(batches=4)
     sent = rig.sent_after_turn()
-    assert [one.started for one in sent] == [True, False, False]
+    assert [request.started for request in sent] == [True, False, False]
     answers = {key: Answer() for key in sent[0].produced.records}
     rig.client.answer_with(sent[0], encode_answer(12, sent[0].correlation_id, answers, throttle_ms=500))
     rig.turn()
@@ -323,9 +323,9 @@ def test_records_that_never_left_survive_a_lost_connection_without_retries() -> 
         ) as producer:
             client = producer._sender._client
             proof = producer.send("t", b"first")
-            teller = Teller(broker)
+            responder = Responder(broker)
             assert proof.result(PATIENCE).offset == 5
-            teller.stop()
+            responder.stop()
             futures = [producer.send("t", b"%3d" % number + b"x" * 400) for number in range(11)]
             limit = time.monotonic() + PATIENCE
             while client.in_flight(0) < 10 and time.monotonic() < limit:
@@ -333,11 +333,11 @@ def test_records_that_never_left_survive_a_lost_connection_without_retries() -> 
             broker.drop_connections()
             with pytest.raises(NetworkError):
                 futures[0].result(PATIENCE)
-            while not broker.requests.empty():  # what was seen of the old connection is not answered
+            while not broker.requests.empty():  # the requests of the old connection stay without a response
                 broker.next_request()
-            teller = Teller(broker)
+            responder = Responder(broker)
             try:
                 failed = [future for future in futures if future.exception(PATIENCE) is not None]
             finally:
-                teller.stop()
+                responder.stop()
             assert failed == futures[:2]

@@ -1,4 +1,4 @@
-"""Brokers whose answers are not what the protocol says: their connection fails, the others go on, every future ends."""
+"""Brokers whose responses break the protocol: their connection fails, the others go on, and every future ends."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def instead(answers: dict[tuple[str, int], Answer], produced: Produced) -> bytes
     return encode_answer(produced.version, produced.correlation_id, answers)
 
 
-# Frames without their length. All but those of WHOLE_FRAMES get the right one.
+# Frames without their length. `framed` adds the right length. WHOLE_FRAMES have a length of their own.
 LIES: dict[str, Lie] = {
     "ends early": lambda produced, right: right[:-7],
     "nothing but a correlation id": lambda produced, right: right[:4],
@@ -77,15 +77,15 @@ WHOLE_FRAMES: dict[str, bytes] = {
 }
 
 
-class Teller(threading.Thread):
-    """Answers a broker's Produce requests: the first `lies` of them with a lie."""
+class Responder(threading.Thread):
+    """Answers a broker's Produce requests, the first `lies` of them with a malformed response."""
 
     def __init__(self, broker: FakeBroker, lie: str = "", lies: float = 0) -> None:
         super().__init__(daemon=True)
         self.broker = broker
         self.lie = lie
         self.lies = lies
-        self.told = 0
+        self.lied = 0
         self.start()
 
     def run(self) -> None:
@@ -94,8 +94,8 @@ class Teller(threading.Thread):
                 received.reply_entity(error_code=0, producer_id=7, producer_epoch=0, throttle_time=0)
                 continue
             produced = decode_produce(len(received.frame).to_bytes(4, "big") + received.frame)
-            lying = self.told < self.lies
-            self.told += lying
+            lying = self.lied < self.lies
+            self.lied += lying
             with contextlib.suppress(OSError):
                 received.sock.sendall(self._frame(produced) if lying else framed(truth(produced)))
 
@@ -113,9 +113,9 @@ def framed(body: bytes) -> bytes:
 
 @contextlib.contextmanager
 def honest_and_liar(lie: str, lies: float, **more: Any) -> Iterator[tuple[KafkaProducer, FakeBroker, FakeBroker]]:
-    """A producer of a topic whose partition 0 is led by an honest broker, 1 by one that lies."""
+    """A producer for a topic: an honest broker leads partition 0, a broker that lies leads partition 1."""
     with brokers(2, versions={**ALL_VERSIONS, messages.INIT_PRODUCER_ID: (0, 4)}) as (honest, liar):
-        tellers = [Teller(honest), Teller(liar, lie, lies)]
+        responders = [Responder(honest), Responder(liar, lie, lies)]
         defaults: dict[str, Any] = {
             "linger_ms": 0,
             "retry_backoff_ms": 1,
@@ -129,8 +129,8 @@ def honest_and_liar(lie: str, lies: float, **more: Any) -> Iterator[tuple[KafkaP
                 producer.close(PATIENCE)
                 assert_whole(producer.pool)
         finally:
-            for teller in tellers:
-                teller.stop()
+            for responder in responders:
+                responder.stop()
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -142,8 +142,8 @@ def test_bad_response_fails_its_connection_only(lie: str, idempotent: bool, capl
         futures = [producer.send(TOPIC, b"v", partition=partition) for partition in (0, 1, 0, 1, 0, 1)]
         assert [future.result(PATIENCE).offset for future in futures]
         assert producer.send(TOPIC, b"v", partition=1).result(PATIENCE).offset == 5
-        assert len(honest.sockets) <= before + 1, "the honest one's connection held"
-        assert len(liar.sockets) >= 2, "the liar's was closed, and another opened"
+        assert len(honest.sockets) <= before + 1, "the connection to the honest broker stayed open"
+        assert len(liar.sockets) >= 2, "the connection to the liar was closed, and a new one was opened"
     named = [record.getMessage() for record in caplog.records if f":{liar.port}" in record.getMessage()]
     assert any(
         reason in text
@@ -169,10 +169,10 @@ def test_unknown_error_code_fails_its_record_only(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(UnknownServerError, match="eh"):
             producer.send(TOPIC, b"v", partition=1).result(PATIENCE)
         assert producer.send(TOPIC, b"v", partition=1).result(PATIENCE).offset == 5
-        assert len(liar.sockets) == 1, "the answer itself was in order"
+        assert len(liar.sockets) == 1, "the response itself was well-formed"
 
 
-# ---- all other answers -----------------------------------------------------------------------------------------------
+# ---- all other responses ---------------------------------------------------------------------------------------------
 
 
 def metadata_lie(name: str, received: Received, right: dict[str, Any]) -> None:
@@ -234,8 +234,8 @@ GREETING = messages.encode_response(
         b"",
         b"\0\0" + b"\x80\x80\x80\x80\x08" + bytes(40),  # 2^31 APIs
         GREETING[:-5] + b"\xff\xff\xff\xff\0",  # a negative pause
-        b"\x7f\xff" + GREETING[2:],  # an error that nobody knows
-        b"\0\x23" + bytes(4),  # only versions it does not speak, and of those none
+        b"\x7f\xff" + GREETING[2:],  # an unknown error
+        b"\0\x23" + bytes(4),  # UNSUPPORTED_VERSION without any API
     ],
     ids=["early", "over-long", "empty", "2^31", "pause", "error", "nothing"],
 )
@@ -244,7 +244,7 @@ def test_bad_api_versions_response_is_refused_and_requested_again(body: bytes) -
         rigged.poll_until(lambda: not broker.requests.empty())
         broker.next_request().reply(body)
         first = len(broker.sockets)
-        if body == b"\0\x23" + bytes(4):  # then it is asked in the oldest version
+        if body == b"\0\x23" + bytes(4):  # the client then asks in the oldest version
             rigged.poll_until(lambda: not broker.requests.empty())
             broker.next_request().reply(b"\0\x23" + bytes(4))
         rigged.poll_until(lambda: rigged.client.connection_delay(-1) < 1)
@@ -277,7 +277,7 @@ def test_requests_behind_a_bad_response_fail_at_once() -> None:
     patient: dict[str, Any] = {"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000}
     with brokers() as (broker,), rig(broker, **patient) as rigged:
         rigged.connect(0)
-        rigged.metadata.request_update()  # wanted already, so that nobody is woken to ask for it
+        rigged.metadata.request_update()  # an update is due already, so that no request for it wakes the poll
         for context in ("bad", "behind it"):
             rigged.client.send(0, produce(context=context))
         rigged.client.poll(0)
@@ -325,7 +325,7 @@ def test_metadata_with_wrong_bytes_is_read_or_refused(version: int, changes: lis
     except CorruptMessageError:
         return
     metadata.on_response(entity)
-    assert metadata.time_to_update(0.0) < float("inf"), "whatever it said, there will be another request"
+    assert metadata.time_to_update(0.0) < float("inf"), "another request will follow in any case"
     for topic in metadata.snapshot.topics.values():
         assert [info.partition for info in topic.partitions] == list(range(len(topic.partitions)))
 
@@ -335,7 +335,7 @@ def versions_of(key: int) -> tuple[int, int]:
     return known.start, known.stop - 1
 
 
-# Every API whose answers the client reads through kio, in the newest version and the oldest.
+# Every API whose responses the client reads with kio, in the newest version and the oldest.
 OTHER_APIS = [(key, version) for key in (10, 17, 18, 22, 24, 25, 26, 28, 36) for version in versions_of(key)]
 OTHER_FRAMES = {
     api: messages.encode_response(*api, 1, sample(messages.response_class(*api), filled=True)) for api in OTHER_APIS

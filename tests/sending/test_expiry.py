@@ -1,7 +1,6 @@
-"""The Sender's delivery.timeout.ms, the memory of what expired, and its end.
+"""delivery.timeout.ms, the memory of expired batches, and the Sender's end.
 
-The cases of Kafka's SenderTest that concern a producer without idempotence are here in our own words; a comment names
-the case.
+This file has the cases of Kafka's SenderTest that concern a producer without idempotence. A comment names each case.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ def test_slab_of_an_expired_batch_is_not_reused_while_a_socket_reads_it(ending: 
         future.result(0)
     assert rig.bytes_in("in_flight") == SLAB
     other = rig.send(b"another topic's secret")
-    with pytest.raises(TimeoutError):  # the second slab is all there is
+    with pytest.raises(TimeoutError):  # there are two slabs only
         rig.fill(batches=2)
-    assert sent.frame.to_bytes() == before  # a slow socket goes on reading what it was given
+    assert sent.frame.to_bytes() == before  # a slow socket still reads the same bytes
     if ending == "acknowledged":
         rig.client.answer(sent)
     elif ending == "retriable":
@@ -48,7 +47,7 @@ def test_slab_of_an_expired_batch_is_not_reused_while_a_socket_reads_it(ending: 
     rig.client.unready.add(1)
     rig.turn()
     assert rig.bytes_in("in_flight") == 0
-    assert sent.frame.to_bytes() != before  # poisoned: only now the slab was given back
+    assert sent.frame.to_bytes() != before  # the pool has poisoned the slab: it was given back only now
     assert isinstance(future.exception(0), TimeoutError)
     assert len(rig.client.sent) == 1  # Kafka: testExpiredBatchDoesNotRetry
     rig.client.unready.clear()
@@ -145,7 +144,7 @@ def test_thread_that_waits_for_memory_gets_the_slab_of_a_batch_that_ends() -> No
     rig.send(partition=0)
     waiting = in_thread(lambda: rig.send(b"waited", partition=1))
     until(lambda: rig.pool.waiting == 1)
-    rig.client.answer(only_request(rig))  # it does not linger: a thread waits
+    rig.client.answer(only_request(rig))  # the batch does not linger, because a thread waits
     rig.turn()
     assert not waiting.result(PATIENCE).done()
     rig.accumulator.abort()
@@ -156,7 +155,7 @@ def test_thread_that_waits_for_memory_gets_the_slab_of_a_batch_that_ends() -> No
 
 
 def run_sender(rig: Rig, *polls: Callable[[], object]) -> None:
-    """Sender.run(), with one of `polls` called in each poll; the last again and again."""
+    """Call Sender.run(). Each poll calls the next of `polls`; the last of them is called again and again."""
     steps = list(polls)
 
     def poll() -> None:

@@ -1,4 +1,4 @@
-"""Silence is a defect: what is lost is counted and said once, and errors name the last thing that went wrong."""
+"""The producer warns once of records that were lost, with their number, and errors name the last cause."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _warnings(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kafkabuf")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if "nobody has asked why" in one.getMessage()]
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "nobody has asked why" in record.getMessage()]
 
 
 def end(rig: Rig) -> None:
@@ -59,7 +59,7 @@ def expired(rig: Rig, records: int = 3, **more: Any) -> list[RecordFuture]:
     return futures
 
 
-# ---- failures that nobody has looked at ------------------------------------------------------------------------------
+# ---- failures that the user has not seen -----------------------------------------------------------------------------
 
 
 def test_close_warns_of_failures_that_the_user_has_not_seen(caplog: pytest.LogCaptureFixture) -> None:
@@ -68,44 +68,44 @@ def test_close_warns_of_failures_that_the_user_has_not_seen(caplog: pytest.LogCa
     expired(rig, 4, partition=1)
     rig.sender.close()
     rig.sender.run()
-    (text,) = told(caplog)
+    (text,) = warnings(caplog)
     assert text.startswith("7 records were not delivered")
     assert "of orders-0: TimeoutError: 3 record(s)" in text
     assert "Connection refused" in text
-    assert [one.levelname for one in caplog.records if one.getMessage() == text] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if record.getMessage() == text] == ["WARNING"]
 
 
-@pytest.mark.parametrize("look", ["result", "exception", "callback", "done callback", "late callback", "purge"])
-def test_failures_that_the_user_has_seen_are_not_warned_of(look: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("seen_by", ["result", "exception", "callback", "done callback", "late callback", "purge"])
+def test_failures_that_the_user_has_seen_are_not_warned_of(seen_by: str, caplog: pytest.LogCaptureFixture) -> None:
     rig = quick_rig()
-    if look == "callback":
+    if seen_by == "callback":
         expired(rig, callback=lambda metadata, error: None)
-    elif look == "done callback":
+    elif seen_by == "done callback":
         rig.client.unready.add(1)
         for _ in range(3):
             rig.send().add_done_callback(lambda future: None)
         rig.clock.advance(1)
         rig.turn()
-    elif look == "purge":
+    elif seen_by == "purge":
         rig.send()
         rig.accumulator.abort(PurgedError("purged"))
     else:
         futures = expired(rig)
-        if look == "result":
+        if seen_by == "result":
             with pytest.raises(TimeoutError):
                 futures[1].result(0)
-        elif look == "exception":
+        elif seen_by == "exception":
             assert futures[1].exception(0)
         else:
             futures[1].add_done_callback(lambda future: None)
     end(rig)
-    assert told(caplog) == []
+    assert warnings(caplog) == []
 
 
-@pytest.mark.parametrize("look", ["result", "failures", "exception"])
+@pytest.mark.parametrize("seen_by", ["result", "failures", "exception"])
 @pytest.mark.parametrize("keep", ["rows", "errors"])
 def test_failures_that_the_user_read_in_a_report_are_not_warned_of(
-    look: str, keep: str, caplog: pytest.LogCaptureFixture
+    seen_by: str, keep: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = quick_rig(leaders=(1, 1))
     rig.client.unready.add(1)
@@ -114,10 +114,10 @@ def test_failures_that_the_user_read_in_a_report_are_not_warned_of(
     rig.turn()
     if keep == "errors":
         report.fold()
-        look = "failures" if look == "result" else look
-    assert getattr(report, look)(0) is not None
+        seen_by = "failures" if seen_by == "result" else seen_by
+    assert getattr(report, seen_by)(0) is not None
     end(rig)
-    assert told(caplog) == []
+    assert warnings(caplog) == []
 
 
 def test_only_records_without_callbacks_are_counted(
@@ -127,7 +127,7 @@ def test_only_records_without_callbacks_are_counted(
     rig.send(callback=lambda metadata, error: None)
     expired(rig, 2)
     end(rig)
-    assert told(caplog)[0].startswith("2 records")
+    assert warnings(caplog)[0].startswith("2 records")
 
 
 def test_failures_are_warned_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -137,16 +137,16 @@ def test_failures_are_warned_of_once_a_minute(caplog: pytest.LogCaptureFixture) 
     assert rig.client.waits[-1] == pytest.approx(60)  # and not for ever
     rig.clock.advance(58)
     expired(rig)
-    assert told(caplog) == []
+    assert warnings(caplog) == []
     rig.clock.advance(1)
     rig.turn()
-    assert [text[:9] for text in told(caplog)] == ["6 records"]
+    assert [text[:9] for text in warnings(caplog)] == ["6 records"]
     expired(rig, 1)
     rig.clock.advance(58)
     rig.turn()
-    assert len(told(caplog)) == 1
+    assert len(warnings(caplog)) == 1
     end(rig)
-    assert [text[:9] for text in told(caplog)] == ["6 records", "1 records"]
+    assert [text[:9] for text in warnings(caplog)] == ["6 records", "1 records"]
 
 
 def test_failures_hold_a_limited_number_of_batches(
@@ -157,9 +157,9 @@ def test_failures_hold_a_limited_number_of_batches(
     for partition in range(4):
         expired(rig, 1, partition=partition)
     gc.collect()
-    assert sum(type(one).__name__ == "Batch" for one in rig.sender.failures._unseen) == 2
+    assert sum(type(batch).__name__ == "Batch" for batch in rig.sender.failures._unseen) == 2
     end(rig)
-    assert told(caplog)[0].startswith("4 records")
+    assert warnings(caplog)[0].startswith("4 records")
 
 
 def test_failures_of_a_transaction_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -168,7 +168,7 @@ def test_failures_of_a_transaction_are_not_warned_of(caplog: pytest.LogCaptureFi
     rig.accumulator.abort(LOST)
     rig.sender.close()
     rig.sender.run()
-    assert told(caplog) == []
+    assert warnings(caplog) == []
 
 
 def test_warning_is_printed_if_logging_is_not_set_up(
@@ -203,7 +203,7 @@ def test_producer_that_is_not_closed_warns_of_its_failures(collected: bool) -> N
     assert "Traceback" not in done.stderr
 
 
-# ---- nothing is wrong ------------------------------------------------------------------------------------------------
+# ---- no failure ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("force", [True, False])
@@ -218,7 +218,9 @@ def test_close_during_init_producer_id_logs_no_warning(force: bool, caplog: pyte
     rig.client.close = lambda: rig.client.refuse_id(ClosedError("closed")) or rig.client._taken()  # type: ignore[method-assign, func-returns-value]
     rig.sender.close(force=force)
     rig.sender.run()
-    assert [one for one in caplog.records if one.levelno >= logging.WARNING and one.name != "kafkabuf.config"] == []
+    assert [
+        record for record in caplog.records if record.levelno >= logging.WARNING and record.name != "kafkabuf.config"
+    ] == []
 
 
 @pytest.mark.parametrize("held", [INIT_PRODUCER_ID, END_TXN])
@@ -245,7 +247,9 @@ def test_close_during_a_transactional_request_logs_no_warning(held: int, caplog:
     rig.cluster.close = closed  # type: ignore[method-assign]
     rig.sender.close(force=True)
     rig.sender.run()
-    assert [one for one in caplog.records if one.levelno >= logging.WARNING and one.name != "kafkabuf.config"] == []
+    assert [
+        record for record in caplog.records if record.levelno >= logging.WARNING and record.name != "kafkabuf.config"
+    ] == []
 
 
 # ---- reasons ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A forked child and its parent's producer, in a process of their own: pytest's has threads that a fork would hurt."""
+"""A forked child and its parent's producer. Each script runs in its own process, because pytest has threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal's handler runs in the middle of whatever its thread was doing, and may call the producer from there."""
+"""A signal handler interrupts its thread at any point, and may call the producer from there."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_handler_is_not_kept_waiting_by_its_own_thread(handler: Callable[[], Non
 
 
 def test_handler_that_closes_may_come_at_any_line_of_close() -> None:
-    """As the tracer does, which runs at each of them."""
+    """The tracer runs at each line, in place of the handler."""
     rig = Rig()
     running = Running(rig.accumulator, rig.sender, "test")
 
@@ -72,7 +72,7 @@ def test_handler_that_closes_may_come_at_any_line_of_close() -> None:
 
 @contextmanager
 def raising_at(function: str, text: str, handler: Callable[[], object]) -> Iterator[None]:
-    """`handler` runs as a signal's would, before the first line of the function that holds the text."""
+    """Run `handler`, as a signal would, before the first line of the function that contains `text`."""
 
     def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
         return trace_line if frame.f_code.co_name == function else None

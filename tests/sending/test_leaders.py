@@ -1,6 +1,6 @@
-"""The Sender when leaders move, when brokers ask for patience, and when they name the records at fault.
+"""The Sender when leaders move, when brokers ask for a pause, and when they name invalid records.
 
-Cases of Kafka's SenderTest, RecordAccumulatorTest and ProducerBatchTest in our own words; a comment names the case.
+This file has cases of Kafka's SenderTest, RecordAccumulatorTest and ProducerBatchTest. A comment names each case.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ELSEWHERE = {9: ("elsewhere", 9092)}
 
 
 def led(rig: Rig, *leaders: int, epoch: int) -> None:
-    """Metadata names leaders of this epoch."""
+    """Metadata names these leaders with this epoch."""
     rig.accumulator.topic_queues(TOPIC, leaders, [epoch] * len(leaders))
 
 
@@ -37,7 +37,7 @@ def refuse(rig: Rig, sent: Sent, answer: Answer, **more: Any) -> None:
     rig.turn()
 
 
-# ---- leaders that an answer names (KIP-951) --------------------------------------------------------------------------
+# ---- leaders that a response names (KIP-951) -------------------------------------------------------------------------
 
 
 # Kafka: testWhenProduceResponseReturnsWithALeaderShipChangeErrorAndNewLeaderInformation
@@ -58,9 +58,9 @@ def test_batch_goes_at_once_to_the_leader_that_the_response_names(code: int) -> 
     assert [queue.leader for queue in rig.topic.queues] == [9, 2, 1]
     assert rig.metadata.snapshot.brokers[9].host == "elsewhere"
     assert rig.metadata.snapshot.topics[TOPIC].leader_epochs == [2, 5, 1]
-    assert rig.update_wanted, "metadata is asked for all the same"
-    again = rig.sent_after_turn()  # but not waited for, nor the back-off
-    assert {one.node_id: one.partitions for one in again} == {9: [0], 2: [1]}
+    assert rig.update_wanted, "the client requests metadata too"
+    again = rig.sent_after_turn()  # but the batches wait neither for metadata nor for a back-off
+    assert {request.node_id: request.partitions for request in again} == {9: [0], 2: [1]}
     rig.ack_all()
     assert [future.result(0).offset for future in futures] == [0, 0, 100]
     assert_whole(rig.pool)
@@ -69,11 +69,11 @@ def test_batch_goes_at_once_to_the_leader_that_the_response_names(code: int) -> 
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(NOT_LEADER, -1),  # tells nothing
-        Answer(NOT_LEADER, -1, leader=(2, 1)),  # no newer than what is known
+        Answer(NOT_LEADER, -1),  # names no leader
+        Answer(NOT_LEADER, -1, leader=(2, 1)),  # no newer than the known epoch
         Answer(NOT_LEADER, -1, leader=(2, -1)),
-        Answer(NOT_LEADER, -1, leader=(8, 5)),  # and where is that?
-        Answer(REQUEST_TIMED_OUT, -1, leader=(2, 5)),  # says nothing of leaders
+        Answer(NOT_LEADER, -1, leader=(8, 5)),  # names no address of node 8
+        Answer(REQUEST_TIMED_OUT, -1, leader=(2, 5)),  # an error that does not concern the leader
     ],
 )
 def test_useless_leader_in_a_response_is_ignored_and_the_batch_backs_off(answer: Answer) -> None:
@@ -95,9 +95,9 @@ def test_new_leader_gets_a_retry_at_once_and_a_known_one_after_a_back_off() -> N
     led(rig, 1, epoch=100)
     future = rig.send()
     refuse(rig, only_request(rig), Answer(NOT_LEADER, -1))
-    led(rig, 1, epoch=101)  # the same node, elected anew, counts as another
+    led(rig, 1, epoch=101)  # the same node in a new epoch counts as another leader
     refuse(rig, only_request(rig), Answer(NOT_LEADER, -1))
-    # It has refused the batch now: from here on it is waited for, and longer each time.
+    # This leader has refused the batch now: from here on the batch backs off, and longer each time.
     for least, most in [(0.16, 0.24), (0.32, 0.48), (0.64, 0.96)]:
         rig.clock.advance(least - 0.001)
         assert rig.sent_after_turn() == []
@@ -118,10 +118,10 @@ def test_new_leader_gets_a_retry_at_once_and_a_known_one_after_a_back_off() -> N
     [
         (100, 101, False),
         (100, 100, True),
-        (101, 100, True),  # an older one was voted out before
-        (100, -1, True),  # no longer known
+        (101, 100, True),  # an older leader
+        (100, -1, True),  # the epoch is no longer known
         (-1, -1, True),
-        (-1, 100, False),  # first heard of
+        (-1, 100, False),  # the first known epoch
     ],
 )
 def test_back_off_depends_on_the_leaders_epoch(before: int, after: int, waits: bool) -> None:
@@ -151,17 +151,19 @@ def test_batches_keep_their_order_on_their_way_to_a_new_leader() -> None:
     futures = rig.fill(batches=3)
     sent = rig.sent_after_turn()
     assert len(sent) == 3
-    for one in sent:
-        refuse(rig, one, Answer(NOT_LEADER, -1, leader=(9, 5)), nodes=ELSEWHERE)
+    for request in sent:
+        refuse(rig, request, Answer(NOT_LEADER, -1, leader=(9, 5)), nodes=ELSEWHERE)
     rig.ack_all()
-    assert [one.produced.records for one in rig.client.sent[3:]] == [one.produced.records for one in sent]
-    assert {one.node_id for one in rig.client.sent[3:]} == {9}
+    assert [request.produced.records for request in rig.client.sent[3:]] == [
+        request.produced.records for request in sent
+    ]
+    assert {request.node_id for request in rig.client.sent[3:]} == {9}
     assert [future.result(0).offset for future in futures] == [0, 1, 2]
     assert_whole(rig.pool)
 
 
 def test_leader_that_moved_costs_no_back_off_in_a_cluster() -> None:
-    # Twenty seconds that nobody waits for.
+    # The back-off is twenty seconds, and the test does not wait for it.
     with EmbeddedCluster(brokers=2) as cluster:
         cluster.create_topic("moving", partitions=1)
         settings: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
@@ -173,7 +175,7 @@ def test_leader_that_moved_costs_no_back_off_in_a_cluster() -> None:
             assert producer.send("moving", b"second").result(10).offset == 1
 
 
-# ---- throttling, and answers that make no sense ----------------------------------------------------------------------
+# ---- throttling, and responses about other partitions ----------------------------------------------------------------
 
 
 def test_pause_that_a_response_asks_for_is_passed_on() -> None:
@@ -183,11 +185,11 @@ def test_pause_that_a_response_asks_for_is_passed_on() -> None:
     answers = {(TOPIC, 0): Answer()}
     rig.client.answer_with(sent, encode_answer(12, sent.correlation_id, answers, throttle_ms=300))
     rig.turn()
-    assert future.done(), "the pause is for what comes next"
+    assert future.done(), "the pause concerns later requests"
     assert rig.client.pauses == [(1, 300)]
     rig.send()
     rig.ack_all()
-    assert rig.client.pauses == [(1, 300), (1, 0)], "an answer without is one for the average"
+    assert rig.client.pauses == [(1, 300), (1, 0)], "a response without a pause counts as 0 in the average"
 
 
 @pytest.mark.parametrize(
@@ -213,14 +215,14 @@ def test_response_about_other_partitions_fails_its_connection(
     assert all(future.result(0) for future in futures)
 
 
-# ---- records at fault (KIP-467) --------------------------------------------------------------------------------------
+# ---- invalid records (KIP-467) ---------------------------------------------------------------------------------------
 
 
 # Kafka: ProducerBatchTest.testCompleteExceptionallyWithRecordErrors, testRecordErrorPropagatedToApplication
 def test_invalid_records_get_errors_of_their_own() -> None:
     rig = quick_rig(linger_ms=5)
-    told: list[tuple[int, Any]] = []
-    futures = [rig.send(callback=lambda _, error, n=n: told.append((n, error))) for n in range(5)]
+    outcomes: list[tuple[int, Any]] = []
+    futures = [rig.send(callback=lambda _, error, n=n: outcomes.append((n, error))) for n in range(5)]
     rig.linger_over()
     refuse(
         rig, only_request(rig), Answer(INVALID_RECORD, -1, message="the batch", record_errors=[(0, "zero"), (3, None)])
@@ -233,7 +235,7 @@ def test_invalid_records_get_errors_of_their_own() -> None:
     for n in (1, 2, 4):
         assert type(errors[n]) is KafkaError
         assert str(errors[n]) == "the record was in a batch of which the broker refused 2: the batch"
-    assert told == list(enumerate(errors))
+    assert outcomes == list(enumerate(errors))
     for future, error in zip(futures, errors, strict=True):
         with pytest.raises(KafkaError) as raised:
             future.result(0)

@@ -1,4 +1,4 @@
-"""Ends at the wrong moment: Ctrl-C in a call that waits, close(0), an interpreter that exits, a producer collected."""
+"""Ends at a bad moment: Ctrl-C in a call that waits, close(0), interpreter exit, a collected producer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def stuck(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
-    """Its first request is not answered for a minute."""
+    """A producer whose first request gets no response for a minute."""
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0, enable_idempotence=False)
     cluster.delay_next(PRODUCE, 60)
     yield producer
@@ -126,7 +126,7 @@ def test_records_lost_at_exit_are_warned_of() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert "RuntimeWarning: 6 records were not acknowledged within 0.1 s" in done.stderr
     assert done.stderr.count("RuntimeWarning") == 1
-    assert "Connection refused; is a broker listening there?" in done.stderr, "nor is the reason to be passed over"
+    assert "Connection refused; is a broker listening there?" in done.stderr, "the reason is logged too"
 
 
 def test_child_of_multiprocessing_sends_its_records(cluster: EmbeddedCluster) -> None:
@@ -165,8 +165,8 @@ def test_unreachable_broker_is_reported_a_few_times_only(caplog: pytest.LogCaptu
         deadline = time.monotonic() + PATIENCE
         while producer._sender._client._nodes[-1].failures < 50 and time.monotonic() < deadline:
             time.sleep(0.01)
-    said = [record for record in caplog.records if "127.0.0.1:1" in record.getMessage()]
-    assert 1 <= len(said) <= 10
+    reports = [record for record in caplog.records if "127.0.0.1:1" in record.getMessage()]
+    assert 1 <= len(reports) <= 10
 
 
 def test_repeated_close_leaves_no_waiters_behind(cluster: EmbeddedCluster) -> None:

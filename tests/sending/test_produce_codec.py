@@ -1,4 +1,4 @@
-"""The Produce codec against kio's and kafka-python's schemas, and against answers that lie."""
+"""The Produce codec against the schemas of kio and kafka-python, and against malformed responses."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def magic_of(version: int) -> int:
 
 
 def batches_of(rig: Rig, topics: dict[str, int]) -> list[Batch]:
-    """One closed batch of each partition."""
-    found = []
+    """One closed batch for each partition."""
+    batches = []
     for name, partitions in topics.items():
         rig.accumulator.topic_queues(name, [1] * partitions)
         for partition in range(partitions):
             rig.producer.send(name, b"v" * (10 * partition + 1), key=name.encode(), partition=partition)
-            found.append(rig.drain_one(partition, name))
-    return found
+            batches.append(rig.drain_one(partition, name))
+    return batches
 
 
 def finished(rig: Rig, batches: Sequence[Batch]) -> None:
@@ -61,7 +61,7 @@ def test_request_is_read_alike_by_other_codecs(version: int, topics: dict[str, i
     frame = build_request(version, 2**31 - 1, b"a client", -1, 30_000, batches)
     data = frame.to_bytes()
     assert frame.nbytes == len(data)
-    produced = decode_produce(data)  # kafka-python; encodes it again to the same bytes
+    produced = decode_produce(data)  # kafka-python, which also encodes it again to the same bytes
     assert (produced.version, produced.correlation_id, produced.client_id) == (version, 2**31 - 1, "a client")
     assert (produced.acks, produced.timeout_ms, produced.transactional_id) == (-1, 30_000, None)
     assert list(produced.records) == [(batch.topic, batch.partition) for batch in batches]
@@ -69,8 +69,10 @@ def test_request_is_read_alike_by_other_codecs(version: int, topics: dict[str, i
     if version in KIO_VERSIONS:
         header, entity = messages.decode_request(data[4:])
         assert (header.api_key, header.version, header.client_id) == (0, version, "a client")
-        found = {(topic.name, p.index): p.records for topic in entity.topic_data for p in topic.partition_data}
-        assert found == produced.records
+        records_by_partition = {
+            (topic.name, p.index): p.records for topic in entity.topic_data for p in topic.partition_data
+        }
+        assert records_by_partition == produced.records
         assert messages.encode_request(0, version, header.correlation_id, "a client", entity) == data[4:]
     finished(rig, batches)
 
@@ -94,7 +96,7 @@ def test_request_reads_the_records_from_their_slab() -> None:
     batches[0].fail(ValueError("expired"))  # type: ignore[arg-type]
     assert frame.to_bytes() == before  # the reader keeps the slab
     batches[0].end_read()
-    assert frame.to_bytes() != before  # poisoned: the frame reads the slab itself
+    assert frame.to_bytes() != before  # the pool has poisoned the slab, and the frame reads the slab itself
     assert_whole(rig.pool)
 
 
@@ -107,7 +109,7 @@ def test_batch_that_lost_its_slab_is_refused() -> None:
     assert_whole(rig.pool)
 
 
-# ---- answers ---------------------------------------------------------------------------------------------------------
+# ---- responses -------------------------------------------------------------------------------------------------------
 
 ANSWERS = {
     ("t", 0): Answer(0, 2**40, -1),
@@ -141,10 +143,10 @@ def kio_answer(version: int, answers: dict[tuple[str, int], Answer]) -> bytes:
     return messages.encode_response(messages.PRODUCE, version, 77, entity)
 
 
-def found(version: int, frame: bytes) -> dict[tuple[str, int], tuple[int, int, int, str | None]]:
+def parsed(version: int, frame: bytes) -> dict[tuple[str, int], tuple[int, int, int, str | None]]:
     return {
-        key: (one.error_code, one.base_offset, one.log_append_time, one.message)
-        for key, one in parse_response(version, frame).partitions.items()
+        key: (answer.error_code, answer.base_offset, answer.log_append_time, answer.message)
+        for key, answer in parse_response(version, frame).partitions.items()
     }
 
 
@@ -162,7 +164,7 @@ def expected(version: int) -> dict[tuple[str, int], tuple[int, int, int, str | N
 
 @pytest.mark.parametrize("version", KIO_VERSIONS)
 def test_response_by_kio_is_read_alike(version: int) -> None:
-    assert found(version, kio_answer(version, ANSWERS)) == expected(version)
+    assert parsed(version, kio_answer(version, ANSWERS)) == expected(version)
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -189,16 +191,16 @@ def test_poll_call_sees_every_error_in_a_response(version: int) -> None:
 @pytest.mark.parametrize("version", range(3, 13))
 def test_response_with_a_pause_starts_no_queued_request(version: int) -> None:
     paused = encode_answer(version, 1, {("t", 0): Answer(0, 1)}, throttle_ms=100)
-    assert says_all_were_taken(version, paused, 1) == (version < 6)  # before that the broker itself has waited
+    assert says_all_were_taken(version, paused, 1) == (version < 6)  # before version 6 the broker itself waits
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_response_by_kafka_python_is_read_alike(version: int) -> None:
-    assert found(version, encode_answer(version, 77, ANSWERS)) == expected(version)
+    assert parsed(version, encode_answer(version, 77, ANSWERS)) == expected(version)
 
 
 def led_elsewhere(version: int, throttle_ms: int = 1) -> bytes:
-    """An answer that names the leader of t-1 and where two nodes are, by kafka-python."""
+    """A response by kafka-python that names the leader of t-1 and the addresses of two nodes."""
     topic = ProduceResponse.TopicProduceResponse
     partition = topic.PartitionProduceResponse
     node = ProduceResponse.NodeEndpoint
@@ -229,7 +231,7 @@ def test_leader_named_in_tags_is_read(version: int) -> None:
     assert [(p.leader, p.leader_epoch) for p in answer.partitions.values()] == [(-1, -1), (3, 9)]
     assert answer.nodes == {3: ("elsewhere", 9092, None), 2**31 - 1: ("é" * 100, 65535, "r")}
     assert answer.partitions["t", 1].log_start_offset == 5
-    # To version 9 the same tags mean nothing.
+    # In version 9 the same tags have no meaning.
     answer = parse_response(9, led_elsewhere(version))
     assert [(p.leader, p.leader_epoch) for p in answer.partitions.values()] == [(-1, -1), (-1, -1)]
     assert answer.nodes == {}
@@ -252,7 +254,7 @@ def test_tag_of_the_wrong_length_is_refused() -> None:
 
 
 def node_at(host: bytes | None, port: int) -> bytes:
-    """An answer of nothing but one node endpoint."""
+    """A response that holds only one node endpoint."""
     name = b"\0" if host is None else bytes([len(host) + 1]) + host
     node = b"\0\0\0\x07" + name + port.to_bytes(4, "big", signed=True) + b"\0\0"
     endpoints = b"\x02" + node
@@ -290,7 +292,7 @@ def test_partition_named_twice_is_refused() -> None:
 
 
 def attempt(version: int, frame: bytes) -> bool:
-    """Whether the frame is taken; anything but an answer or a CorruptMessageError fails the test."""
+    """Whether the frame can be read. Any error but CorruptMessageError fails the test."""
     try:
         parse_response(version, frame)
     except CorruptMessageError:
@@ -346,7 +348,7 @@ def test_endless_varint_or_tag_is_refused(version: int) -> None:
     head = b"\0\0\0\x01"
     for tail in (b"\x80" * 5 + b"\x01", b"\xff" * 100, b"\x01\x00\xff\xff\xff\xff\x0f", b"\x05" + b"\0\0" * 4):
         assert not attempt(version, head + tail)
-    assert attempt(version, head + b"\x02\x00\x03abc\x01\x00" + b"\x01" + b"\0" * 5)  # tags unknown to us are skipped
+    assert attempt(version, head + b"\x02\x00\x03abc\x01\x00" + b"\x01" + b"\0" * 5)  # unknown tags are skipped
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0", b"\0\0\0"])

@@ -1,7 +1,6 @@
-"""The Sender, turned by hand against a scripted broker: what is sent where, what is sent again, what expires.
+"""The Sender, turned by hand against a scripted broker: what it sends where, what it retries, what expires.
 
-The cases of Kafka's SenderTest that concern a producer without idempotence are here in our own words; a comment names
-the case.
+This file has the cases of Kafka's SenderTest that concern a producer without idempotence. A comment names each case.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def test_partitions_of_one_node_share_a_request() -> None:
     rig = quick_rig(leaders=(1, 2, 1, 3))
     for partition in range(4):
         rig.send(b"%d" % partition, partition)
-    sent = {one.node_id: one.partitions for one in rig.sent_after_turn()}
+    sent = {request.node_id: request.partitions for request in rig.sent_after_turn()}
     assert sent == {1: [0, 2], 2: [1], 3: [3]}
     rig.ack_all()
     assert_whole(rig.pool)
@@ -161,7 +160,7 @@ def test_sender_sleeps_until_the_next_linger_retry_or_expiry() -> None:
     rig.sender.run_once()
     assert rig.client.waits[-1] == pytest.approx(0.02)
     rig.linger_over()
-    rig.sender.run_once()  # in flight: only its expiry is left to come
+    rig.sender.run_once()  # the batch is in flight: its expiry is the next event
     assert rig.client.waits[-1] == pytest.approx(0.58)
     rig.client.answer(rig.client.sent[0], REQUEST_TIMED_OUT)
     rig.turn()
@@ -175,10 +174,10 @@ def test_sender_sleeps_until_the_next_linger_retry_or_expiry() -> None:
 def test_only_full_batches_are_queued_ahead(acks: int, compression: str, ahead: bool) -> None:
     rig = quick_rig(leaders=(1, 1), max_in_flight_requests_per_connection=2, acks=acks, compression_type=compression)
     rig.client.ahead = 3
-    rig.fill(batches=5)  # the last may yet take another record
-    rig.send(partition=1)  # would go, were there room in flight
+    rig.fill(batches=5)  # the last batch is still open
+    rig.send(partition=1)  # would go if the in-flight table had room
     sent = rig.sent_after_turn()
-    # Full ones queue up behind the in-flight table, where answers start them and the Sender need not compress.
+    # Full batches are queued behind the in-flight table, if responses can start them and the Sender does not compress.
     assert [request.partitions for request in sent] == ([[0, 1], [0], [0], [0]] if ahead else [[0, 1], [0]])
     rig.send(partition=1)
     assert rig.sent_after_turn() == []
@@ -251,7 +250,7 @@ def test_new_partitions_get_queues_and_old_ones_keep_theirs() -> None:
     future = rig.send(partition=0)
     queue = rig.queue(0)
     rig.lead(1, 2, 3)
-    assert [one.leader for one in rig.topic.queues] == [1, 2, 3]
+    assert [queue.leader for queue in rig.topic.queues] == [1, 2, 3]
     assert rig.queue(0) is queue
     rig.send(partition=2)
     rig.ack_all()
@@ -394,14 +393,14 @@ def test_batches_of_a_lost_connection_are_retried_in_order() -> None:
     futures = [rig.send(b"%d" % n + b"x" * (SLAB - 200)) for n in range(4)]
     sent = rig.sent_after_turn()
     assert len(sent) == 4
-    for one in sent:
-        rig.client.fail(one, NetworkError("broker 1 went away"))
+    for request in sent:
+        rig.client.fail(request, NetworkError("broker 1 went away"))
     rig.turn()
     assert list(rig.queue().batches) == [future.batch for future in futures]
     assert rig.update_wanted
     rig.clock.advance(0.2)
     rig.ack_all()
-    assert [one.values()[0][:1] for one in rig.client.sent[4:]] == [b"0", b"1", b"2", b"3"]  # type: ignore[index]
+    assert [request.values()[0][:1] for request in rig.client.sent[4:]] == [b"0", b"1", b"2", b"3"]  # type: ignore[index]
     assert_whole(rig.pool)
 
 
@@ -414,13 +413,13 @@ def test_one_request_in_flight_at_a_time_keeps_the_order() -> None:
     first, second = rig.fill(batches=2)
     sent = only_request(rig)
     assert rig.queue().muted
-    # The leader moves while the first is in flight: the new one must not get the second before the first is known.
+    # The leader moves while the first batch is in flight: the new leader must not get the second before the first ends.
     rig.lead(2)
     assert rig.sent_after_turn() == []
     rig.client.answer(sent, NOT_LEADER)
     rig.turn()
     assert not rig.queue().muted
-    again = only_request(rig)  # at once: another one leads
+    again = only_request(rig)  # at once, because another node leads
     assert (again.node_id, again.produced.records) == (2, sent.produced.records)
     rig.client.answer(again)
     rig.turn()
@@ -433,7 +432,7 @@ def test_one_request_in_flight_at_a_time_keeps_the_order() -> None:
 @pytest.mark.parametrize("refusal", [NOT_LEADER, UNKNOWN_TOPIC])
 def test_batches_keep_their_order_when_a_new_leader_refuses_the_first(refusal: int) -> None:
     rig = quick_rig(leaders=(1,), max_in_flight_requests_per_connection=5, delivery_timeout_ms=10_000)
-    rig.lead(2)  # has yet to take anything
+    rig.lead(2)  # node 2 has not taken a batch yet
     first, second = rig.fill(batches=2)
     sent = only_request(rig)
     rig.client.answer(sent, refusal)
@@ -457,7 +456,7 @@ def test_no_batch_overtakes_one_that_was_refused_while_others_were_in_flight() -
     rig.client.answer(sent[0], NOT_LEADER)
     rig.turn()
     rig.clock.advance(0.2)
-    assert rig.sent_after_turn() == []  # two are still out: whether they were taken decides what goes next
+    assert rig.sent_after_turn() == []  # two are in flight: their responses decide which batch goes next
     rig.client.answer(sent[1], NOT_LEADER)
     rig.client.answer(sent[2], NOT_LEADER)
     rig.turn()

@@ -1,4 +1,4 @@
-"""What becomes of records when metadata forgets their topic, or somebody deletes it and makes it again."""
+"""The records of a topic that metadata forgets, or that a user deletes and makes again."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ OLD, NEW, NEWER = UUID(int=1), UUID(int=2), UUID(int=3)
 NOT_ENOUGH_REPLICAS, UNKNOWN_TOPIC = 19, 3
 
 
-def tell(rig: Rig, *leaders: int, topic_id: UUID | None = OLD, epoch: int = 0, error: int = 0) -> tuple[str, ...]:
-    """A Metadata answer, and which topics were asked for."""
+def answer_metadata(
+    rig: Rig, *leaders: int, topic_id: UUID | None = OLD, epoch: int = 0, error: int = 0
+) -> tuple[str, ...]:
+    """Give the client a Metadata response. Returns the topics that the client asked for."""
     asked = rig.metadata.begin_update(rig.clock.monotonic())
     topics = [topic_of(TOPIC, list(leaders), epoch=epoch, topic_id=topic_id, error=error)] if TOPIC in asked else []
     brokers = [{"node_id": node, "host": "localhost", "port": 9000 + node} for node in (1, 2)]
@@ -54,12 +56,12 @@ def known(*leaders: int, make: Callable[..., Any] = quick_rig, **settings: Any) 
     """A rig whose metadata names these leaders, in epoch 7, under the id OLD."""
     rig = make(leaders=leaders, delivery_timeout_ms=600_000, **settings)
     rig.metadata.add_topic(TOPIC)
-    tell(rig, *leaders, epoch=7)
+    answer_metadata(rig, *leaders, epoch=7)
     return rig
 
 
 def error_of(future: RecordFuture) -> str:
-    """Of a record that failed as those do whose partition is gone."""
+    """The error of a record whose partition is gone."""
     error = future.exception(0)
     assert isinstance(error, UnknownTopicOrPartitionError)
     return str(error)
@@ -76,9 +78,9 @@ def test_topic_whose_records_wait_for_a_dead_leader_is_kept_and_its_next_leader_
         futures.append(rig.send())
         rig.turn()
         rig.clock.advance(1)
-    assert tell(rig, 1, epoch=7) == (TOPIC,)
+    assert answer_metadata(rig, 1, epoch=7) == (TOPIC,)
     rig.clock.advance(100)
-    tell(rig, 2, epoch=8)
+    answer_metadata(rig, 2, epoch=8)
     rig.ack_all()
     assert all(future.result(0) for future in futures)
     assert {sent.node_id for sent in rig.client.sent} == {2}
@@ -90,10 +92,10 @@ def test_topic_whose_records_are_in_flight_is_kept() -> None:
     rig.send()
     only_request(rig)
     rig.clock.advance(100)
-    assert tell(rig, 1, epoch=7) == (TOPIC,)
+    assert answer_metadata(rig, 1, epoch=7) == (TOPIC,)
     rig.ack_all()
     rig.clock.advance(100)
-    assert tell(rig) == ()
+    assert answer_metadata(rig) == ()
 
 
 def test_metadata_is_requested_before_a_record_to_a_forgotten_topic_goes() -> None:
@@ -101,13 +103,13 @@ def test_metadata_is_requested_before_a_record_to_a_forgotten_topic_goes() -> No
     rig.send()
     rig.ack_all()
     rig.clock.advance(100)
-    tell(rig)
+    answer_metadata(rig)
     assert TOPIC not in rig.metadata.snapshot.topics
-    rig.client.unready = {1}  # and would not be connected to
+    rig.client.unready = {1}  # the old leader cannot be connected to
     future = rig.send()
     assert rig.sent_after_turn() == []
     assert rig.metadata.update_due(rig.clock.monotonic()), "while it lingers"
-    assert tell(rig, 2, epoch=8) == (TOPIC,)
+    assert answer_metadata(rig, 2, epoch=8) == (TOPIC,)
     rig.ack_all()
     assert future.result(0)
     assert rig.client.sent[-1].node_id == 2
@@ -122,7 +124,7 @@ def test_records_for_partitions_that_are_gone_fail_at_once_and_the_others_go() -
     rig.client.unready = {1}
     futures = [rig.send(partition=partition) for partition in range(4) for _ in range(2)]
     rig.turn()
-    tell(rig, 2, 2, topic_id=NEW)
+    answer_metadata(rig, 2, 2, topic_id=NEW)
     rig.turn()
     assert [future.done() for future in futures] == [False] * 4 + [True] * 4
     gone = "partition 2 of topic 'orders' is gone: the topic was deleted and made again with 2 partition(s)"
@@ -137,9 +139,9 @@ def test_records_for_partitions_that_are_gone_fail_at_once_and_the_others_go() -
 def test_new_records_go_to_existing_partitions() -> None:
     rig = known(1, 1, 1, 1, 1, 1, 1, 1)
     queues = list(rig.topic.queues)
-    tell(rig, 1, 1, 1, topic_id=NEW)
+    answer_metadata(rig, 1, 1, 1, topic_id=NEW)
     assert rig.topic.partitions == 3
-    assert rig.topic.queues == queues, "an older count is still good for an index"
+    assert rig.topic.queues == queues, "an older number of partitions is still valid for an index"
     keys = [b"key-%d" % number for number in range(50)]
     keyed = [rig.send(key=key, partition=None).batch.partition for key in keys]
     assert keyed == [partition_for_key(key, 3) for key in keys]
@@ -147,8 +149,8 @@ def test_new_records_go_to_existing_partitions() -> None:
     with pytest.raises(InvalidPartitionsError, match="has 3"):
         rig.send(partition=3)
     rig.ack_all()
-    # Made again larger, its queues begin where they are.
-    tell(rig, *[1] * 6, topic_id=NEWER)
+    # The topic is made again with more partitions and uses its old queues.
+    answer_metadata(rig, *[1] * 6, topic_id=NEWER)
     future = rig.send(partition=5)
     rig.ack_all()
     assert future.result(0)
@@ -160,7 +162,7 @@ def test_new_records_go_to_existing_partitions() -> None:
 def test_sticky_partition_exists(leader: int) -> None:
     for _ in range(20):
         rig = known(*[1] * 8)
-        tell(rig, leader, leader, topic_id=NEW)
+        answer_metadata(rig, leader, leader, topic_id=NEW)
         assert rig.topic.sticky_partition < 2
 
 
@@ -170,7 +172,7 @@ def test_record_in_flight_to_a_partition_that_is_gone_gets_the_brokers_response(
     first = only_request(rig)
     futures += rig.fill(partition=1)
     second = only_request(rig)
-    tell(rig, 1, topic_id=NEW)
+    answer_metadata(rig, 1, topic_id=NEW)
     rig.client.answer(first)
     rig.client.answer(second, UNKNOWN_TOPIC)
     rig.turn()
@@ -184,12 +186,12 @@ def test_numbered_batches_of_a_partition_that_is_gone_hold_up_no_other() -> None
     rig = known(1, 1, make=idempotent)
     lost = [rig.send(partition=1), *rig.fill(partition=1, batches=2)]
     refuse(rig, rig.sent_after_turn()[0], UNKNOWN_TOPIC)
-    tell(rig, 1, topic_id=NEW)
+    answer_metadata(rig, 1, topic_id=NEW)
     for sent in list(rig.client.under_way):
         refuse(rig, sent, UNKNOWN_TOPIC)
     rig.turn()
     assert all("is gone" in error_of(future) for future in lost)
-    tell(rig, 1, 1, topic_id=NEWER)
+    answer_metadata(rig, 1, 1, topic_id=NEWER)
     futures = [rig.send(partition=1), rig.send(partition=0)]
     rig.ack_all()
     assert all(future.result(0) for future in futures)
@@ -200,7 +202,7 @@ def test_records_of_a_partition_that_is_gone_fail_even_outside_the_transaction()
     rig = known(1, 1, make=idempotent)
     rig.state.send_allowed = lambda topic, partition: partition == 0
     futures = [rig.send(partition=0), rig.send(partition=1)]
-    tell(rig, 1, topic_id=NEW)
+    answer_metadata(rig, 1, topic_id=NEW)
     rig.ack_all()
     assert futures[0].result(0)
     assert "is gone" in error_of(futures[1])
@@ -209,7 +211,7 @@ def test_records_of_a_partition_that_is_gone_fail_even_outside_the_transaction()
 def test_bulk_append_outlives_the_partitions_that_it_writes_to() -> None:
     def serialize(value: bytes) -> bytes:
         if value == b"7":
-            tell(rig, 2, topic_id=NEW)
+            answer_metadata(rig, 2, topic_id=NEW)
             rig.turn()
         return value
 
@@ -227,21 +229,21 @@ def test_topic_made_again_forgets_what_was_known_of_its_leaders() -> None:
     rig = known(1, 1)
     rig.send()
     refuse(rig, only_request(rig), NOT_LEADER)
-    tell(rig, 2, 2, topic_id=NEW)
+    answer_metadata(rig, 2, 2, topic_id=NEW)
     assert [(queue.leader, queue.leader_epoch, queue.proven) for queue in rig.topic.queues] == [(2, 0, False)] * 2
-    assert only_request(rig).node_id == 2, "who leads now has refused nothing: there is no back-off"
+    assert only_request(rig).node_id == 2, "the new leader has refused no batch, so there is no back-off"
     rig.ack_all()
 
 
 def test_leader_of_a_new_epoch_or_a_new_topic_gets_one_batch_first() -> None:
     rig = known(1, make=idempotent)
-    news: list[dict[str, Any]] = [{"epoch": 8}, {"topic_id": NEW}]
-    for one in news:
+    changes: list[dict[str, Any]] = [{"epoch": 8}, {"topic_id": NEW}]
+    for change in changes:
         send_each(rig, 2)
         for sent in list(rig.client.under_way):
             accept(rig, sent)
         rig.clock.advance(0.1)
-        tell(rig, 1, **one)
+        answer_metadata(rig, 1, **change)
         send_each(rig, 2)
         (first,) = rig.client.under_way
         accept(rig, first)
@@ -250,10 +252,10 @@ def test_leader_of_a_new_epoch_or_a_new_topic_gets_one_batch_first() -> None:
 
 def test_leader_stays_proven_when_metadata_repeats_its_epoch() -> None:
     rig = known(1)
-    tell(rig, 1, epoch=8)
+    answer_metadata(rig, 1, epoch=8)
     rig.fill()
     rig.ack_all()
-    tell(rig, 1, epoch=8)
+    answer_metadata(rig, 1, epoch=8)
     rig.fill(batches=2)
     assert len(rig.sent_after_turn()) == 2
 
@@ -278,7 +280,10 @@ def test_partition_after_a_pause_gets_one_batch_first() -> None:
 
 
 def overtaken(rig: Any, *, seen: bool) -> tuple[SequencedBrokers, list[RecordFuture]]:
-    """Five in flight when the topic is made again: the first is refused, the others are taken. `seen`: and we know."""
+    """Five batches are in flight when the topic is made again. The first is refused, the others are taken.
+
+    `seen`: the Sender gets the responses of the others.
+    """
     brokers = SequencedBrokers(rig)
     futures = send_each(rig, 5)
     brokers.make_again(0)
@@ -310,7 +315,7 @@ def test_record_that_was_overtaken_fails_and_the_next_goes_at_once(seen: bool) -
 
 
 def test_batches_that_the_broker_does_not_have_get_new_numbers() -> None:
-    """As after an unclean election: it has lost what came before, and takes neither the first nor those behind."""
+    """As after an unclean election: the broker has lost earlier batches, and takes neither the first nor later ones."""
     rig = idempotent(delivery_timeout_ms=600_000)
     brokers = SequencedBrokers(rig)
     futures = send_each(rig, 5)
@@ -325,7 +330,7 @@ def test_batches_that_the_broker_does_not_have_get_new_numbers() -> None:
 
 
 def test_overtaken_record_fails_if_the_broker_does_not_know_the_producer() -> None:
-    # Brokers before 2.5 take nothing but 0 from a producer they do not know.
+    # Brokers before 2.5 take only the number 0 from a producer that they do not know.
     rig: IdempotentRig = idempotent(delivery_timeout_ms=600_000)
     futures = send_each(rig, 3)
     accept(rig, rig.client.under_way[0])
@@ -382,7 +387,7 @@ def test_producer_follows_a_topic_that_is_made_smaller_and_larger(idempotence: b
             for partitions in (2, 5, 1, 8):
                 before = producer.accumulator.topics["t"].partitions
                 make_again(cluster, "t", partitions)
-                # What is sent before the producer knows fails, or goes, but does not wait.
+                # A record that is sent before the producer knows of the change fails or goes, but does not wait.
                 for future in [producer.send("t", b"v", partition=partition) for partition in range(before)]:
                     if (error := future.exception(10)) is not None:
                         assert "is gone" in str(error)

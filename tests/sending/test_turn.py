@@ -1,4 +1,4 @@
-"""What breaks down in a Sender's turn costs no other batch its outcome, nor its partition what comes after it."""
+"""An error in a Sender's turn affects no other batch, and no later batch of its partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOREVER = float("inf")
 
 @contextmanager
 def at_every_instruction(of: Any, what: Callable[[FrameType], object]) -> Iterator[None]:
-    """Another thread gets its turn before each bytecode of a module's functions."""
+    """Call `what` before each bytecode of the functions of module `of`, in place of another thread."""
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
         if event == "opcode":
@@ -51,7 +51,7 @@ def at_every_instruction(of: Any, what: Callable[[FrameType], object]) -> Iterat
 
 
 def breaks_once(call: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
-    """The call of that number, from 0, raises."""
+    """A function whose call number `at`, counted from 0, raises. Its other calls go to `call`."""
     calls = iter(range(10_000))
 
     def broken(*args: Any, **more: Any) -> Any:
@@ -98,12 +98,12 @@ def test_bulk_append_may_give_back_a_batch_while_it_expires() -> None:
         go_on.set()
         appending.exception(PATIENCE)
 
-    def look(_: FrameType) -> None:
+    def check(_: FrameType) -> None:
         if not batch.done and batch not in rig.queue().batches:
             give_back()
 
     rig.clock.advance(1)
-    with at_every_instruction(accumulator, look):
+    with at_every_instruction(accumulator, check):
         rig.turn()
     give_back()
     report = appending.result(PATIENCE)
@@ -116,7 +116,7 @@ def test_other_claims_are_given_back_if_one_cannot_be() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1, 1), clock=clock, linger_ms=0)
 
-    def spoil() -> None:  # a bug of ours: a batch is in no queue any more, and was told nobody
+    def spoil() -> None:  # imitates a bug in the producer: a batch has left its queue without an outcome
         clock.hook = spoil
         for batch in list(rig.queue(1).batches):
             if batch.claimed:
@@ -162,7 +162,7 @@ def test_batch_that_fails_is_counted_before_its_callbacks_run() -> None:
     assert seen == [([], 1)]
 
 
-# ---- one costs no other ----------------------------------------------------------------------------------------------
+# ---- an error affects no other batch ---------------------------------------------------------------------------------
 
 
 def test_error_with_one_response_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_error_with_one_batch_of_a_response_leaves_the_others_alone(
     assert [futures[partition].done() for partition in (first, *rest)] == [False, True, True]
     before = len(rig.client.sent)
     rig.ack_all()
-    assert [one.partitions for one in rig.client.sent[before:]] == [[first]]
+    assert [request.partitions for request in rig.client.sent[before:]] == [[first]]
     assert futures[first].result(0)
     assert_whole(rig.pool)
 
@@ -266,7 +266,7 @@ def test_error_at_one_node_does_not_delay_another(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(rig.client, "ready", check)
     rig.sender.run_once()
-    assert rig.client.waits == [pytest.approx(0.1)]  # retry.backoff.ms: it does not spin
+    assert rig.client.waits == [pytest.approx(0.1)]  # the Sender waits for retry.backoff.ms and does not spin
     for sent in list(rig.client.under_way):
         rig.client.answer(sent)
     rig.turn()
@@ -297,11 +297,11 @@ def test_end_runs_the_remaining_steps_if_one_fails(monkeypatch: pytest.MonkeyPat
     assert_whole(rig.pool)
 
 
-# ---- nothing wakes a poll that nothing will end ----------------------------------------------------------------------
+# ---- close ends though nothing wakes the poll ------------------------------------------------------------------------
 
 
 def ending(rig: Rig, *polls: Callable[[], object]) -> None:
-    """Close, and run to the end; no poll may be without one, but those in which one of `polls` does something."""
+    """Close, and run to the end. Each poll calls the next of `polls`; after these no poll may wait for ever."""
     steps = list(polls)
 
     def poll() -> None:

@@ -1,6 +1,6 @@
 """close(), flush() and result() in a frame above a bulk append of the same thread: a signal handler, a serializer.
 
-What the bulk append has claimed it gives back before its thread waits, or the wait would be for itself.
+The bulk append gives its claims back before its thread waits. Otherwise the thread would wait for itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AT = 40
 
 
 class TurningHookClock(HookClock, TurningClock):
-    """Runs a hook when it is asked for the time; who waits turns the Sender."""
+    """Runs a hook at each reading of the time. A wait runs the Sender's turns."""
 
     def wait(self, lock: Lockable, timeout: float | None) -> bool:
         return TurningClock.wait(self, lock, timeout)
@@ -46,7 +46,7 @@ def turning(**settings: Any) -> Rig:
 
 
 def at_row(number: int, what: Callable[[], object]) -> Callable[[bytes], bytes]:
-    """A serializer that does something before it gives the value of that row."""
+    """A serializer that calls `what` before it returns the value of that row."""
 
     def serialize(value: bytes) -> bytes:
         if int(value) == number:
@@ -89,17 +89,17 @@ def test_flush_within_a_serializer_sends_the_records_so_far() -> None:
 
 
 def test_wait_within_a_serializer_ends_with_the_record_in_a_claimed_batch() -> None:
-    found: list[int] = []
+    offsets: list[int] = []
 
     def wait() -> None:
         assert before.batch.wait(10, rig.clock, before)
-        found.append(before.result(0).offset)
+        offsets.append(before.result(0).offset)
 
     rig = turning(value_serializer=at_row(5, wait))
     before = rig.send(b"7", partition=0)
     rig.accumulator.flushes.add(rig)  # no lingering
     report = rig.producer.send_many(TOPIC, [b"%d" % row for row in range(10)], partitions=[0] * 10)
-    assert found == [0]
+    assert offsets == [0]
     rig.ack_all()
     assert report.result(0).offset.tolist() == list(range(1, 11))
     assert_whole(rig.pool)

@@ -1,4 +1,4 @@
-"""For tests of idempotence: what a batch's header says, and a Rig whose Sender numbers batches."""
+"""For tests of idempotence: the numbers in a batch's header, and a Rig whose Sender numbers batches."""
 
 from __future__ import annotations
 
@@ -46,9 +46,11 @@ def numbers(sent: Sent, partition: int = 0) -> tuple[int, int, int]:
 
 
 def of_epoch(rig: Rig, epoch: int, partition: int = 0) -> list[int]:
-    """First numbers of all batches sent in an epoch, each once, in order."""
-    sent = [numbers(one, partition) for one in rig.client.sent if (TOPIC, partition) in one.produced.records]
-    return sorted({sequence for _, found, sequence in sent if found == epoch})
+    """First numbers of all batches that were sent in an epoch, each once, in order."""
+    sent = [
+        numbers(request, partition) for request in rig.client.sent if (TOPIC, partition) in request.produced.records
+    ]
+    return sorted({sequence for _, batch_epoch, sequence in sent if batch_epoch == epoch})
 
 
 def send_each(rig: Rig, count: int, partition: int = 0) -> list[RecordFuture]:
@@ -61,17 +63,17 @@ def send_each(rig: Rig, count: int, partition: int = 0) -> list[RecordFuture]:
 
 
 def refuse(rig: Rig, sent: Sent, *codes: int, **more: Any) -> None:
-    """The broker's answer, and a turn that sees it. A retry's back-off is over after that."""
+    """Give the broker's response and run a turn. The back-off of a retry is over after that."""
     rig.client.answer(sent, *codes, **more)
     rig.turn()
     rig.clock.advance(0.2)
 
 
-accept = refuse  # with no code it says that all went well
+accept = refuse  # a response without a code is a success
 
 
 class SequencedPartition:
-    """A partition at a leader that checks numbers as Kafka does (ProducerAppendInfo, ProducerStateEntry)."""
+    """A partition whose leader checks numbers as Kafka does (ProducerAppendInfo, ProducerStateEntry)."""
 
     REMEMBERED = 5
 
@@ -105,13 +107,13 @@ class SequencedPartition:
         return Answer(0, len(self.log) - len(values))
 
     def forget(self) -> None:
-        """All that is known of producers, as when retention has taken their records."""
+        """Forget all producers, as after retention has deleted their records."""
         self.epochs.clear()
         self.recent.clear()
 
 
 class SequencedBrokers:
-    """The brokers of a Rig: each partition has one log, whoever leads it."""
+    """The brokers of a Rig. Each partition has one log, which every leader uses."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -123,17 +125,17 @@ class SequencedBrokers:
         return self.partitions.setdefault(partition, SequencedPartition()).log
 
     def logs(self, partition: int) -> list[list[bytes | None]]:
-        """That of now, and those that were deleted."""
+        """The present log and the deleted logs."""
         return [self.log(partition), *(deleted.log for deleted in self.deleted.get(partition, []))]
 
     def make_again(self, partition: int) -> None:
-        """The topic is deleted and made again, and led by the same brokers."""
+        """The topic is deleted and made again, with the same leaders."""
         self.log(partition)
         self.deleted.setdefault(partition, []).append(self.partitions[partition])
         self.partitions[partition] = SequencedPartition()
 
     def partition_with(self, producer_id: int, epoch: int, last: int) -> SequencedPartition:
-        """An empty one that has taken the producer's numbers up to `last`."""
+        """An empty partition that has taken the producer's numbers up to `last`."""
         partition = SequencedPartition()
         partition.epochs[producer_id] = epoch
         partition.recent[producer_id] = [(last, last, -1)]
@@ -143,7 +145,7 @@ class SequencedBrokers:
         return next((sent for sent in self.rig.client.under_way if sent.node_id == node_id), None)
 
     def serve(self, sent: Sent, *, before: int = 0, after: int = 0) -> dict[tuple[str, int], Answer]:
-        """Append and say what comes of it; with the code `before` refuse it all, with `after` append and refuse."""
+        """Append and respond. With the code `before` refuse without an append, with `after` append and refuse."""
         answers = {}
         for (topic, partition), data in sent.produced.records.items():
             if before or self.leaders[partition] != sent.node_id:
@@ -158,7 +160,7 @@ class SequencedBrokers:
         self.rig.client.answer_with(sent, encode_answer(sent.request.version, sent.correlation_id, answers))
 
     def disconnect(self, node_id: int, served: int) -> None:
-        """The connection is lost when so many of the requests on it have been served, their answers not yet sent."""
+        """The connection is lost after `served` of its requests were served, before any response was sent."""
         for sent in [sent for sent in self.rig.client.under_way if sent.node_id == node_id]:
             if served > 0 and sent.started:
                 self.serve(sent)
@@ -170,7 +172,7 @@ class SequencedBrokers:
         self.rig.lead(*self.leaders.values())
 
     def finish(self) -> None:
-        """Serve all there is until nothing is left to do."""
+        """Serve all requests until every batch has an outcome."""
         for _ in range(500):
             self.rig.turn()
             for sent in list(self.rig.client.under_way):

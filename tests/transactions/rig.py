@@ -1,7 +1,7 @@
-"""A transactional producer turned by hand: the coordinators of a few lines that it talks to, and a clock that turns it.
+"""A transactional producer turned by hand: small coordinators for it, and a clock that runs its turns.
 
-Whoever waits on the clock lets the Sender take its turns meanwhile, and time passes as the Sender waits; so a whole
-commit is one call in one thread.
+A thread that waits on the clock runs the Sender's turns, and time passes while the Sender waits. So a whole commit is
+one call in one thread.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ LOST = NetworkError("the connection was lost")
 REFUSED = NetworkError("cannot connect to broker 2 at h:1: Connection refused")
 GROUP = GroupMetadata("readers", 5, "member-1", "instance-1")
 GIVEN_ID = 9000
-STEP = 0.02  # seconds that a poll takes at most, so that who waits is not late
-COORDINATOR = 2  # the node, for transactions and groups
+STEP = 0.02  # seconds that a poll takes at most, so that a thread that waits is not late
+COORDINATOR = 2  # the node that coordinates transactions and groups
 
-# What becomes of a request: an error code, or an error that no answer came for. 0 is success.
+# The end of a request: the error code of its response (0 is success), or the error with which it ended without one.
 Fate = int | KafkaError
 
 
 class TurningClock(ManualClock):
-    """A wait turns the Sender until it is over; None: for as long as it takes."""
+    """A wait runs the Sender's turns until the lock is released or the time-out is over. None: without a time-out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,19 +78,19 @@ class TurningClock(ManualClock):
 
 @dataclass
 class FakeCluster(FakeClient):
-    """Answers all at the next poll: with success, unless the test has said otherwise or holds the answer back."""
+    """Answers all requests at the next poll: with success, unless the test sets another fate or holds the API."""
 
     clock: ManualClock = field(default_factory=ManualClock)
     finalized_features: dict[str, int] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=lambda: dict(NEWEST))
-    fates: dict[int, list[Fate]] = field(default_factory=dict)  # by API, of the next requests
-    held: set[int] = field(default_factory=set)  # APIs that are not answered
-    coordinators: list[int] = field(default_factory=lambda: [COORDINATOR])  # named in turn, the last for good
+    fates: dict[int, list[Fate]] = field(default_factory=dict)  # API -> fates of the next requests
+    held: set[int] = field(default_factory=set)  # APIs that get no response now
+    coordinators: list[int] = field(default_factory=lambda: [COORDINATOR])  # named in turn, the last again and again
     epoch: int = -1
     producer_id: int = GIVEN_ID
     waiting: list[OtherRequest] = field(default_factory=list)
     history: list[int] = field(default_factory=list)  # APIs of all requests, Produce included, in order
-    after_end: tuple[int, int] | None = None  # the id and epoch that the next EndTxn answer brings
+    after_end: tuple[int, int] | None = None  # the id and epoch in the next EndTxn response
 
     def api_version(self, node_id: int, api_key: int, supported: tuple[int, int] | range) -> int:
         if api_key == PRODUCE:
@@ -111,15 +111,15 @@ class FakeCluster(FakeClient):
 
     def poll(self, timeout: float) -> list[Completion]:
         self.answer_all()
-        found = super().poll(timeout)
-        if not found:
+        completions = super().poll(timeout)
+        if not completions:
             self.clock.advance(min(timeout, STEP))
-        return found
+        return completions
 
     def answer_all(self) -> None:
         for sent in list(self.under_way) if PRODUCE not in self.held else []:
             self.answer_produce(sent)
-        for asked in [one for one in self.waiting if one.entity.__api_key__ not in self.held]:
+        for asked in [request for request in self.waiting if request.entity.__api_key__ not in self.held]:
             self.waiting.remove(asked)
             self._answer(asked, self._next_fate(asked.entity.__api_key__))
 
@@ -148,9 +148,9 @@ class FakeCluster(FakeClient):
         match entity.__api_key__:
             case messages.FIND_COORDINATOR:
                 named = self.coordinators[0] if len(self.coordinators) == 1 else self.coordinators.pop(0)
-                found = {"node_id": named, "host": "h", "port": 1, "error_code": code, "error_message": None}
+                coordinator = {"node_id": named, "host": "h", "port": 1, "error_code": code, "error_message": None}
                 key = entity.coordinator_keys[0] if entity.__version__ >= 4 else ""
-                return {**found, "coordinators": [{**found, "key": key}]}
+                return {**coordinator, "coordinators": [{**coordinator, "key": key}]}
             case messages.INIT_PRODUCER_ID:
                 self.epoch += code == 0
                 return {"error_code": code, "producer_id": self.producer_id, "producer_epoch": self.epoch}
@@ -170,7 +170,8 @@ class FakeCluster(FakeClient):
                     {
                         "name": topic.name,
                         "partitions": [
-                            {"partition_index": one.partition_index, "error_code": code} for one in topic.partitions
+                            {"partition_index": partition.partition_index, "error_code": code}
+                            for partition in topic.partitions
                         ],
                     }
                     for topic in entity.topics
@@ -184,7 +185,7 @@ class FakeCluster(FakeClient):
 
 
 class TransactionalRig(Rig):
-    """Three partitions, led by nodes 1, 1 and 3; the coordinator of everything is node 2."""
+    """Three partitions, whose leaders are nodes 1, 1 and 3. Node 2 is every coordinator."""
 
     client: FakeCluster
 
@@ -206,7 +207,7 @@ class TransactionalRig(Rig):
     # ---- the broker's side
 
     def fate(self, api_key: int, *fates: Fate) -> None:
-        """What becomes of the next requests of an API."""
+        """Set the fates of the next requests of an API."""
         self.cluster.fates.setdefault(api_key, []).extend(fates)
 
     def hold(self, *api_keys: int) -> None:
@@ -227,14 +228,14 @@ class TransactionalRig(Rig):
     # ---- the producer's side
 
     def begun(self) -> TransactionalRig:
-        """In a transaction."""
+        """Begin a transaction, and return the rig."""
         self.manager.init()
         self.manager.begin()
         self.forget()
         return self
 
     def turns(self, count: int = 5) -> None:
-        """Turns without a wait of their own; what is not held back is answered in each."""
+        """Run turns that do not wait. Each answers all requests whose API is not held."""
         for _ in range(count):
             self.sender.run_once(0)
 
@@ -248,10 +249,10 @@ class TransactionalRig(Rig):
             self.sender.run_once(0.1)
         raise AssertionError(f"still {self.manager.state}")
 
-    # ---- looking
+    # ---- the requests
 
     def forget(self) -> None:
-        """The requests so far."""
+        """Forget the requests so far."""
         self.cluster.history.clear()
         self.cluster.asked.clear()
 
@@ -261,10 +262,10 @@ class TransactionalRig(Rig):
         return [NAMES[api_key] for api_key in self.cluster.history]
 
     def entities(self, api_key: int) -> list[Any]:
-        return [one.entity for one in self.cluster.asked if one.entity.__api_key__ == api_key]
+        return [request.entity for request in self.cluster.asked if request.entity.__api_key__ == api_key]
 
     def assert_usable(self) -> None:
-        """A whole transaction can be done."""
+        """Check that a whole transaction succeeds."""
         self.manager.begin()
         future = self.send()
         self.manager.commit()

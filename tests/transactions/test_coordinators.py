@@ -1,4 +1,4 @@
-"""A coordinator that is gone is looked up again, by whatever is asked of it, until one is found that takes requests."""
+"""Any request to a coordinator that is gone has it looked up again, until a named node takes requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from kafkabuf.transactions.states import State
 from tests.transactions.rig import COORDINATOR, GROUP, LOST, TransactionalRig
 
 OFFSETS = {("in", 0): OffsetAndMetadata(5)}
-OTHER = 3  # the node that coordinates instead
+OTHER = 3  # the node that becomes the coordinator
 both = pytest.mark.parametrize("v2", [False, True], ids=["V1", "V2"])
 Call = Callable[[TransactionManager], object]
 INIT: Call = TransactionManager.init
@@ -46,7 +46,9 @@ def send_offsets(manager: TransactionManager) -> None:
     manager.send_offsets(OFFSETS, GROUP)
 
 
-every_call = pytest.mark.parametrize("call", [INIT, COMMIT, ABORT, send_offsets], ids=["init", "commit", "abort", "o"])
+every_call = pytest.mark.parametrize(
+    "call", [INIT, COMMIT, ABORT, send_offsets], ids=["init", "commit", "abort", "offsets"]
+)
 
 
 def ready_for(call: Call, *, v2: bool = False, **settings: int) -> TransactionalRig:
@@ -79,7 +81,7 @@ def test_coordinator_that_cannot_be_connected_to_is_looked_up_again(call: Call, 
 
 @both
 def test_coordinator_whose_connection_failed_while_no_request_waited_is_looked_up_again(v2: bool) -> None:
-    """Another attempt, for a partition that the node leads, may be under way, and take as long as the first."""
+    """Another attempt to connect may be under way, for a partition that the node leads. It may take as long."""
     rig = ready_for(COMMIT, v2=v2)
     rig.cluster.unready.add(COORDINATOR)
     rig.cluster.failed[COORDINATOR] = LOST
@@ -94,7 +96,7 @@ def test_offsets_whose_transaction_failed_meanwhile_ask_for_an_abort() -> None:
     rig = TransactionalRig(v2=False).begun()
     result = Result("send_offsets_to_transaction")
     commit = TxnOffsetCommit(rig.manager, result, OFFSETS, GROUP)
-    rig.manager.abort_with(LOST)  # of a record, while the coordinator is told of the group
+    rig.manager.abort_with(LOST)  # a record failed while AddOffsetsToTxn was under way
     rig.manager.on_offsets_added(commit)
     assert isinstance(result.error, AbortableTransactionError)
 
@@ -122,7 +124,7 @@ def test_dead_node_that_came_back_is_found() -> None:
     rig.manager.commit()
     rig.forget()
     rig.assert_usable()
-    assert "find" not in rig.asked, "it is known"
+    assert "find" not in rig.asked, "the coordinator is known"
 
 
 def test_failed_lookups_do_not_delay_later_lookups() -> None:
@@ -167,7 +169,7 @@ def test_abort_ends_though_the_coordinator_is_lost_while_the_epoch_is_raised() -
 
 
 def test_another_broker_is_asked_after_one_that_named_the_dead_node() -> None:
-    """It may be cut off from the controller, and never hear of another coordinator."""
+    """A broker that is cut off from the controller never learns of another coordinator."""
     rig = ready_for(COMMIT, max_block_ms=300)
     rig.lose(COORDINATOR)
     rig.cluster.avoided.clear()
@@ -235,13 +237,13 @@ def test_call_fails_if_every_broker_refuses_the_client() -> None:
 
     rig.cluster.id_node = None
     rig.cluster.nobody = nobody  # type: ignore[method-assign]
-    with pytest.raises(KafkaError, match="wrong password") as found:
+    with pytest.raises(KafkaError, match="wrong password") as raised:
         rig.manager.init()
-    assert isinstance(found.value.__cause__, AuthenticationError)
+    assert isinstance(raised.value.__cause__, AuthenticationError)
 
 
 class Unwritable(TransactionalRig):
-    """Whose client cannot encode an offset commit."""
+    """A rig whose client cannot encode an offset commit."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -277,7 +279,7 @@ def test_offsets_that_cannot_be_encoded_are_refused_at_once(offsets: Any, group:
         (offsets_of(offsets), group_of(group))
 
 
-# ---- what a time-out says ----------------------------------------------------------------------------------------
+# ---- the text of time-outs -------------------------------------------------------------------------------------------
 
 
 @every_call
@@ -332,9 +334,9 @@ def test_time_out_does_not_name_an_error_that_is_over() -> None:
     rig.manager.begin()
     rig.send()
     rig.hold(ADD_PARTITIONS_TO_TXN)
-    with pytest.raises(TimeoutError) as found:
+    with pytest.raises(TimeoutError) as raised:
         rig.manager.commit()
-    assert "Last error" not in str(found.value)
+    assert "Last error" not in str(raised.value)
 
 
 # ---- close -----------------------------------------------------------------------------------------------------------
@@ -353,9 +355,9 @@ def test_close_gives_up_a_hopeless_abort_with_a_warning(trouble: str, caplog: py
     with caplog.at_level(logging.WARNING):
         rig.sender.run()
     assert rig.clock.monotonic() - started < 2, "request.timeout.ms is 500"
-    (said,) = [record.getMessage() for record in caplog.records if "close()" in record.getMessage()]
-    assert "transaction.timeout.ms" in said
-    assert "Last error" in said
+    (text,) = [record.getMessage() for record in caplog.records if "close()" in record.getMessage()]
+    assert "transaction.timeout.ms" in text
+    assert "Last error" in text
 
 
 def test_close_aborts_with_a_coordinator_that_moved() -> None:
@@ -396,7 +398,7 @@ def test_close_aborts_without_the_offsets_that_it_would_discard() -> None:
         send_offsets(rig.manager)
 
 
-# ---- over an embedded cluster ----------------------------------------------------------------------------------------
+# ---- with an embedded cluster ----------------------------------------------------------------------------------------
 
 
 def coordinator_of(cluster: EmbeddedCluster, key: str) -> int:

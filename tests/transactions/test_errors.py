@@ -1,4 +1,4 @@
-"""What a transactional producer makes of the coordinators' errors: ask again, ask another, abort, or end."""
+"""A transactional producer after the coordinators' errors: it retries, looks up, aborts, or can only be closed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONCURRENT = 51
 
 
 def provoke(rig: TransactionalRig, api_key: int) -> None:
-    """Have a request of this API sent in a transaction, and wait for what comes of it."""
+    """Have the producer send a request of this API in a transaction, and wait for its end."""
     if api_key == INIT_PRODUCER_ID:
         rig.manager.init()
         return
@@ -57,7 +57,7 @@ def with_fate(api_key: int, *fates: int | KafkaError, v2: bool = False) -> Trans
     return rig
 
 
-# ---- asked again -----------------------------------------------------------------------------------------------------
+# ---- retries ---------------------------------------------------------------------------------------------------------
 
 AGAIN = [
     *((api_key, code) for api_key in (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN)
@@ -145,18 +145,18 @@ def test_producer_stays_usable_after_an_abortable_error(
 ) -> None:
     if v2 and api_key in (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN):
         api_key = {ADD_PARTITIONS_TO_TXN: PRODUCE, ADD_OFFSETS_TO_TXN: TXN_OFFSET_COMMIT}[api_key]
-    # The first search is for the transaction's coordinator, unless this is what is tried.
+    # The first FindCoordinator looks up the transaction's coordinator, and must succeed.
     passes = [0] if api_key == FIND_COORDINATOR else []
     rig = with_fate(api_key, *passes, code, v2=v2)
-    with pytest.raises(AbortableTransactionError) as found:
+    with pytest.raises(AbortableTransactionError) as raised:
         provoke(rig, api_key)
-    assert isinstance(found.value.__cause__, kind)
+    assert isinstance(raised.value.__cause__, kind)
     assert rig.manager.state is State.ABORTABLE_ERROR
     for refused in (rig.manager.begin, rig.manager.commit, lambda: rig.manager.send_offsets(OFFSETS, GROUP), rig.send):
         with pytest.raises(AbortableTransactionError, match="abort_transaction") as again:
             refused()
         assert isinstance(again.value.__cause__, kind)
-        assert again.value is not found.value
+        assert again.value is not raised.value
     rig.manager.abort()
     rig.assert_usable()
 
@@ -178,9 +178,9 @@ def test_transaction_can_be_aborted_after_a_partition_without_permission() -> No
     rig.turns()
     rig.fate(ADD_PARTITIONS_TO_TXN, 29)
     bad = rig.send(partition=1)
-    with pytest.raises(AbortableTransactionError) as found:
+    with pytest.raises(AbortableTransactionError) as raised:
         rig.manager.commit()
-    assert isinstance(found.value.__cause__, TopicAuthorizationError)
+    assert isinstance(raised.value.__cause__, TopicAuthorizationError)
     assert good.exception(0) is None
     assert isinstance(bad.exception(0), KafkaError)
     assert ("orders", 1) not in rig.manager.partitions
@@ -231,17 +231,17 @@ FATAL: list[tuple[int, int, type[KafkaError]]] = [
 @pytest.mark.parametrize(("api_key", "code", "kind"), FATAL)
 def test_fatal_error_ends_the_producer(api_key: int, code: int, kind: type[KafkaError]) -> None:
     rig = with_fate(api_key, code)
-    with pytest.raises(FatalTransactionError) as found:
+    with pytest.raises(FatalTransactionError) as raised:
         provoke(rig, api_key)
-    assert isinstance(found.value, kind) or isinstance(found.value.__cause__, kind)
+    assert isinstance(raised.value, kind) or isinstance(raised.value.__cause__, kind)
     assert rig.manager.state is State.FATAL_ERROR
     assert not rig.manager.has_ongoing_transaction
     rig.forget()
     for refused in (rig.manager.init, rig.manager.begin, rig.manager.commit, rig.manager.abort, rig.send):
         with pytest.raises(FatalTransactionError) as again:
             refused()
-        assert type(again.value) is type(found.value)
-        assert again.value is not found.value
+        assert type(again.value) is type(raised.value)
+        assert again.value is not raised.value
     rig.turns()
     assert rig.asked == []
     assert not rig.incomplete()
@@ -253,9 +253,9 @@ def test_fatal_error_ends_the_producer(api_key: int, code: int, kind: type[Kafka
 def test_broker_that_is_too_old_is_a_fatal_error(api_key: int, newest: int) -> None:
     rig = TransactionalRig()
     rig.cluster.newest[api_key] = newest
-    with pytest.raises(FatalTransactionError, match="too old") as found:
+    with pytest.raises(FatalTransactionError, match="too old") as raised:
         provoke(rig, api_key)
-    assert isinstance(found.value.__cause__, UnsupportedVersionError)
+    assert isinstance(raised.value.__cause__, UnsupportedVersionError)
     assert rig.manager.state is State.FATAL_ERROR
 
 
@@ -294,12 +294,12 @@ def test_failed_batch_ends_its_transaction_and_its_epoch(code: int, v2: bool) ->
     epoch = rig.manager.producer_state.producer_epoch
     rig.fate(PRODUCE, code)
     failed = rig.send()
-    with pytest.raises(AbortableTransactionError) as found:
+    with pytest.raises(AbortableTransactionError) as raised:
         rig.manager.commit()
     error = failed.exception(0)
     assert error is not None
     assert error.code == code
-    assert found.value.__cause__ is error
+    assert raised.value.__cause__ is error
     rig.manager.abort()
     assert rig.manager.producer_state.producer_epoch == epoch + 1
     assert rig.asked.count("init") == (0 if v2 else 1)

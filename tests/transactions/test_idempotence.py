@@ -1,7 +1,6 @@
-"""Numbers of batches, turned by hand against a scripted broker: which go when, under which, and what is sent again.
+"""Numbers of batches: when batches go, under which numbers, and which go again. The broker is scripted.
 
-The cases of Kafka's SenderTest and TransactionManagerTest that concern idempotent producers are here in our own words;
-a comment names the case.
+This file has the cases of Kafka's SenderTest and TransactionManagerTest on idempotent producers. A comment names each.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def test_retry_keeps_its_numbers(passing: int) -> None:
     rig.client.answer(second, OUT_OF_ORDER)
     rig.turn()
     rig.clock.advance(0.2)
-    again = only_request(rig)  # the second waits until the first is known to be there
+    again = only_request(rig)  # the second batch waits until the broker acknowledges the first
     assert again.produced.records == first.produced.records
     rig.client.answer(again)
     rig.turn()

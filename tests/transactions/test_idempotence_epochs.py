@@ -1,7 +1,7 @@
-"""What becomes of a partition whose sequence broke: new epochs, numbers that are given again, and lost ones.
+"""A partition whose sequence broke: new epochs, new numbers for batches, and lost numbers.
 
-The cases of Kafka's TransactionManagerTest on sequences and epochs that concern idempotent producers, in our own words,
-and what Kafka has no test for. SenderTest's are in test_sender_epochs.py.
+This file has the cases of Kafka's TransactionManagerTest on the sequences and epochs of idempotent producers, and cases
+that Kafka does not test. The cases of SenderTest are in test_sender_epochs.py.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ def test_batches_in_flight_get_new_numbers_if_the_broker_forgot_the_producer() -
     again = only_request(rig)
     assert numbers(again) == (PRODUCER_ID, 1, 0)
     assert [batch.base_sequence for batch in rig.queue().in_sequence] == [0, 1, 2, 3]
-    assert [numbers(one) for one in sent[2:]] == [(PRODUCER_ID, 0, n) for n in (2, 3, 4)]  # as they were written
-    for one in sent[2:]:
-        refuse(rig, one, UNKNOWN_PRODUCER)  # of the numbers from before: no reason for another epoch
+    assert [numbers(request) for request in sent[2:]] == [
+        (PRODUCER_ID, 0, n) for n in (2, 3, 4)
+    ]  # as they were written
+    for request in sent[2:]:
+        refuse(rig, request, UNKNOWN_PRODUCER)  # this concerns the old numbers: no further epoch is needed
     rig.ack_all()
     assert of_epoch(rig, 1) == [0, 1, 2, 3]
     assert rig.state.producer_epoch == 1
@@ -71,7 +73,7 @@ def test_healthy_partition_keeps_its_epoch_until_its_batches_have_an_outcome() -
     refuse(rig, broken, UNKNOWN_PRODUCER)
     assert numbers(only_request(rig)) == (PRODUCER_ID, 1, 0)
     waiting = rig.send(b"new", partition=1)
-    assert rig.sent_after_turn() == []  # it would get the new epoch, and come before what has the old one
+    assert rig.sent_after_turn() == []  # it would get the new epoch, and overtake the batch of the old epoch
     refuse(rig, healthy, NOT_LEADER)
     again = only_request(rig)
     assert again.partitions == [1]
@@ -113,7 +115,7 @@ def test_producer_id_without_epochs_left_is_replaced() -> None:
     assert rig.sent_after_turn() == []
     assert (rig.state.has_producer_id, len(rig.client.asked)) == (False, 1)
     rig.send(b"later", partition=1)
-    accept(rig, healthy)  # under the id from before, which is none of this one's business
+    accept(rig, healthy)  # under the old id, which does not concern the new id
     assert rig.sent_after_turn() == []
     rig.client.give_id(5)
     rig.turn()
@@ -129,10 +131,10 @@ def test_new_producer_id_finds_its_leaders_unproven() -> None:
     rig = idempotent()
     rig.state.set_producer_id_and_epoch(5, 0)
     send_each(rig, 3)
-    (first,) = rig.client.under_way  # a leader without any state would take whichever comes first
+    (first,) = rig.client.under_way  # a leader without any state would take any first number
     accept(rig, first)
     rig.send(b"x" * SLAB)
-    assert [numbers(one) for one in rig.sent_after_turn()] == [(5, 0, 1), (5, 0, 3)]
+    assert [numbers(request) for request in rig.sent_after_turn()] == [(5, 0, 1), (5, 0, 3)]
     rig.ack_all()
     assert_whole(rig.pool)
 
@@ -165,11 +167,11 @@ def test_success_under_old_numbers_leaves_no_gap_in_the_new_ones() -> None:
     refuse(rig, sent[0], OUT_OF_ORDER)
     again = only_request(rig)
     assert numbers(again) == (PRODUCER_ID, 1, 0)
-    accept(rig, sent[1])  # by a broker that knew nothing and takes any number
+    accept(rig, sent[1])  # a broker without any state takes any first number
     assert rig.sent_after_turn() == []
     accept(rig, again)
     new = rig.send(b"new")
-    assert rig.sent_after_turn() == []  # what is before it has yet to go under its new number
+    assert rig.sent_after_turn() == []  # the batches before it have yet to go under their new numbers
     refuse(rig, sent[2], OUT_OF_ORDER)
     third = only_request(rig)
     assert numbers(third) == (PRODUCER_ID, 1, 1)
@@ -198,8 +200,8 @@ def test_batches_that_all_expired_are_followed_by_a_new_epoch(batches: int) -> N
     sent = only_request(rig)
     assert numbers(sent) == (PRODUCER_ID, 1, 0)
     assert not rig.state.has_unresolved_sequences
-    for one in old:
-        accept(rig, one)  # late, and of another epoch
+    for request in old:
+        accept(rig, request)  # late, and of another epoch
     assert rig.queue().last_acked == -1
     accept(rig, sent)
     assert new.result(0)
@@ -223,8 +225,8 @@ def test_epoch_stays_if_the_lost_numbers_prove_used() -> None:
     accept(rig, sent[2])
     assert numbers(only_request(rig)) == (PRODUCER_ID, 0, 3)
     assert not rig.state.has_unresolved_sequences
-    for one in sent[:2]:
-        accept(rig, one)
+    for request in sent[:2]:
+        accept(rig, request)
     rig.ack_all()
     assert_whole(rig.pool)
 
@@ -271,7 +273,7 @@ def test_batch_without_retries_left_is_followed_by_a_new_epoch(code: int) -> Non
 
 
 def test_batch_in_doubt_keeps_its_numbers_if_a_later_batch_failed() -> None:
-    """The broker may have what is in doubt: under another number it would be there twice."""
+    """The broker may have the batch in doubt: under another number it would append the batch twice."""
     rig = idempotent()
     brokers = SequencedBrokers(rig)
     doubtful, bad, good = send_each(rig, 3)
@@ -308,10 +310,10 @@ def test_number_after_the_largest_is_zero() -> None:
         futures += [rig.send(b"%d" % number), rig.send(b"%d." % number), rig.send(b"%d.." % number)]
         rig.turn()
     sent = list(rig.client.under_way)
-    assert [numbers(one)[2] for one in sent] == [LARGEST - 1, 1, 4, 7]
+    assert [numbers(request)[2] for request in sent] == [LARGEST - 1, 1, 4, 7]
     brokers.answer(sent[0], after=TIMED_OUT)
-    for one in sent[1:]:
-        rig.client.fail(one, NetworkError("gone"))
+    for request in sent[1:]:
+        rig.client.fail(request, NetworkError("gone"))
     rig.turn()
     brokers.finish()
     assert [future.result(0).offset for future in futures] == list(range(1, 13))

@@ -1,5 +1,4 @@
-"""Whatever befalls requests and answers, nothing is lost, doubled or out of order: brokers that check numbers as
-Kafka's do, and faults drawn at random."""
+"""No record is lost, doubled or out of order under random faults, with brokers that check numbers as Kafka's do."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ REFUSED_AFTER = (7, 20)
 
 
 class Run:
-    """One producer, two partitions, two brokers, and so many steps of whatever may happen."""
+    """One producer, two partitions, two brokers, and random steps."""
 
     def __init__(self, seed: int, *, expires: bool = False, made_again: bool = False) -> None:
         self.random = random.Random(seed)
@@ -59,7 +58,7 @@ class Run:
                 self.brokers.answer(sent)
 
     def turn(self) -> None:
-        # What happened meanwhile is learnt of in the poll call, before anything more is sent.
+        # The Sender handles the completions of the poll call before it sends more.
         for completion in self.rig.client.poll(0):
             self.rig.sender.on_completion(completion)
         self.rig.turn()
@@ -111,11 +110,11 @@ def test_no_record_is_lost_doubled_or_out_of_order(seeds: int, expires: bool) ->
 
 @pytest.mark.parametrize("seeds", range(effort(4)))
 def test_topics_made_again_unnoticed_keep_their_records_in_order(seeds: int) -> None:
-    # Metadata never tells: what holds is due to what the leaders answer.
+    # Metadata never reports the change: the producer learns of it only from the leaders' responses.
     for seed in range(40 * seeds, 40 * seeds + 40):
         run = Run(seed, made_again=True)
         try:
-            when = [run.random.randrange(200) for _ in run.sent]  # once each: what is in flight meets no third log
+            when = [run.random.randrange(200) for _ in run.sent]  # once each: no batch in flight meets a third log
             for step in range(200):
                 run.step()
                 for partition in run.sent:

@@ -1,4 +1,4 @@
-"""Ctrl-C in a transactional call, and a transactional producer that is pickled or forked, over an embedded cluster."""
+"""Ctrl-C in a transactional call, and a transactional producer that is pickled or forked, on an embedded cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def producer_for(cluster: EmbeddedCluster, transactional_id: str) -> KafkaProduc
 
 
 def interrupt_once_waiting(producer: KafkaProducer) -> threading.Thread:
-    """Ctrl-C, as soon as the main thread waits for its call."""
+    """Send Ctrl-C as soon as the main thread waits in its call."""
 
     def watch() -> None:
         limit = time.monotonic() + PATIENCE
@@ -69,13 +69,13 @@ def test_interrupt_ends_the_wait_and_leaves_the_producer_usable(
         watch, start = interrupt_once_waiting(producer), time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             call(producer)
-        assert time.monotonic() - start < 1, "the answer was waited for"
+        assert time.monotonic() - start < 1, "the call waited for the response"
         watch.join()
         call(producer)
         producer.begin_transaction()
         producer.send("t", b"after").result(PATIENCE)
         producer.commit_transaction()
-    # A record and a marker for each transaction.
+    # Each transaction appends a record and a control record.
     assert cluster.end_offset("t", 0) - before == (2 if call is INIT else 4)
     assert_whole(producer.pool)
 
@@ -133,4 +133,4 @@ def test_forked_child_is_refused_its_parents_transaction(cluster: EmbeddedCluste
     command = [sys.executable, "-c", FORKED, cluster.bootstrap_servers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert cluster.end_offset("forked", 0) == 3  # two records and the marker: nothing of the child's, nothing aborted
+    assert cluster.end_offset("forked", 0) == 3  # two records and the control record: none of the child

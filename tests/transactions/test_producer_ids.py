@@ -1,4 +1,4 @@
-"""Where the producer's id comes from, and what is done without one: the Sender turned by hand."""
+"""How the producer gets its id, and what it does without an id: the Sender turned by hand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_producer_id_is_requested_again_after_a_back_off(code: int | None) -> No
 
 @pytest.mark.parametrize("code", [0, 7, 15])
 def test_another_broker_is_asked_after_one_that_gave_no_id(code: int) -> None:
-    """It may be paused, or cut off from those who give ids, and stay so."""
+    """The broker may be paused or cut off from the controller, and stay so."""
     rig = fresh()
     rig.send()
     rig.turn()
@@ -71,7 +71,7 @@ def test_records_fail_if_the_broker_supports_no_producer_ids(old: bool) -> None:
     rig = fresh()
     rig.client.id_versions = (9, 9)
     future = rig.send()
-    if not old:  # it offers the request and refuses it
+    if not old:  # the broker offers the API and refuses the request
         rig.client.id_versions = (0, 5)
         rig.turn()
         rig.client.give_id(error_code=35)
@@ -130,7 +130,7 @@ def test_idle_producer_opens_no_connection_for_an_id() -> None:
 
 def test_id_is_fetched_before_a_record_waits_for_it() -> None:
     rig = fresh()
-    assert asked_after_turn(rig) == 1  # somebody is connected to: it costs nothing to have it ready
+    assert asked_after_turn(rig) == 1  # a connection is open, so the id costs nothing
     entity = rig.client.asked[0].entity
     assert entity.transactional_id is None
     assert entity.transaction_timeout.total_seconds() > 2_000_000
@@ -142,8 +142,8 @@ def test_id_is_fetched_before_a_record_waits_for_it() -> None:
 
 @pytest.mark.parametrize(("acks", "idempotence"), [(0, None), (1, None), (-1, False)])
 def test_producer_without_idempotence_asks_for_no_id(acks: int, idempotence: bool | None) -> None:
-    given = {} if idempotence is None else {"enable_idempotence": idempotence}
-    rig = quick_rig(acks=acks, **given)
+    settings = {} if idempotence is None else {"enable_idempotence": idempotence}
+    rig = quick_rig(acks=acks, **settings)
     rig.send()
     sent: Sent = only_request(rig)
     assert numbers(sent) == (-1, -1, -1)

@@ -1,4 +1,4 @@
-"""Transactions that ran out of time, lost batches or the producer's epoch, or were left open: how it goes on."""
+"""How transactions go on after a time-out, lost batches, a lost epoch, or close() without an end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def send_offsets(manager: TransactionManager) -> None:
     manager.send_offsets(OFFSETS, GROUP)
 
 
-# ---- out of time -----------------------------------------------------------------------------------------------------
+# ---- time-outs -------------------------------------------------------------------------------------------------------
 
 
 # Kafka: testRetry{AbortTransaction,CommitTransaction,InitTransactions}AfterTimeout
@@ -63,9 +63,9 @@ def test_call_that_timed_out_is_done_once_when_it_is_repeated(call: Call, held: 
     rig.hold(held)
     for _ in range(3):
         started = rig.clock.monotonic()
-        with pytest.raises(TimeoutError, match=r"call it again.*") as found:
+        with pytest.raises(TimeoutError, match=r"call it again.*") as raised:
             call(rig.manager)
-        assert "max.block.ms" in str(found.value)
+        assert "max.block.ms" in str(raised.value)
         assert 0.1 <= rig.clock.monotonic() - started < 0.2
     rig.let_go(held)
     call(rig.manager)
@@ -76,7 +76,7 @@ def test_call_that_timed_out_is_done_once_when_it_is_repeated(call: Call, held: 
     rig.assert_usable()
 
 
-# Programs abort in an `except`, whatever was raised.
+# Programs abort in an `except` block after any error.
 @pytest.mark.parametrize(
     ("v2", "api_key", "fate"),
     [*((v2, *how) for v2 in (False, True) for how in (
@@ -91,7 +91,7 @@ def test_abort_gives_up_offsets_that_timed_out(v2: bool, api_key: int, fate: int
     rig.fate(api_key, *[fate] * 12)
     with pytest.raises(TimeoutError):
         send_offsets(rig.manager)
-    if api_key == ADD_OFFSETS_TO_TXN:  # the coordinator of the transaction itself, without which nothing ends
+    if api_key == ADD_OFFSETS_TO_TXN:  # the abort needs the coordinator of the transaction itself
         rig.cluster.fates.clear()
     rig.manager.abort()
     assert rig.asked.count("end") == 1
@@ -112,8 +112,8 @@ def test_commit_of_offsets_that_was_given_up_cannot_join_the_next_transaction() 
 
 
 @pytest.mark.parametrize("api_key", [TXN_OFFSET_COMMIT, END_TXN])
-@pytest.mark.parametrize(("seconds", "told"), [(3.0, True), (1.0, False)])
-def test_fencing_after_transaction_timeout_names_the_setting(api_key: int, seconds: float, told: bool) -> None:
+@pytest.mark.parametrize(("seconds", "named"), [(3.0, True), (1.0, False)])
+def test_fencing_after_transaction_timeout_names_the_setting(api_key: int, seconds: float, named: bool) -> None:
     rig = TransactionalRig(transaction_timeout_ms=2_000).begun()
     rig.send()
     rig.turns()
@@ -121,10 +121,10 @@ def test_fencing_after_transaction_timeout_names_the_setting(api_key: int, secon
     rig.fate(api_key, FENCED)
     if api_key == END_TXN:
         send_offsets(rig.manager)
-    with pytest.raises(ProducerFencedError) as found:
+    with pytest.raises(ProducerFencedError) as raised:
         (COMMIT if api_key == END_TXN else send_offsets)(rig.manager)
-    assert (f"open for {seconds:.1f} s" in str(found.value)) is told
-    assert ("transaction.timeout.ms (2000 ms)" in str(found.value)) is told
+    assert (f"open for {seconds:.1f} s" in str(raised.value)) is named
+    assert ("transaction.timeout.ms (2000 ms)" in str(raised.value)) is named
 
 
 # Kafka: testRetry{AbortTransactionAfterCommit,CommitTransactionAfterAbort}Timeout
@@ -172,12 +172,12 @@ def test_other_offsets_are_refused_while_those_that_timed_out_are_under_way(v2: 
     rig.let_go(TXN_OFFSET_COMMIT)
     rig.manager.send_offsets(OFFSETS, GROUP)
     rig.manager.send_offsets({("in", 0): OffsetAndMetadata(6)}, GROUP)
-    told = [one.topics[0].partitions[0].committed_offset for one in rig.entities(TXN_OFFSET_COMMIT)]
-    assert told == [5, 6]
+    offsets = [request.topics[0].partitions[0].committed_offset for request in rig.entities(TXN_OFFSET_COMMIT)]
+    assert offsets == [5, 6]
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt, which pytest would take for its own."""
+    """Stands for KeyboardInterrupt, which would end pytest."""
 
 
 @pytest.mark.parametrize(("call", "held"), [(INIT, INIT_PRODUCER_ID), (COMMIT, END_TXN), (ABORT, END_TXN)])
@@ -253,9 +253,9 @@ def test_transaction_with_an_expired_batch_cannot_be_committed(partitions: int, 
         rig.cluster.unready |= {1, 3}
     futures = [rig.send(partition=partition) for partition in range(partitions)]
     rig.turns()
-    with pytest.raises(AbortableTransactionError) as found:
+    with pytest.raises(AbortableTransactionError) as raised:
         rig.manager.commit()
-    assert isinstance(found.value.__cause__, TimeoutError)
+    assert isinstance(raised.value.__cause__, TimeoutError)
     assert all(isinstance(future.exception(0), TimeoutError) for future in futures)
     assert "end" not in rig.asked
     epoch = rig.manager.producer_state.producer_epoch
@@ -264,7 +264,7 @@ def test_transaction_with_an_expired_batch_cannot_be_committed(partitions: int, 
     rig.cluster.unready.clear()
     rig.let_go(PRODUCE)
     rig.turns()
-    # Whether the brokers have what expired in flight is not known, so that its numbers may not be used again.
+    # The brokers may have the batches that expired in flight: their numbers may not be used again.
     bumped = rig.manager.producer_state.producer_epoch == epoch + 1
     assert bumped or not sent
     assert rig.asked == ["end", *["init"] * (sent and not v2)]
@@ -297,7 +297,7 @@ def test_late_response_to_an_expired_batch_leaves_the_next_transaction_alone() -
         rig.manager.commit()
     rig.manager.abort()
     rig.manager.begin()
-    rig.fate(PRODUCE, 45)  # the late one's
+    rig.fate(PRODUCE, 45)  # the late response
     rig.let_go(PRODUCE)
     rig.turns()
     assert rig.manager.state is State.IN_TRANSACTION
@@ -324,7 +324,7 @@ def test_new_epoch_is_requested_until_the_coordinator_gives_it(fate: int | Kafka
     rig.manager.abort()
     assert [name for name in rig.asked if name != "find"][-4:] == ["end", "init", "init", "init"]
     asked = rig.entities(INIT_PRODUCER_ID)
-    assert {(one.producer_id, one.producer_epoch) for one in asked} == {(GIVEN_ID, 0)}
+    assert {(request.producer_id, request.producer_epoch) for request in asked} == {(GIVEN_ID, 0)}
     rig.assert_usable()
 
 
@@ -393,7 +393,7 @@ def test_close_finishes_a_commit_that_is_under_way() -> None:
     (end,) = rig.entities(END_TXN)
     assert end.committed
     assert future.exception(0) is None
-    rig.manager.commit()  # and it is told that it has succeeded
+    rig.manager.commit()  # the repeated call reports the success
 
 
 # Kafka: SenderTest.testSenderShouldCloseWhenTransactionManagerInErrorState

@@ -1,6 +1,6 @@
-"""What the Sender does otherwise for a transaction; see also test_transactions.py and test_transaction_recovery.py.
+"""The Sender in a transaction. See also test_transactions.py and test_recovery.py.
 
-Cases of Kafka's SenderTest and RecordAccumulatorTest in our own words; a comment names the case.
+This file has cases of Kafka's SenderTest and RecordAccumulatorTest. A comment names each case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def test_commit_ends_lingering() -> None:
     rig = TransactionalRig(linger_ms=3_000).begun()
     future = rig.send()
     rig.turns()
-    assert "produce" not in rig.asked, "while the transaction goes on batches linger"
+    assert "produce" not in rig.asked, "batches linger during the transaction"
     before = rig.clock.monotonic()
     rig.manager.commit()
     assert future.result(0)
@@ -64,7 +64,7 @@ def test_transaction_survives_retention_and_fails_after_a_loss_of_numbers(log_st
     assert numbers(refused) == (GIVEN_ID, 0, 1)
     rig.client.answer(refused, UNKNOWN_PRODUCER, base_offset=-1, log_start_offset=log_start_offset)
     rig.let_go(PRODUCE)
-    if lost:  # a part of what it wrote is there: the broker ought to know the producer
+    if lost:  # records of the producer are still there, so the broker should know the producer
         with pytest.raises(AbortableTransactionError):
             rig.manager.commit()
         rig.manager.abort()
@@ -80,7 +80,7 @@ def test_transaction_survives_retention_and_fails_after_a_loss_of_numbers(log_st
 # Kafka: testInitProducerIdWithMaxInFlightOne
 def test_first_request_goes_once_a_node_is_ready() -> None:
     rig = TransactionalRig(max_in_flight_requests_per_connection=1)
-    rig.cluster.id_node = None  # metadata is still being asked for
+    rig.cluster.id_node = None  # the client has no metadata yet
     polls = []
 
     def poll() -> None:

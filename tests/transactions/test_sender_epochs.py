@@ -1,7 +1,7 @@
-"""Producer ids, epochs and what goes again under which: the Sender turned by hand against a scripted broker.
+"""Producer ids, epochs and retries under them: the Sender turned by hand against a scripted broker.
 
-The cases of Kafka's SenderTest on idempotence in our own words; a comment names the case. Plain numbering is in
-test_idempotence.py, and what the rules add up to in test_idempotence_random.py.
+This file has the cases of Kafka's SenderTest on idempotence. A comment names each case. test_idempotence.py tests plain
+numbering, and test_idempotence_random.py all rules together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LAST_EPOCH = 2**15 - 1
 
 
 def without_id(**settings: object) -> IdempotentRig:
-    """A Rig that has no producer id yet, and gets one when the test gives it."""
+    """A Rig without a producer id. The test gives it one."""
     rig = idempotent(**settings)
     rig.state.set_producer_id_and_epoch(-1, -1)
     rig.client.gives_ids = False
@@ -46,7 +46,7 @@ def at_last_epoch(**settings: object) -> IdempotentRig:
 
 
 def sent_alone(rig: IdempotentRig, partition: int = 0) -> Sent:
-    """Send a record, and the request that it goes in."""
+    """Send a record. Returns its request."""
     rig.send(partition=partition)
     return only_request(rig)
 
@@ -116,7 +116,7 @@ def test_fatal_error_fails_the_other_requests() -> None:
     rig.turn()
     for future in futures:
         assert isinstance(future.exception(0), ClusterAuthorizationError)
-    accept(rig, second)  # an answer that comes all the same
+    accept(rig, second)  # a late response
     assert isinstance(futures[1].exception(0), ClusterAuthorizationError)
     assert_whole(rig.pool)
 
@@ -124,7 +124,7 @@ def test_fatal_error_fails_the_other_requests() -> None:
 # Kafka: testFailIfNotReadyForSendIdempotentProducer{,FatalError}
 def test_record_after_a_fatal_error_fails_at_once() -> None:
     rig = without_id()
-    early = rig.send()  # nothing need be ready for it
+    early = rig.send()  # send() needs no producer id
     rig.turn()
     rig.client.give_id(5)
     rig.ack_all()
@@ -153,7 +153,7 @@ def test_repeated_batches_go_one_at_a_time_in_order() -> None:
     assert again.produced.records == first.produced.records
     for behind in (second, third):
         refuse(rig, behind, OUT_OF_ORDER)
-    assert list(rig.client.under_way) == [again], "one at a time until it is known to be there"
+    assert list(rig.client.under_way) == [again], "one batch at a time until the broker acknowledges it"
     assert rig.queue().last_acked == -1
     accept(rig, again)
     for offset, before in enumerate((second, third), 1):
@@ -300,7 +300,7 @@ def test_partition_keeps_its_epoch_while_a_batch_is_in_flight() -> None:
     rig.turn()
     again = {tuple(sent.partitions): sent for sent in rig.client.under_way}
     assert numbers(again[0,], 0) == (PRODUCER_ID, 1, 0)
-    assert numbers(again[1,], 1) == (PRODUCER_ID, 0, 1), "as it may have been taken"
+    assert numbers(again[1,], 1) == (PRODUCER_ID, 0, 1), "the broker may have taken it under these numbers"
     accept(rig, again[0,])
     refuse(rig, again[1,], NOT_LEADER)  # no retry is left
     future = rig.send(partition=1)
@@ -325,7 +325,7 @@ def test_batch_of_an_older_epoch_keeps_its_numbers_between_its_attempts() -> Non
     rig.turn()
     assert rig.state.producer_epoch == 1
     for _ in range(2):
-        sent = next(one for one in rig.client.under_way if 1 in one.partitions)
+        sent = next(request for request in rig.client.under_way if 1 in request.partitions)
         assert numbers(sent, 1) == (PRODUCER_ID, 0, 0)
         assert not future.done()
         rig.client.answer(sent, *(NOT_LEADER if partition == 1 else 0 for partition in sent.partitions))
@@ -371,7 +371,7 @@ def test_batch_goes_under_a_new_id_when_the_id_has_no_epoch_left() -> None:
     both = only_request(rig)
     assert numbers(both, 0) == (PRODUCER_ID, LAST_EPOCH, 0)
     refuse(rig, both, OUT_OF_ORDER, NOT_LEADER)
-    assert rig.sent_after_turn() == [], "there is no id to send under"
+    assert rig.sent_after_turn() == [], "there is no producer id"
     rig.client.give_id(PRODUCER_ID + 1)
     rig.turn()
     rig.turn()
@@ -434,20 +434,20 @@ def test_new_batch_waits_while_a_number_may_be_lost() -> None:
     rig.turn()
     first, second = rig.client.sent
     rig.clock.advance(6)
-    rig.turn()  # the first expires in flight, where the broker may have taken it
+    rig.turn()  # the first batch expires in flight: the broker may have taken it
     rig.send()
     assert rig.sent_after_turn() == []
     accept(rig, second)
     rig.turn()
     (third,) = rig.client.under_way[1:]
     assert numbers(third) == (PRODUCER_ID, 0, 2)
-    accept(rig, first)  # late, for nobody
+    accept(rig, first)  # a late response to an expired batch
     rig.ack_all()
     assert_whole(rig.pool)
 
 
 def expired_with_one_behind(code: int) -> tuple[IdempotentRig, Sent]:
-    """The first of two batches has expired, perhaps not in vain; a third one waits. The second, sent again."""
+    """The first of two batches has expired, and the broker may have it. A third waits. Returns the repeated second."""
     rig = idempotent(delivery_timeout_ms=15_000)
     first = rig.send()
     rig.turn()
@@ -468,7 +468,7 @@ def expired_with_one_behind(code: int) -> tuple[IdempotentRig, Sent]:
     rig.client.unready.clear()
     again = only_request(rig)
     assert numbers(again) == (PRODUCER_ID, 0, 1)
-    assert rig.sent_after_turn() == [], "the third waits until it is known which number is next"
+    assert rig.sent_after_turn() == [], "the third batch waits until the next number is certain"
     return rig, again
 
 

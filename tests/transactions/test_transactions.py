@@ -1,4 +1,4 @@
-"""Transactions as a user drives them, from init_transactions() on: what is sent when, and calls in the wrong state."""
+"""Transactions from init_transactions() on: which requests go when, and calls in the wrong state."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_produce_request_says_that_it_is_transactional(v2: bool) -> None:
     (sent,) = rig.client.sent
     assert sent.produced.transactional_id == "t"
     assert is_transactional(sent)
-    # From version 12 on Produce adds the partition by itself, which only transactions of version 2 may.
+    # From version 12 on the leader adds the partition. Only transactions of version 2 may use that.
     assert sent.produced.version == (12 if v2 else 11)
 
 
@@ -140,7 +140,7 @@ def test_transaction_under_way_keeps_its_version(before: bool) -> None:
     rig.manager.commit()
     assert rig.entities(END_TXN)[-1].__version__ == (5 if before else 4)
     assert {sent.produced.version for sent in rig.client.sent} == {12 if before else 11}
-    # What was sent under version 1 must not be taken for the next transaction's.
+    # The next transaction needs a new epoch: a late request of version 1 must not join it.
     epochs = rig.manager.producer_state.producer_epoch
     assert epochs == 1
     rig.forget()
@@ -195,7 +195,7 @@ def test_partition_gets_no_record_before_the_coordinator_knows_of_it() -> None:
     assert rig.asked == ["add", "produce"]
     assert rig.manager.send_allowed(TOPIC, 0)
     assert not rig.manager.send_allowed(TOPIC, 1)
-    # Another partition has nothing to wait for but its own.
+    # A partition waits for its own request only.
     rig.hold(ADD_PARTITIONS_TO_TXN)
     rig.send(partition=1)
     rig.send(partition=0)
@@ -279,18 +279,22 @@ def test_first_partitions_of_a_transaction_are_added_after_a_short_back_off(
 def test_offsets_are_committed_with_their_group_metadata(v2: bool) -> None:
     rig = TransactionalRig(v2=v2).begun()
     rig.manager.send_offsets(OFFSETS, GROUP)
-    (told,) = rig.entities(TXN_OFFSET_COMMIT)
-    assert told.__version__ == (5 if v2 else 4)
-    assert (told.group_id, told.generation_id, told.member_id, told.group_instance_id) == (
+    (commit,) = rig.entities(TXN_OFFSET_COMMIT)
+    assert commit.__version__ == (5 if v2 else 4)
+    assert (commit.group_id, commit.generation_id, commit.member_id, commit.group_instance_id) == (
         "readers", 5, "member-1", "instance-1",
     )  # fmt: skip
-    found = {
-        (topic.name, one.partition_index): (one.committed_offset, one.committed_metadata, one.committed_leader_epoch)
-        for topic in told.topics
-        for one in topic.partitions
+    committed = {
+        (topic.name, partition.partition_index): (
+            partition.committed_offset,
+            partition.committed_metadata,
+            partition.committed_leader_epoch,
+        )
+        for topic in commit.topics
+        for partition in topic.partitions
     }
-    assert found == {("in", 0): (5, "why", 7), ("in", 1): (6, "", -1), ("other", 0): (1, "", -1)}
-    assert [one.group_id for one in rig.entities(ADD_OFFSETS_TO_TXN)] == ([] if v2 else ["readers"])
+    assert committed == {("in", 0): (5, "why", 7), ("in", 1): (6, "", -1), ("other", 0): (1, "", -1)}
+    assert [request.group_id for request in rig.entities(ADD_OFFSETS_TO_TXN)] == ([] if v2 else ["readers"])
     rig.manager.commit()
     assert rig.asked[-1] == "end"
 
@@ -299,9 +303,9 @@ def test_each_group_has_its_coordinator_looked_up() -> None:
     rig = TransactionalRig().begun()
     rig.manager.send_offsets(OFFSETS, GROUP)
     rig.manager.send_offsets(OFFSETS, GROUP)
-    assert [one.coordinator_keys for one in rig.entities(FIND_COORDINATOR)] == [("readers",)]
+    assert [request.coordinator_keys for request in rig.entities(FIND_COORDINATOR)] == [("readers",)]
     rig.manager.send_offsets(OFFSETS, GroupMetadata("others"))
-    assert [one.coordinator_keys for one in rig.entities(FIND_COORDINATOR)] == [("readers",), ("others",)]
+    assert [request.coordinator_keys for request in rig.entities(FIND_COORDINATOR)] == [("readers",), ("others",)]
 
 
 class Place(NamedTuple):
@@ -320,8 +324,8 @@ def test_offsets_of_other_libraries_are_understood() -> None:
     mine = OffsetAndMetadata(7, "m", 3)
     theirs = SimpleNamespace(offset=7, metadata="m", leader_epoch=3)
     plain = SimpleNamespace(offset=7, metadata=None, leader_epoch=None)
-    given = {("a", 0): mine, Place("a", 1): theirs, TheirPlace("a", 2): 7, ("a", 3): plain}
-    assert offsets_of(given) == {
+    offsets = {("a", 0): mine, Place("a", 1): theirs, TheirPlace("a", 2): 7, ("a", 3): plain}
+    assert offsets_of(offsets) == {
         ("a", 0): mine, ("a", 1): mine, ("a", 2): OffsetAndMetadata(7), ("a", 3): OffsetAndMetadata(7)
     }  # fmt: skip
     group = SimpleNamespace(group_id="g", generation_id=1, member_id="m", group_instance_id=None)
@@ -341,23 +345,23 @@ def test_group_metadata_of_confluent_kafka_is_refused_with_a_way_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "offsets",
     [None, [("a", 0)], {"a": 1}, {("a", "0"): 1}, {("a", -1): 1}, {("a", 0): -1}, {("a", 0): "1"}, {("a", 0): True},
      {(b"a", 0): 1}, {("a", 0, 1): 1}],
 )  # fmt: skip
-def test_invalid_offsets_are_refused(given: Any) -> None:
+def test_invalid_offsets_are_refused(offsets: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="offset"):
-        offsets_of(given)
+        offsets_of(offsets)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "group",
     [None, "", 5, object(), SimpleNamespace(group_id="g"), (), ("g", "m"), ("g", 1, None), ("g", 1, "m", 5),
      ("g", 1, "m", None, "more"), (None, 1, "m"), b"g", kafka.structs.ConsumerGroupMetadata(group_id=None)],
 )  # fmt: skip
-def test_invalid_group_is_refused(given: Any) -> None:
+def test_invalid_group_is_refused(group: Any) -> None:
     with pytest.raises(TypeError, match="group"):
-        group_of(given)
+        group_of(group)
 
 
 # ---- calls in the wrong state ----------------------------------------------------------------------------------------
@@ -498,7 +502,7 @@ def test_batch_that_was_tried_once_is_retried_in_an_aborted_transaction(abort_at
             rig.send()
         rig.until(future.done)
         rig.manager.abort()
-    assert future.exception(0) is None  # the broker may have had it
+    assert future.exception(0) is None  # the broker might have taken it the first time
     assert unsent.exception(0) is not None
     assert rig.asked[-1] == "end"
     rig.assert_usable()
@@ -584,7 +588,7 @@ def test_coordinator_that_has_forgotten_the_producer_is_asked_for_a_new_epoch(ap
     rig.assert_usable()
 
 
-# ---- who waits -------------------------------------------------------------------------------------------------------
+# ---- waiting threads -------------------------------------------------------------------------------------------------
 
 
 def test_every_waiting_thread_is_woken() -> None:
