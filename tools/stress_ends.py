@@ -208,7 +208,7 @@ def brokers() -> Iterator[dict[str, str]]:
         }
 
 
-def run(case: str, broker: str, servers: str) -> Run:
+def run(case: str, broker: str, servers: str, limit: float) -> Run:
     command = [sys.executable, "-X", "faulthandler", "-m", "tools.stress_ends", "--case", case, broker, servers]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -219,24 +219,24 @@ def run(case: str, broker: str, servers: str) -> Run:
         output = child.communicate()[1]
         watchdog.cancel()
     seconds = time.monotonic() - started
-    return Run(case, broker, seconds, _problem(case, broker, begun, child.returncode, seconds, output))
+    return Run(case, broker, seconds, _problem(case, broker, begun, child.returncode, seconds, output, limit))
 
 
-def _problem(case: str, broker: str, begun: str, code: int, seconds: float, output: str) -> str:
+def _problem(case: str, broker: str, begun: str, code: int, seconds: float, output: str, limit: float) -> str:
     if code or not begun or "Traceback" in output:
         return f"exit code {code}: {output or 'no output'}"
-    if seconds > LIMIT:
+    if seconds > limit:
         return f"took {seconds:.1f} s to end"
     if case == exit_without_close.__name__ and broker != RESPONDS and "may be lost" not in output:
         return f"unsent records, and no warning: {output!r}"
     return ""
 
 
-def all_runs(runs: int, jobs: int) -> Iterator[Run]:
-    """The runs in the order of their ends. Cases and brokers take turns."""
+def all_runs(runs: int, jobs: int, limit: float = LIMIT) -> Iterator[Run]:
+    """The runs in the order of their ends. Cases and brokers take turns. A run may take `limit` seconds to end."""
     with brokers() as servers, ThreadPoolExecutor(jobs) as pool:
         turns = islice(zip(cycle(CASES), cycle(servers), strict=False), runs)  # 7 cases, 3 brokers: every pair comes
-        started = [pool.submit(run, case, broker, servers[broker]) for case, broker in turns]
+        started = [pool.submit(run, case, broker, servers[broker], limit) for case, broker in turns]
         for future in as_completed(started):
             yield future.result()
 
