@@ -194,7 +194,7 @@ class FakeClient:
     id_node: int | None = 1  # the node that takes InitProducerId
     id_versions: tuple[int, int] = (0, 5)
     connects: int = 0  # how often the Sender asked for a connection to any broker
-    avoided: list[int | None] = field(default_factory=list)  # `rather_not` of each call of least_loaded()
+    avoided: list[int | None] = field(default_factory=list)  # `avoid` of each call of least_loaded()
     sent: list[Sent] = field(default_factory=list)  # all Produce requests
     under_way: list[Sent] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)  # the time-out of each poll
@@ -226,15 +226,15 @@ class FakeClient:
     def unreachable(self, node_id: int) -> KafkaError | None:
         return self.errors.get(node_id)
 
-    def nobody(self) -> KafkaError | None:
+    def connection_error(self) -> KafkaError | None:
         return next(iter(self.errors.values()), None)
 
     def in_flight(self, node_id: int) -> int:
         return sum(sent.node_id == node_id for sent in self.under_way)
 
-    def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None:
+    def least_loaded(self, *, connect: bool, avoid: int | None = None) -> int | None:
         self.connects += connect and self.id_node is None
-        self.avoided.append(rather_not)
+        self.avoided.append(avoid)
         return self.id_node
 
     def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None:

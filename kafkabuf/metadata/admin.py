@@ -250,9 +250,9 @@ class Admin:
 
     def _any_broker(self) -> int | None:
         """A ready broker, if possible another than in the last call."""
-        node_id = self._client.least_loaded(connect=True, rather_not=self._last_asked)
+        node_id = self._client.least_loaded(connect=True, avoid=self._last_asked)
         if node_id is None:
-            self._client.nobody()  # raises if every broker refuses to authenticate this client
+            self._client.connection_error()  # raises if every broker refuses to authenticate this client
         else:
             self._last_asked = node_id
         return node_id

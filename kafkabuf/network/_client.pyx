@@ -146,7 +146,7 @@ cdef class ClientCore:
         entry.frame = request.build(self.correlation_id)
         entry.frame.require_unsent()
         entry.frame.spans.notify = not request.expects_response
-        entry.frame.spans.answer.correlation_id = self.correlation_id
+        entry.frame.spans.response.correlation_id = self.correlation_id
         connection.send(entry.frame)
         entry.sent_at = now
         entry.deadline = INFINITY

@@ -26,9 +26,9 @@ from kafkabuf.network._socket cimport (
     NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Wire,
     advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, expect, gather,
     getsockopt, kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_nanoseconds, kb_wait_for_change,
-    kb_wake_waiters, make_room, msghdr, next_answer, recv, sendmsg, shutdown, socklen_t, start_waiting,
+    kb_wake_waiters, make_room, msghdr, next_response, recv, sendmsg, shutdown, socklen_t, start_waiting,
 )
-from kafkabuf.protocol._frame cimport Answer, Frame, Spans
+from kafkabuf.protocol._frame cimport ExpectedResponse, Frame, Spans
 
 
 cdef class Connection:
@@ -44,7 +44,7 @@ cdef class Connection:
 
     def __dealloc__(self):
         free(self.wire.data)
-        free(self.wire.answers)
+        free(self.wire.responses)
         # Open here only if close() was never called: in a forked child, which must not end its parent's connection.
         if self.wire.fd >= 0:
             close(self.wire.fd)
@@ -162,11 +162,11 @@ cdef class Connection:
 
     cdef str reason(self):
         cdef Wire* wire = self.frames
-        cdef Answer* answer = next_answer(wire)
+        cdef ExpectedResponse* expected = next_response(wire)
         if wire.error == ERROR_FRAME_LENGTH:
-            largest = wire.max_frame if answer == NULL else answer.largest
+            largest = wire.max_frame if expected == NULL else expected.largest
             return (f"the peer announced a frame of {<int> kb_big_endian(wire.data)} bytes, allowed are "
-                    f"{SMALLEST_FRAME} to {largest}{' without a request' if answer == NULL else ''}; is this a "
+                    f"{SMALLEST_FRAME} to {largest}{' without a request' if expected == NULL else ''}; is this a "
                     "Kafka listener, and does it use this security.protocol?")
         return "the peer closed it" if self.wire.error == ERROR_END_OF_STREAM else strerror(self.wire.error)
 

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from posix.uio cimport iovec
 
-from kafkabuf.protocol._frame cimport Answer, Spans
+from kafkabuf.protocol._frame cimport ExpectedResponse, Spans
 
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -140,7 +140,7 @@ cdef struct Wire:
     int held                # HELD_*, or zero
     # ---- expected responses, in the order of their requests, also of those that are not started. They are copied into
     # a ring, because a frame may be freed once it is written.
-    Answer* answers         # the ring
+    ExpectedResponse* responses       # the ring
     unsigned int places     # its size, a power of two
     unsigned int oldest     # index of the next response
     unsigned int expected   # how many responses are expected
@@ -171,13 +171,13 @@ cdef inline void start_waiting(Wire* wire) noexcept nogil:
 cdef inline bint make_places(Wire* wire) noexcept nogil:
     cdef unsigned int i
     cdef unsigned int places = 2 * wire.places if wire.places else FIRST_PLACES
-    cdef Answer* ring = <Answer*> malloc(places * sizeof(Answer))
+    cdef ExpectedResponse* ring = <ExpectedResponse*> malloc(places * sizeof(ExpectedResponse))
     if ring == NULL:
         return False
     for i in range(wire.expected):
-        ring[i] = wire.answers[(wire.oldest + i) & (wire.places - 1)]
-    free(wire.answers)
-    wire.answers = ring
+        ring[i] = wire.responses[(wire.oldest + i) & (wire.places - 1)]
+    free(wire.responses)
+    wire.responses = ring
     wire.places = places
     wire.oldest = 0
     return True
@@ -189,14 +189,14 @@ cdef inline bint expect(Wire* wire, Spans* spans) noexcept nogil:
         return True
     if wire.expected == wire.places and not make_places(wire):
         return False
-    wire.answers[(wire.oldest + wire.expected) & (wire.places - 1)] = spans.answer
+    wire.responses[(wire.oldest + wire.expected) & (wire.places - 1)] = spans.response
     wire.expected += 1
     return True
 
 
-cdef inline Answer* next_answer(Wire* wire) noexcept nogil:
+cdef inline ExpectedResponse* next_response(Wire* wire) noexcept nogil:
     """The only response that may arrive now; NULL: no response may."""
-    return &wire.answers[wire.oldest] if wire.owed else NULL
+    return &wire.responses[wire.oldest] if wire.owed else NULL
 
 
 cdef inline bint count_responses(Wire* wire) noexcept nogil:
@@ -207,15 +207,15 @@ cdef inline bint count_responses(Wire* wire) noexcept nogil:
     """
     cdef int size
     cdef unsigned char* response
-    cdef Answer* answer
+    cdef ExpectedResponse* expected
     cdef bint news = False
     while True:
         wire.need = wire.counted + LENGTH_PREFIX
         if wire.length < wire.need:
             return news
         size = <int> kb_big_endian(wire.data + wire.counted)
-        answer = next_answer(wire)
-        if size < SMALLEST_FRAME or size > (wire.max_frame if answer == NULL else answer.largest):
+        expected = next_response(wire)
+        if size < SMALLEST_FRAME or size > (wire.max_frame if expected == NULL else expected.largest):
             wire.held = HELD_FOR_GOOD
             wire.error = wire.error or ERROR_FRAME_LENGTH
             return True
@@ -225,14 +225,14 @@ cdef inline bint count_responses(Wire* wire) noexcept nogil:
             return news
         wire.counted = wire.need
         news = True
-        if answer == NULL or answer.correlation_id != <int> kb_big_endian(response):
+        if expected == NULL or expected.correlation_id != <int> kb_big_endian(response):
             wire.held = HELD_FOR_GOOD
             continue
         wire.oldest = (wire.oldest + 1) & (wire.places - 1)
         wire.expected -= 1
         wire.owed -= 1
         wire.credit += 1
-        if answer.judge != NULL and not answer.judge(response, size, answer.version, answer.partitions):
+        if expected.judge != NULL and not expected.judge(response, size, expected.version, expected.partitions):
             wire.held = wire.held or HELD_UNTIL_SEEN
 
 

@@ -47,7 +47,7 @@ cdef class TlsConnection(Connection):
 
     def __dealloc__(self):
         free(self.clear.data)
-        free(self.clear.answers)
+        free(self.clear.responses)
 
     @property
     def queued(self):

@@ -17,7 +17,7 @@ METADATA_OF_BROKERS, METADATA_OF_A_TOPIC, LARGEST_METADATA = 1 * MIB, 4 * MIB, 3
 SMALL_ANSWER, ANSWER_TO_A_BYTE = 64 * KIB, 16
 # Responses that name more than their request: the cluster determines how many offsets, producers or partitions.
 LARGE_ANSWERS = {messages.OFFSET_FETCH, messages.DESCRIBE_PRODUCERS, messages.DESCRIBE_TRANSACTIONS}
-LARGEST_ANSWER = 32 * MIB
+LARGEST_RESPONSE = 32 * MIB
 # A frame without a request is read up to this size, so that the error can name its correlation id.
 LARGEST_STRAY = 64 * KIB
 # Another thread decodes longer responses: it takes 0.2 s to make Python objects of a megabyte. The Sender's thread
@@ -25,7 +25,7 @@ LARGEST_STRAY = 64 * KIB
 LARGEST_DECODED_AT_ONCE = 256 * KIB
 
 
-def largest_answer(entity: Any, size: int) -> int:
+def largest_response(entity: Any, size: int) -> int:
     """How many bytes the response to a request of `size` bytes may have. Produce has a bound of its own."""
     match entity.__api_key__:
         case messages.API_VERSIONS | messages.SASL_HANDSHAKE | messages.SASL_AUTHENTICATE:
@@ -33,6 +33,6 @@ def largest_answer(entity: Any, size: int) -> int:
         case messages.METADATA:
             return min(METADATA_OF_BROKERS + METADATA_OF_A_TOPIC * len(entity.topics or ()), LARGEST_METADATA)
         case api_key if api_key in LARGE_ANSWERS:
-            return LARGEST_ANSWER
+            return LARGEST_RESPONSE
         case _:
             return SMALL_ANSWER + ANSWER_TO_A_BYTE * size

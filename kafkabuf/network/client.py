@@ -163,10 +163,10 @@ class NetworkClient(ClientCore):
         node = self._node(node_id)
         if node is None:
             unknown = NetworkError(f"broker {node_id} is not among those that metadata names")
-            return unknown if self._metadata.snapshot.brokers else self.nobody()
+            return unknown if self._metadata.snapshot.brokers else self.connection_error()
         return node.last_error if node.state is State.DISCONNECTED else None
 
-    def nobody(self) -> KafkaError | None:
+    def connection_error(self) -> KafkaError | None:
         """Why `least_loaded` finds no node: the error of the latest failed connection. None: no attempt has failed yet.
 
         Raises AuthenticationError if every known broker refuses to authenticate this client.
@@ -200,18 +200,18 @@ class NetworkClient(ClientCore):
         pause = node.throttled_until - self._clock.monotonic()
         return None if pause <= 0 else f"{node}, which leads it, asked for a pause (throttling), {pause:.1f} s more"
 
-    def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None:
+    def least_loaded(self, *, connect: bool, avoid: int | None = None) -> int | None:
         """The ready node with the fewest requests in flight, for a request that any broker can answer.
 
-        None: no node is ready. With `connect` the client then connects to a node, if an attempt is due. `rather_not`: a
+        None: no node is ready. With `connect` the client then connects to a node, if an attempt is due. `avoid`: a
         node that could not help before and may be cut off from the other brokers. It is returned only if no other is
         ready; with `connect` the client then connects to another node for the next call.
         """
         now = self._clock.monotonic()
-        node = self._updater.choose(now, rather_not) if connect else self._updater.least_loaded(now, rather_not)
+        node = self._updater.choose(now, avoid) if connect else self._updater.least_loaded(now, avoid)
         if node is None:
             return None
-        if connect and node.node_id == rather_not and node.state is State.READY:
+        if connect and node.node_id == avoid and node.state is State.READY:
             other = self._updater.openable(now)
             if other is not None:
                 self.connect(other, now)
@@ -362,7 +362,7 @@ class NetworkClient(ClientCore):
             entity.__api_key__, entity.__version__, correlation_id, self._config.client_id, entity
         )
         frame = Frame()
-        frame.largest_answer = bounds.largest_answer(entity, len(body))
+        frame.largest_response = bounds.largest_response(entity, len(body))
         frame.add_bytes(len(body).to_bytes(4, "big") + body)
         return frame
 

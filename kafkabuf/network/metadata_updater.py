@@ -107,9 +107,9 @@ class MetadataUpdater:
         if not self._under_way:
             self._metadata.on_failure(error)
 
-    def choose(self, now: float, rather_not: int | None = None) -> NodeConnection | None:
+    def choose(self, now: float, avoid: int | None = None) -> NodeConnection | None:
         """The least loaded ready node, else a connecting node, else a node to connect to. None: all nodes back off."""
-        ready = self.least_loaded(now, rather_not)
+        ready = self.least_loaded(now, avoid)
         if ready is not None:
             return ready
         known, bootstrap = self._network.known_nodes(), self._network.bootstrap_nodes()
@@ -119,11 +119,11 @@ class MetadataUpdater:
             known = []
         return openable if known else self._openable(bootstrap, now)
 
-    def least_loaded(self, now: float, rather_not: int | None = None) -> NodeConnection | None:
-        """The ready node with the fewest requests in flight; `rather_not` only if no other node is ready."""
+    def least_loaded(self, now: float, avoid: int | None = None) -> NodeConnection | None:
+        """The ready node with the fewest requests in flight; `avoid` only if no other node is ready."""
         nodes = self._network.known_nodes() + self._network.bootstrap_nodes()
         ready = [node for node in nodes if node.state is State.READY and now >= node.throttled_until]
-        ready = [node for node in ready if node.node_id != rather_not] or ready
+        ready = [node for node in ready if node.node_id != avoid] or ready
         return min(ready, key=lambda node: (len(node.in_flight), self._random())) if ready else None
 
     def openable(self, now: float) -> NodeConnection | None:

@@ -5,7 +5,7 @@ from posix.uio cimport iovec
 
 
 cdef enum:
-    LARGEST_ANSWER = 100000000  # default of Answer.largest
+    LARGEST_RESPONSE = 100000000  # default of ExpectedResponse.largest
 
 
 # True: the response reports no error. It has `size` bytes without the length prefix, and responds to a request of this
@@ -13,7 +13,7 @@ cdef enum:
 ctypedef bint (*Judge)(const unsigned char* response, Py_ssize_t size, int version, int partitions) noexcept nogil
 
 
-cdef struct Answer:
+cdef struct ExpectedResponse:
     # What the client knows beforehand of the response to one request.
     int correlation_id
     int version
@@ -30,7 +30,7 @@ cdef struct Spans:
     Py_ssize_t room         # how many items fit
     Py_ssize_t done         # items written in full; a partly written item starts at its first unwritten byte
     bint notify             # the request gets no response (acks=0): the poll call reports that its last byte is written
-    Answer answer           # the expected response, unless `notify`
+    ExpectedResponse response         # the expected response, unless `notify`
     bint sealed             # the frame goes over TLS, and its last byte of ciphertext is not written yet
     Spans* following        # the next frame of the same connection
 

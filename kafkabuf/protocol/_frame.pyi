@@ -12,7 +12,7 @@ class Frame:
     correlation_id: int
     """The correlation id of the response: only the response with this id lets the next waiting frame start."""
 
-    largest_answer: int
+    largest_response: int
     """How many bytes the response may have. A longer response fails the connection."""
 
     @property

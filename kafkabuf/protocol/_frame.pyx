@@ -12,7 +12,7 @@ cdef class Frame:
 
     def __cinit__(self):
         memset(&self.spans, 0, sizeof(Spans))
-        self.spans.answer.largest = LARGEST_ANSWER
+        self.spans.response.largest = LARGEST_RESPONSE
         self.owners = []
 
     def __dealloc__(self):
@@ -66,21 +66,21 @@ cdef class Frame:
 
     @property
     def correlation_id(self):
-        return self.spans.answer.correlation_id
+        return self.spans.response.correlation_id
 
     @correlation_id.setter
     def correlation_id(self, int value):
         self.require_unsent()
-        self.spans.answer.correlation_id = value
+        self.spans.response.correlation_id = value
 
     @property
-    def largest_answer(self):
-        return self.spans.answer.largest
+    def largest_response(self):
+        return self.spans.response.largest
 
-    @largest_answer.setter
-    def largest_answer(self, Py_ssize_t value):
+    @largest_response.setter
+    def largest_response(self, Py_ssize_t value):
         self.require_unsent()
-        self.spans.answer.largest = value
+        self.spans.response.largest = value
 
     @property
     def untouched(self):

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 from kafkabuf.protocol._frame cimport Frame
 
 
-cdef class PartitionAnswer:
+cdef class PartitionResponse:
     """The part of a Produce response that concerns one batch."""
     cdef readonly int error_code            # 0: success
     cdef readonly int leader, leader_epoch  # -1: the broker names no leader
@@ -17,9 +17,9 @@ cdef class PartitionAnswer:
     cdef readonly list record_errors        # (place in the batch, text or None) of each invalid record; None before v8
 
 
-cdef class ProduceAnswer:
+cdef class ProduceResponse:
     """The response to one Produce request."""
-    cdef readonly dict partitions           # (topic, partition): PartitionAnswer
+    cdef readonly dict partitions           # (topic, partition): PartitionResponse
     cdef readonly dict nodes                # node id: (host, port, rack), for leaders that the response names
     cdef readonly int throttle_ms           # the client sends nothing to this broker for this time (KIP-219)
 
@@ -29,4 +29,4 @@ cdef class ProduceAnswer:
 cpdef Frame build_request(int version, int correlation_id, bytes client_id, int acks, int timeout_ms, list batches,
                           bytes transactional_id=*)
 # Raises CorruptMessageError.
-cpdef ProduceAnswer parse_response(int version, bytes frame)
+cpdef ProduceResponse parse_response(int version, bytes frame)

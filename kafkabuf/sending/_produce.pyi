@@ -4,7 +4,7 @@ from kafkabuf.protocol._frame import Frame
 PRODUCE: int
 VERSIONS_BY_MAGIC: dict[int, tuple[int, int]]
 
-class PartitionAnswer:
+class PartitionResponse:
     error_code: int
     leader: int
     leader_epoch: int
@@ -14,8 +14,8 @@ class PartitionAnswer:
     message: str | None
     record_errors: list[tuple[int, str | None]] | None
 
-class ProduceAnswer:
-    partitions: dict[tuple[str, int], PartitionAnswer]
+class ProduceResponse:
+    partitions: dict[tuple[str, int], PartitionResponse]
     nodes: dict[int, tuple[str, int, str | None]]
     throttle_ms: int
 
@@ -29,4 +29,4 @@ def build_request(
     transactional_id: bytes | None = None,
 ) -> Frame: ...
 def says_all_were_taken(version: int, frame: bytes, partitions: int) -> bool: ...
-def parse_response(version: int, frame: bytes) -> ProduceAnswer: ...
+def parse_response(version: int, frame: bytes) -> ProduceResponse: ...

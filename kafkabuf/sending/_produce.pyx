@@ -116,10 +116,10 @@ cpdef Frame build_request(int version, int correlation_id, bytes client_id, int 
     p = put_tags(p, flexible)
     if p > span:
         frame.add(span, p - span)
-    frame.spans.answer.judge = took_all
-    frame.spans.answer.version = version
-    frame.spans.answer.partitions = <int>len(batches)
-    frame.spans.answer.largest = largest
+    frame.spans.response.judge = took_all
+    frame.spans.response.version = version
+    frame.spans.response.partitions = <int>len(batches)
+    frame.spans.response.largest = largest
     put_i32(begin, <int32_t>(p - begin - 4 + records))
     for batch in batches:
         batch.start_read()
@@ -144,11 +144,11 @@ cdef uint8_t* put_header(
     return put_i32(p, timeout_ms)
 
 
-cdef class PartitionAnswer:
+cdef class PartitionResponse:
     pass
 
 
-cdef class ProduceAnswer:
+cdef class ProduceResponse:
     pass
 
 
@@ -209,8 +209,8 @@ cdef class Reader:
         self.at += n
         return (<const char*>self.at - n)[:n].decode("utf-8", "replace")
 
-    cdef int tags(self, PartitionAnswer partition=None, ProduceAnswer answer=None) except -1:
-        """Read tagged fields: tag 0 of `partition` or `answer`. Skip all other tags."""
+    cdef int tags(self, PartitionResponse partition=None, ProduceResponse response=None) except -1:
+        """Read tagged fields: tag 0 of `partition` or `response`. Skip all other tags."""
         cdef int64_t tag, size
         cdef const uint8_t* end
         if not self.flexible:
@@ -226,8 +226,8 @@ cdef class Reader:
                 partition.leader = self.i32()
                 partition.leader_epoch = self.i32()
                 self.tags()
-            elif answer is not None:
-                self.endpoints(answer.nodes)
+            elif response is not None:
+                self.endpoints(response.nodes)
             else:
                 self.at = end
             if self.at != end:
@@ -296,13 +296,13 @@ cdef inline void scan_tags(Scan* s, bint flexible) noexcept nogil:
         count -= 1
 
 
-cdef bint took_all(const unsigned char* answer, Py_ssize_t size, int version, int asked) noexcept nogil:
+cdef bint took_all(const unsigned char* response, Py_ssize_t size, int version, int asked) noexcept nogil:
     """Whether the broker took every batch and asks for no pause. False for an error text or malformed response."""
     cdef bint flexible = version >= 9
     cdef int64_t topics, partitions
     cdef int64_t missing = asked
     cdef Scan s
-    s.at = answer
+    s.at = response
     s.left = size
     scan_over(&s, 4)
     scan_tags(&s, flexible)
@@ -334,14 +334,14 @@ def says_all_were_taken(int version, const uint8_t[::1] frame not None, int part
     return frame.shape[0] > 0 and took_all(&frame[0], frame.shape[0], version, partitions)
 
 
-cpdef ProduceAnswer parse_response(int version, bytes frame):
-    """The ProduceAnswer in a frame, from which the caller has cut off the size. Raises CorruptMessageError."""
+cpdef ProduceResponse parse_response(int version, bytes frame):
+    """The ProduceResponse in a frame, from which the caller has cut off the size. Raises CorruptMessageError."""
     cdef Reader r = Reader.__new__(Reader)
-    cdef ProduceAnswer answer = ProduceAnswer.__new__(ProduceAnswer)
+    cdef ProduceResponse response = ProduceResponse.__new__(ProduceResponse)
     if frame is None:
         raise TypeError("parse_response() takes bytes, found None")
-    answer.partitions = {}
-    answer.nodes = {}
+    response.partitions = {}
+    response.nodes = {}
     r.frame = frame
     r.at = <const uint8_t*>PyBytes_AS_STRING(frame)
     r.end = r.at + len(frame)
@@ -353,40 +353,40 @@ cpdef ProduceAnswer parse_response(int version, bytes frame):
         topic = r.string()
         for _ in range(r.count()):
             partition = r.i32()
-            if (topic, partition) in answer.partitions:
+            if (topic, partition) in response.partitions:
                 raise CorruptMessageError(f"a Produce response names {topic}-{partition} twice")
-            answer.partitions[topic, partition] = parse_partition(r)
+            response.partitions[topic, partition] = parse_partition(r)
         r.tags()
-    answer.throttle_ms = r.i32()
-    r.tags(None, answer)
-    if answer.throttle_ms < 0:
-        raise CorruptMessageError(f"a Produce response asks for a pause of {answer.throttle_ms} ms")
+    response.throttle_ms = r.i32()
+    r.tags(None, response)
+    if response.throttle_ms < 0:
+        raise CorruptMessageError(f"a Produce response asks for a pause of {response.throttle_ms} ms")
     if r.at != r.end:
         raise CorruptMessageError(f"a Produce response has {r.end - r.at} bytes behind its last field")
-    return answer
+    return response
 
 
 cdef object texts_of(list record_errors):
     return None if not record_errors else "; ".join([text for _, text in record_errors if text]) or None
 
 
-cdef PartitionAnswer parse_partition(Reader r):
-    cdef PartitionAnswer answer = PartitionAnswer.__new__(PartitionAnswer)
-    answer.leader = answer.leader_epoch = answer.log_start_offset = -1
-    answer.error_code = r.i16()
-    answer.base_offset = r.i64()
-    answer.log_append_time = r.i64()
+cdef PartitionResponse parse_partition(Reader r):
+    cdef PartitionResponse response = PartitionResponse.__new__(PartitionResponse)
+    response.leader = response.leader_epoch = response.log_start_offset = -1
+    response.error_code = r.i16()
+    response.base_offset = r.i64()
+    response.log_append_time = r.i64()
     if r.version >= 5:
-        answer.log_start_offset = r.i64()
+        response.log_start_offset = r.i64()
     if r.version >= 8:
-        answer.record_errors = []
+        response.record_errors = []
         for _ in range(r.count()):
             place = r.i32()
-            answer.record_errors.append((place, r.string()))
+            response.record_errors.append((place, r.string()))
             r.tags()
-        answer.message = r.string() or texts_of(answer.record_errors)
-    r.tags(answer)
-    if answer.base_offset < -1 or answer.log_append_time < -1:
+        response.message = r.string() or texts_of(response.record_errors)
+    r.tags(response)
+    if response.base_offset < -1 or response.log_append_time < -1:
         raise CorruptMessageError(
-            f"a Produce response gives offset {answer.base_offset} and append time {answer.log_append_time}")
-    return answer
+            f"a Produce response gives offset {response.base_offset} and append time {response.log_append_time}")
+    return response

@@ -9,7 +9,7 @@ from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._drain cimport DrainCore
 from kafkabuf.batches._sequences cimport SequenceCore
 from kafkabuf.protocol._frame cimport Frame
-from kafkabuf.sending._produce cimport ProduceAnswer
+from kafkabuf.sending._produce cimport ProduceResponse
 
 
 cdef class ProduceRequest:
@@ -57,10 +57,10 @@ cdef class SenderCore:
     cdef int clean_up(self, object completion, object error) except -1
     cdef int end_request(self, object completion) except -1
     cdef bint end_batches(self, ProduceRequest request, object completion) except -1
-    cdef bint on_answer(self, ProduceRequest request, object completion) except -1
-    cdef bint on_partitions(self, list batches, ProduceAnswer answers) except -1
-    cdef bint on_partition(self, Batch batch, ProduceAnswer answers) except -1
-    cdef int learn_leaders(self, list batches, ProduceAnswer answers) except -1
+    cdef bint on_response(self, ProduceRequest request, object completion) except -1
+    cdef bint on_partitions(self, list batches, ProduceResponse response) except -1
+    cdef bint on_partition(self, Batch batch, ProduceResponse response) except -1
+    cdef int learn_leaders(self, list batches, ProduceResponse response) except -1
     cdef int take_back(self, object node_id) except -1
     cdef int take_back_one(self, ProduceRequest request) except -1
     cdef int put_back(self, ProduceRequest request) except -1
@@ -75,10 +75,10 @@ cdef class SenderCore:
     #     call is due
     # _wait_while_closing(now: float) -> float: returns the seconds that the poll may last; 0: this turn may be the last
     # _ask_for_leaders(topics: set[str]) -> None: request metadata of topics whose batches have no leader
-    # _on_leaders(leaders: dict[tuple[str, int], tuple[int, int]], answer: ProduceAnswer) -> None: a response names
+    # _on_leaders(leaders: dict[tuple[str, int], tuple[int, int]], response: ProduceResponse) -> None: a response names
     #     new leaders; (topic, partition): (node id, leader epoch)
-    # _retry_or_fail(batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None) -> None: put the batch back
-    #     into its queue, or fail it
+    # _retry_or_fail(batch: Batch, error: KafkaError, response: PartitionResponse | None = None) -> None: put the batch
+    #     back into its queue, or fail it
     # _retry_or_fail_all(batches: list[Batch], error: KafkaError) -> None: the same for each batch
     # _go_again(batches: list[Batch], error: BaseException, sent: bool) -> None: after an error within the Sender, put
     #     those batches back that have neither an outcome nor a place in a queue. `sent`: a broker may have them

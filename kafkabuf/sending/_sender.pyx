@@ -14,7 +14,7 @@ from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch
 from kafkabuf.batches._drain cimport DrainCore, Ready
 from kafkabuf.protocol._frame cimport Frame
-from kafkabuf.sending._produce cimport PartitionAnswer, ProduceAnswer, build_request, parse_response
+from kafkabuf.sending._produce cimport PartitionResponse, ProduceResponse, build_request, parse_response
 
 from kafkabuf.errors import (
     AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code,
@@ -253,7 +253,7 @@ cdef class SenderCore:
         A batch that the response names gets its outcome from the response. The other batches go again.
         """
         cdef ProduceRequest request
-        cdef ProduceAnswer answers = None
+        cdef ProduceResponse response = None
         cdef Batch batch
         context = completion.request.context
         if type(context) is not ProduceRequest:
@@ -263,13 +263,13 @@ cdef class SenderCore:
             self.count_request(request, -1)
         try:
             if completion.error is None and completion.response is not None:
-                answers = parse_response(request.version, completion.response)
+                response = parse_response(request.version, completion.response)
         except CorruptMessageError:
             pass
         for batch in request.batches:
             try:
-                if answers is not None and batch.outcome == PENDING and not self._accumulator.holds(batch):
-                    self.on_partition(batch, answers)
+                if response is not None and batch.outcome == PENDING and not self._accumulator.holds(batch):
+                    self.on_partition(batch, response)
             except Exception:
                 logger.exception("handling the response for %r failed", batch)
         self._go_again(request.batches, error, True)
@@ -339,63 +339,63 @@ cdef class SenderCore:
             for batch in request.batches:
                 self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
             return True
-        return self.on_answer(request, completion)
+        return self.on_response(request, completion)
 
-    cdef bint on_answer(self, ProduceRequest request, object completion) except -1:
-        cdef ProduceAnswer answers
+    cdef bint on_response(self, ProduceRequest request, object completion) except -1:
+        cdef ProduceResponse response
         cdef bint has_all
         try:
-            answers = parse_response(request.version, completion.response)
+            response = parse_response(request.version, completion.response)
         except CorruptMessageError as error:
             self._client.fail_connection(completion.node_id, error)
             self._retry_or_fail_all(request.batches, error)
             return False
-        self._client.throttle(completion.node_id, completion.request, answers.throttle_ms)
+        self._client.throttle(completion.node_id, completion.request, response.throttle_ms)
         self.stats.answered(completion.node_id, completion.latency, self._clock.monotonic())
-        has_all = self.on_partitions(request.batches, answers)
+        has_all = self.on_partitions(request.batches, response)
         if not has_all:
-            self.learn_leaders(request.batches, answers)
-        if len(answers.partitions) != len(request.batches) or not (has_all or names_all(request.batches, answers)):
+            self.learn_leaders(request.batches, response)
+        if len(response.partitions) != len(request.batches) or not (has_all or names_all(request.batches, response)):
             error = CorruptMessageError("a Produce response names other partitions than the request")
             self._client.fail_connection(completion.node_id, error)
-        return has_all and answers.throttle_ms == 0  # the pause holds for queued requests too: they are taken back
+        return has_all and response.throttle_ms == 0  # the pause holds for queued requests too: they are taken back
 
-    cdef bint on_partitions(self, list batches, ProduceAnswer answers) except -1:
+    cdef bint on_partitions(self, list batches, ProduceResponse response) except -1:
         cdef Batch batch
         cdef bint has_all = True
         for batch in batches:
-            if not self.on_partition(batch, answers):
+            if not self.on_partition(batch, response):
                 has_all = False
         return has_all
 
-    cdef bint on_partition(self, Batch batch, ProduceAnswer answers) except -1:
+    cdef bint on_partition(self, Batch batch, ProduceResponse response) except -1:
         """Whether the broker has the batch."""
-        cdef PartitionAnswer answer = answers.partitions.get((batch.topic, batch.partition))
-        if answer is None:
+        cdef PartitionResponse result = response.partitions.get((batch.topic, batch.partition))
+        if result is None:
             text = f"the broker's response leaves out {batch.topic}-{batch.partition}"
             self._retry_or_fail(batch, CorruptMessageError(text))
             return False
-        if answer.error_code == 0:
-            self.complete(self._accumulator.queue_for(batch), batch, answer.base_offset, answer.log_append_time)
-        elif answer.error_code == DUPLICATE_SEQUENCE_NUMBER:
+        if result.error_code == 0:
+            self.complete(self._accumulator.queue_for(batch), batch, result.base_offset, result.log_append_time)
+        elif result.error_code == DUPLICATE_SEQUENCE_NUMBER:
             # The broker appended the batch so long ago that it has forgotten the offset.
             self.complete(self._accumulator.queue_for(batch), batch, -1, -1)
         else:
-            self._retry_or_fail(batch, error_for_code(answer.error_code, answer.message), answer)
+            self._retry_or_fail(batch, error_for_code(result.error_code, result.message), result)
             return False
         return True
 
-    cdef int learn_leaders(self, list batches, ProduceAnswer answers) except -1:
+    cdef int learn_leaders(self, list batches, ProduceResponse response) except -1:
         """Tell metadata of the new leaders that the response names."""
         cdef Batch batch
-        cdef PartitionAnswer answer
+        cdef PartitionResponse result
         cdef dict leaders = {}
         for batch in batches:
-            answer = answers.partitions.get((batch.topic, batch.partition))
-            if answer is not None and answer.leader >= 0 and answer.error_code in LEADS_NO_MORE:
-                leaders[batch.topic, batch.partition] = (answer.leader, answer.leader_epoch)
+            result = response.partitions.get((batch.topic, batch.partition))
+            if result is not None and result.leader >= 0 and result.error_code in LEADS_NO_MORE:
+                leaders[batch.topic, batch.partition] = (result.leader, result.leader_epoch)
         if leaders:
-            self._on_leaders(leaders, answers)
+            self._on_leaders(leaders, response)
         return 0
 
     cdef int complete(
@@ -410,9 +410,9 @@ cdef class SenderCore:
         return 0
 
 
-cdef bint names_all(list batches, ProduceAnswer answers) except -1:
+cdef bint names_all(list batches, ProduceResponse response) except -1:
     cdef Batch batch
     for batch in batches:
-        if (batch.topic, batch.partition) not in answers.partitions:
+        if (batch.topic, batch.partition) not in response.partitions:
             return False
     return True

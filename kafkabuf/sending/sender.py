@@ -34,7 +34,7 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.metadata.snapshot import Cluster, Node
 from kafkabuf.network.client import NetworkClient
-from kafkabuf.sending._produce import VERSIONS_BY_MAGIC, PartitionAnswer, ProduceAnswer
+from kafkabuf.sending._produce import VERSIONS_BY_MAGIC, PartitionResponse, ProduceResponse
 from kafkabuf.sending._sender import SenderCore
 from kafkabuf.sending.explanation import Explanation
 from kafkabuf.sending.failures import Failures
@@ -297,8 +297,8 @@ class Sender(SenderCore):
         for batch in batches:
             self._retry_or_fail(batch, error)
 
-    def _retry_or_fail(self, batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None) -> None:
-        """The batch's request failed, or the response reports an error of the batch (`answer`)."""
+    def _retry_or_fail(self, batch: Batch, error: KafkaError, response: PartitionResponse | None = None) -> None:
+        """The request failed, or `response` reports an error of the batch."""
         queue = self._accumulator.queue_of(batch)
         queue.proven = False
         queue.last_error = error
@@ -311,11 +311,11 @@ class Sender(SenderCore):
             return
         if self._producer_state is not None and isinstance(error, ClusterAuthorizationError):
             self._producer_state.fail(error)
-        if not self._can_retry(queue, batch, error, answer):
-            self._fail(batch, self._explained(queue, batch, error), answer, refused=answer is not None)
+        if not self._can_retry(queue, batch, error, response):
+            self._fail(batch, self._explained(queue, batch, error), response, refused=response is not None)
             return
         if batch.attempts >= self._config.retries or self._forced:
-            self._fail(batch, error, answer)
+            self._fail(batch, error, response)
             return
         self.stats.retried(batch.topic, batch.count, self._clock.monotonic())
         log.debug("%r is sent again: %s", batch, error)
@@ -323,15 +323,15 @@ class Sender(SenderCore):
         if self._transactions is not None and isinstance(error, _COORDINATOR_ERRORS):
             self._transactions.doubt_coordinator()
             # The leader responded, so it works: it finds the new coordinator soon, and the whole transaction waits.
-            soon = answer is not None
+            soon = response is not None
         self._accumulator.requeue(batch, self._clock.monotonic(), soon=soon)
 
     def _can_retry(
-        self, queue: PartitionQueue, batch: Batch, error: KafkaError, answer: PartitionAnswer | None
+        self, queue: PartitionQueue, batch: Batch, error: KafkaError, response: PartitionResponse | None
     ) -> bool:
         if self._producer_state is None:
             return error.retriable
-        log_start_offset = -1 if answer is None else answer.log_start_offset
+        log_start_offset = -1 if response is None else response.log_start_offset
         return self._producer_state.can_retry(queue, batch, error, log_start_offset)
 
     def _explained(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> KafkaError:
@@ -372,10 +372,10 @@ class Sender(SenderCore):
                 self._accumulator.fail(batch, KafkaError(f"an error within the producer: {failure!r}"))
 
     def _fail(
-        self, batch: Batch, error: KafkaError, answer: PartitionAnswer | None = None, *, refused: bool = False
+        self, batch: Batch, error: KafkaError, response: PartitionResponse | None = None, *, refused: bool = False
     ) -> None:
         """`refused`: it is certain that the broker did not append the batch in this attempt."""
-        invalid_records = answer.record_errors if answer is not None else ()
+        invalid_records = response.record_errors if response is not None else ()
         record_errors, error_of_others = _errors_of_records(error, invalid_records) if invalid_records else (None, None)
         self._accumulator.fail(batch, error, record_errors, error_of_others, refused)
 
@@ -393,9 +393,9 @@ class Sender(SenderCore):
     def _tell_failures(self) -> None:
         self.failures.tell()
 
-    def _on_leaders(self, leaders: dict[tuple[str, int], tuple[int, int]], answer: ProduceAnswer) -> None:
+    def _on_leaders(self, leaders: dict[tuple[str, int], tuple[int, int]], response: ProduceResponse) -> None:
         """The broker no longer leads these partitions and names the new leaders (KIP-951)."""
-        self._metadata.update_leaders(leaders, [Node(node_id, *where) for node_id, where in answer.nodes.items()])
+        self._metadata.update_leaders(leaders, [Node(node_id, *where) for node_id, where in response.nodes.items()])
 
     def _on_cluster(self, cluster: Cluster) -> None:
         """Thread: Sender. Add queues for new partitions, and give every queue its present leader.

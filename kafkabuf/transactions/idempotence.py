@@ -206,7 +206,7 @@ class OnFailure(Protocol):
 class Client(Protocol):
     """The methods of NetworkClient that ProducerIdSource needs."""
 
-    def least_loaded(self, *, connect: bool, rather_not: int | None = None) -> int | None: ...
+    def least_loaded(self, *, connect: bool, avoid: int | None = None) -> int | None: ...
     def api_version(self, node_id: int, api_key: int, supported: range) -> int: ...
     def send_entity(self, node_id: int, entity: Any, context: Any = None) -> None: ...
 
@@ -247,7 +247,7 @@ class ProducerIdSource:
             return float("inf")
         if now < self._not_before:
             return self._not_before - now
-        node_id = self._client.least_loaded(connect=urgent, rather_not=self._asked_last)
+        node_id = self._client.least_loaded(connect=urgent, avoid=self._asked_last)
         if node_id is None:
             return self._backoff.delay(0) if urgent else float("inf")
         try:

@@ -131,7 +131,7 @@ def test_expected_response_of_a_frame_changes_only_while_no_connection_has_the_f
     with connected(poller, max_in_flight=0) as (connection, _):
         frame = frame_of(b"abcd", notify=False, number=1)
         connection.send(frame)
-        for name, value in (("notify", True), ("correlation_id", 2), ("largest_answer", 3)):
+        for name, value in (("notify", True), ("correlation_id", 2), ("largest_response", 3)):
             before = getattr(frame, name)
             with pytest.raises(ValueError, match="before it is sent"):
                 setattr(frame, name, value)
@@ -264,7 +264,7 @@ def test_too_long_response_fails_the_connection(poller: Poller) -> None:
     with connected(poller, max_frame=10) as (connection, theirs):
         for number, largest in ((1, 8), (2, 30)):
             frame = frame_of(b"ask.", number=number)
-            frame.largest_answer = largest
+            frame.largest_response = largest
             connection.send(frame)
         poller.poll(0)
         theirs.sendall(prefixed(answer_to(1, b"four")) + prefixed(answer_to(2, b"x" * 26)))
@@ -273,7 +273,7 @@ def test_too_long_response_fails_the_connection(poller: Poller) -> None:
         assert "frame of 11 bytes, allowed are 4 to 10 without a request" in poll_for_error(poller, connection)
     with connected(poller) as (connection, theirs):
         frame = frame_of(b"ask.", number=1)
-        frame.largest_answer = 8
+        frame.largest_response = 8
         connection.send(frame)
         poller.poll(0)
         theirs.sendall((9).to_bytes(4, "big"))

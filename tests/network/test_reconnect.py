@@ -362,7 +362,7 @@ def test_node_is_unreachable_until_a_connection_succeeds() -> None:
 
                 rigged.poll_until(connected)
                 assert rigged.client.unreachable(1) is None
-            assert rigged.client.nobody() is None, "no known broker has failed since"
+            assert rigged.client.connection_error() is None, "no known broker has failed since"
 
 
 def test_node_is_unreachable_once_its_connection_attempt_times_out() -> None:
@@ -390,11 +390,11 @@ def test_node_that_metadata_does_not_name_is_unreachable() -> None:
         assert "broker 42" in str(rigged.client.unreachable(42))
 
 
-def test_nobody_returns_the_last_connection_error() -> None:
+def test_connection_error_is_that_of_the_latest_failed_connection() -> None:
     with rig(closed_port()) as rigged:
-        assert rigged.client.nobody() is None
+        assert rigged.client.connection_error() is None
         fail_once(rigged, -1)
-        assert "refused" in str(rigged.client.nobody())
+        assert "refused" in str(rigged.client.connection_error())
 
 
 def test_node_asked_in_vain_is_chosen_only_if_no_other_is_ready() -> None:
@@ -403,8 +403,8 @@ def test_node_asked_in_vain_is_chosen_only_if_no_other_is_ready() -> None:
         with rig(first) as rigged:
             rigged.connect(0)
             rigged.client.fail_connection(-1, NetworkError("cut"))
-            assert rigged.client.least_loaded(connect=False, rather_not=0) == 0
+            assert rigged.client.least_loaded(connect=False, avoid=0) == 0
             assert not second.greetings, "with connect=False the client must not connect"
-            assert rigged.client.least_loaded(connect=True, rather_not=0) == 0
-            rigged.poll_until(lambda: rigged.client.least_loaded(connect=True, rather_not=0) == 1)
-            assert rigged.client.least_loaded(connect=True, rather_not=1) == 0
+            assert rigged.client.least_loaded(connect=True, avoid=0) == 0
+            rigged.poll_until(lambda: rigged.client.least_loaded(connect=True, avoid=0) == 1)
+            assert rigged.client.least_loaded(connect=True, avoid=1) == 0

@@ -403,7 +403,7 @@ def test_large_responses_arrive_intact(pair: tuple[Poller, TlsConnection, ssl.SS
 def test_too_long_response_fails_the_connection(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
     frame = frame_of(b"ask.")
-    frame.largest_answer = 512 * 1024
+    frame.largest_response = 512 * 1024
     connection.send(frame)
     poller.poll(0)
     theirs.sendall((512 * 1024 + 1).to_bytes(4, "big") + b"data")

@@ -102,7 +102,7 @@ def test_produce_response_may_explain_every_record_and_no_more() -> None:
             rigged.send(b"v", partition)
     batches = [rigged.drain_one(partition) for partition in (0, 1)]
     frame = build_request(12, 1, b"c", -1, 100, batches)
-    assert 2 * 10 * 250 < frame.largest_answer < 100_000
+    assert 2 * 10 * 250 < frame.largest_response < 100_000
     for batch in batches:
         batch.end_read()
 

@@ -232,11 +232,11 @@ def test_call_fails_if_every_broker_refuses_the_client() -> None:
     rig = TransactionalRig()
     refusal = SaslAuthenticationError("wrong password")
 
-    def nobody() -> None:
+    def no_connection_error() -> None:
         raise refusal
 
     rig.cluster.id_node = None
-    rig.cluster.nobody = nobody  # type: ignore[method-assign]
+    rig.cluster.connection_error = no_connection_error  # type: ignore[method-assign]
     with pytest.raises(KafkaError, match="wrong password") as raised:
         rig.manager.init()
     assert isinstance(raised.value.__cause__, AuthenticationError)
