@@ -201,7 +201,7 @@ cdef class AccumulatorCore:
     def __init__(self, BufferPool pool not None, clock, *, magic=2, batch_size=16384, wakeup=lambda: None,
                  availability_timeout=0.0):
         if self.pool is not None:
-            raise ValueError("__init__ of an accumulator was called twice: its earlier batches may be under way")
+            raise ValueError("an accumulator can only be initialized once: its batches may be under way")
         self.pool = pool
         pool.on_exhausted = wakeup
         self.clock = clock

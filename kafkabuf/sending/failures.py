@@ -47,8 +47,8 @@ class Failures:
             return
         first = next(iter(records_by_batch))
         log.warning(
-            "%d records were not delivered, and nobody has asked why. The first, of %s-%d: %s: %s. Ask the future or "
-            "the report that send() returned, or give it a callback",
+            "%d records were not delivered, and their errors were not read. The first, of %s-%d: %s: %s. Read the "
+            "error of the future or report that send() returned, or give send() a callback",
             sum(records_by_batch.values()) + beyond,
             first.topic,
             first.partition,

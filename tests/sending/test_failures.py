@@ -38,7 +38,7 @@ def _warnings(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "nobody has asked why" in record.getMessage()]
+    return [record.getMessage() for record in caplog.records if "their errors were not read" in record.getMessage()]
 
 
 def end(rig: Rig) -> None:
