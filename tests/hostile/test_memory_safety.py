@@ -103,7 +103,7 @@ def test_accumulator_is_initialized_once() -> None:
     def again() -> None:
         rig.pool.on_exhausted = None
         held.pop().release()
-        with pytest.raises(ValueError, match="called twice") as caught:
+        with pytest.raises(ValueError, match="initialized once") as caught:
             rig.accumulator.__init__(rig.config, BufferPool(1024, 1024), rig.clock)  # type: ignore[misc]
         refused.append(str(caught.value))
 
