@@ -37,7 +37,7 @@ from kafkabuf.network.client import NetworkClient
 from kafkabuf.sending._produce import VERSIONS_BY_MAGIC, PartitionResponse, ProduceResponse
 from kafkabuf.sending._sender import SenderCore
 from kafkabuf.sending.explanation import Explanation
-from kafkabuf.sending.failures import Failures
+from kafkabuf.sending.unseen_failures import Failures
 from kafkabuf.transactions.idempotence import ProducerIdSource, ProducerState
 from kafkabuf.transactions.manager import TransactionManager
 from kafkabuf.transactions.states import State

@@ -16,7 +16,7 @@ from kafkabuf.batches.compression import Codec, DoesNotFit, codec, scratch_size
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError
 from rigs.real_kafka import RealKafka
-from tests.ground.pool_support import assert_whole
+from tests.ground.pool_support import assert_all_free
 from tests.real.consumers import dumped, read_with_confluent, read_with_kafka_python
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -89,7 +89,7 @@ def test_kafka_and_its_clients_read_every_codec(kafka_4: RealKafka, name: str, l
     settings = LEVELS[name] if level == "other" else {}
     producer, size = send_rows(kafka_4, topic, **{"compression.type": name}, **settings)
     producer.close(10)
-    assert_whole(producer.pool)
+    assert_all_free(producer.pool)
     assert size < sum(map(len, ROWS)) / 2
     (read,) = read_with_confluent(kafka_4, topic, wait_for=len(ROWS))
     assert [read[offset].value for offset in range(len(ROWS))] == ROWS
@@ -106,7 +106,7 @@ def test_kafka_3_9_reads_compressed_magic_1(kafka_3_9: RealKafka, name: str) -> 
     kafka_3_9.create_topic(topic)
     producer, size = send_rows(kafka_3_9, topic, **{"compression.type": name, "record.magic": 1})
     producer.close(10)
-    assert_whole(producer.pool)
+    assert_all_free(producer.pool)
     assert size < sum(map(len, ROWS)) / 2
     (read,) = read_with_confluent(kafka_3_9, topic, wait_for=len(ROWS))
     assert [read[offset].value for offset in range(len(ROWS))] == ROWS
@@ -131,7 +131,7 @@ def test_scratch_is_accounted_for() -> None:
         assert sum(held.values()) == 1 << 20
         assert held["free"] + held["scratch"] == 1 << 20
         producer.close(10)
-        assert_whole(producer.pool)
+        assert_all_free(producer.pool)
 
 
 @pytest.mark.parametrize("name", CODECS)

@@ -10,7 +10,7 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import AbortableTransactionError, ClosedError, PurgedError
 from kafkabuf.protocol.messages import PRODUCE
-from tests.ground.pool_support import assert_whole
+from tests.ground.pool_support import assert_all_free
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_purged_record_fails_and_is_never_sent(cluster: EmbeddedCluster, idempot
         producer.purge(in_flight=False)
         producer.flush(10)
         assert all(isinstance(future.exception(0), PurgedError) for future in waiting)
-        assert_whole(producer.pool)
+        assert_all_free(producer.pool)
         later = producer.send(topic, b"later")
         producer.flush(10)
         assert later.result(0).offset == 0
@@ -48,7 +48,7 @@ def test_records_in_flight_are_purged_only_on_request(cluster: EmbeddedCluster, 
         assert isinstance(sent.exception(0), PurgedError) == in_flight
         assert producer.send(topic, b"later").result(10).offset == 2  # in order, and once
         producer.flush(10)
-        assert_whole(producer.pool)
+        assert_all_free(producer.pool)
 
 
 class cluster_saw_one_more_produce:

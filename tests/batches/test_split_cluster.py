@@ -14,7 +14,7 @@ from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import RecordTooLargeError
 from rigs.real_kafka import RealKafka
-from tests.ground.pool_support import assert_whole
+from tests.ground.pool_support import assert_all_free
 from tests.real.consumers import read_with_confluent
 
 PATIENCE = 30.0
@@ -63,7 +63,7 @@ def send_and_read(server: Any, topic: str, **settings: Any) -> KafkaProducer:
     assert producer.metrics()["producer-metrics"]["record-error-total"] == 1
     assert producer.metrics()["producer-metrics"]["batch-split-total"] > 10
     producer.close(PATIENCE)
-    assert_whole(producer.pool)
+    assert_all_free(producer.pool)
     return producer
 
 
@@ -97,7 +97,7 @@ def test_report_of_a_split_table_names_the_offsets_in_kafka(kafka_4: RealKafka) 
         (0, 999, 1000)
     ] * 3
     assert producer.metrics()["producer-metrics"]["batch-split-total"] > 0
-    assert_whole(producer.pool)
+    assert_all_free(producer.pool)
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
@@ -130,7 +130,7 @@ def test_refusals_at_any_time_lose_no_record_and_no_memory(cluster: EmbeddedClus
     cluster.clear_faults()
     producer.flush(PATIENCE)
     producer.close(PATIENCE)
-    assert_whole(producer.pool)
+    assert_all_free(producer.pool)
     metrics = producer.metrics()["producer-metrics"]
     assert metrics["batch-split-total"] > 5
     server: Any = cluster

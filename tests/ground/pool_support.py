@@ -77,7 +77,7 @@ def make_pool(slabs: int, clock: SystemClock | ManualClock | None = None, *, loo
     return BufferPool(slabs * SLAB + loose, SLAB, clock=clock or ManualClock(auto_advance=True))
 
 
-def assert_whole(pool: BufferPool) -> None:
+def assert_all_free(pool: BufferPool) -> None:
     """Every byte is free, no thread waits, and the pool's checks pass."""
     pool.check()
     assert pool.waiting == 0

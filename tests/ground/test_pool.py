@@ -17,7 +17,7 @@ import pytest
 from kafkabuf import _pool
 from kafkabuf._pool import BufferPool, Slab
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ConfigError
-from tests.ground.pool_support import SLAB, ScriptedClock, assert_whole, make_pool
+from tests.ground.pool_support import SLAB, ScriptedClock, assert_all_free, make_pool
 
 # ---- allocating and releasing ----------------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ def test_released_slab_is_handed_out_again() -> None:
     assert pool.free_bytes == 63 * SLAB
     first.buffer[:4] = b"mine"
     first.release()
-    assert_whole(pool)
+    assert_all_free(pool)
     again = pool.allocate(1, 0)
     assert again.first == first.first
     assert bytes(again.buffer[:4]) == b"mine"
@@ -38,7 +38,7 @@ def test_released_slab_is_handed_out_again() -> None:
     assert (large.count, large.nbytes) == (3, 3 * SLAB)
     again.release()
     large.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 # Kafka: testCantAllocateMoreMemoryThanWeHave
@@ -49,7 +49,7 @@ def test_request_larger_than_the_pool_is_refused_at_once(nbytes: int) -> None:
     with pytest.raises(AllocationTooLargeError, match=r"\d+ bytes .*whole pool of 4103.* raise buffer\.memory"):
         pool.allocate(nbytes, None)
     assert pool.waits_total == 0
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_size_is_converted_once_before_it_is_checked() -> None:
@@ -73,7 +73,7 @@ def test_size_is_converted_once_before_it_is_checked() -> None:
             pool.allocate(size, 0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nbytes must be at least 1, found -5"):
         pool.allocate(Humble(-5), 0)
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 @pytest.mark.parametrize("nbytes", [0, -1])
@@ -81,7 +81,7 @@ def test_empty_request_is_refused(nbytes: int) -> None:
     pool = make_pool(4)
     with pytest.raises(ValueError, match=f"nbytes must be at least 1, found {nbytes}"):
         pool.allocate(nbytes, 0)
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 @pytest.mark.parametrize(("total", "slab_size"), [(10, 0), (10, -1), (0, 1), (-5, 1), (10, 11), (1 << 40, 1)])
@@ -170,7 +170,7 @@ def test_pool_may_be_larger_than_32_bits(monkeypatch: pytest.MonkeyPatch) -> Non
     assert pool.accounting()["open"] == 20 * gib
     for handle in (low, large, rest):
         handle.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 # Kafka: outOfMemoryOnAllocation
@@ -191,7 +191,7 @@ def test_memory_error_leaves_the_pool_whole(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(MemoryError):
             pool.allocate(2 * SLAB, None)
     held.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 # ---- handles ---------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_second_release_is_refused() -> None:
     del handle
     assert pool.free_bytes == SLAB
     other.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_stale_handle_can_neither_read_nor_release() -> None:
@@ -232,7 +232,7 @@ def test_stale_handle_can_neither_read_nor_release() -> None:
         stale.release()
     assert pool.accounting()["open"] == SLAB
     other.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_collected_stale_handle_releases_nothing() -> None:
@@ -243,7 +243,7 @@ def test_collected_stale_handle_releases_nothing() -> None:
     del stale
     assert pool.free_bytes == 0
     other.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 @pytest.mark.parametrize(("first", "count"), [(1, 1), (0, 2), (-1, 1), (4, 1), (0, 0), (3, 2), (0, 1 << 62), (0, -1)])
@@ -256,7 +256,7 @@ def test_release_of_slabs_not_in_use_is_refused(first: int, count: int) -> None:
     pool.check()
     assert pool.free_bytes == 3 * SLAB
     held.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_slab_is_not_released_while_a_memoryview_reads_it() -> None:
@@ -270,7 +270,7 @@ def test_slab_is_not_released_while_a_memoryview_reads_it() -> None:
     assert pool.free_bytes == 0
     part.release()
     handle.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_memoryview_keeps_the_memory_of_its_collected_handle() -> None:
@@ -281,7 +281,7 @@ def test_memoryview_keeps_the_memory_of_its_collected_handle() -> None:
     assert bytes(view[255:257]) == b"\xff\x00"
     assert pool.free_bytes == 0
     del view
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_with_block_releases_once() -> None:
@@ -290,7 +290,7 @@ def test_with_block_releases_once() -> None:
         handle.release()
     with pytest.raises(RuntimeError), pool.allocate(1, 0):
         raise RuntimeError
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_handle_cannot_be_copied_or_made_without_memory() -> None:

@@ -19,7 +19,7 @@ from tests.ground.pool_support import (
     SLAB,
     ArrivalClock,
     ScriptedClock,
-    assert_whole,
+    assert_all_free,
     in_thread,
     make_pool,
     until,
@@ -40,7 +40,7 @@ def test_released_memory_goes_to_the_waiter() -> None:
     held.release()
     waiter.result(PATIENCE).release()
     assert pool.wait_time_total > 0
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 # Kafka: testBufferExhaustedExceptionIsThrown
@@ -62,7 +62,7 @@ def test_error_of_an_exhausted_pool_names_sizes_time_and_settings() -> None:
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.retriable
     held.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 # Kafka: testBlockTimeout
@@ -77,7 +77,7 @@ def test_memory_that_trickles_in_does_not_prolong_the_wait() -> None:
     assert clock.monotonic() - start == pytest.approx(2.0)
     assert pool.free_bytes == 9 * SLAB
     pieces.pop().release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 # Kafka: testCleanupMemoryAvailabilityWaiterOnBlockTimeout
@@ -90,7 +90,7 @@ def test_timed_out_waiter_leaves_the_queue_without_memory() -> None:
     assert pool.free_bytes == SLAB
     pool.allocate(SLAB, 0).release()  # refused if the place in the queue were still taken
     held.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_time_out_of_a_waiter_serves_the_waiters_behind_it() -> None:
@@ -107,7 +107,7 @@ def test_time_out_of_a_waiter_serves_the_waiters_behind_it() -> None:
     small.result(PATIENCE).release()  # nothing was released meanwhile: only its turn was missing
     for handle in held:
         handle.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_memory_handed_over_at_the_time_out_is_kept() -> None:
@@ -121,7 +121,7 @@ def test_memory_handed_over_at_the_time_out_is_kept() -> None:
     pool = make_pool(1, LateClock())
     held.append(pool.allocate(SLAB, 0))
     pool.allocate(SLAB, 1.0).release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_interrupted_waiter_leaves_the_queue_without_memory(interrupt: Callable[
         pool.allocate(2 * SLAB, PATIENCE)
     other.result(PATIENCE).release()
     held.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_interrupted_waiter_gives_back_memory_handed_to_it() -> None:
@@ -180,7 +180,7 @@ def test_interrupted_waiter_gives_back_memory_handed_to_it() -> None:
     held.append(pool.allocate(SLAB, 0))
     with pytest.raises(KeyboardInterrupt):
         pool.allocate(2 * SLAB, None)
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 # Kafka: testCleanupMemoryAvailabilityOnMetricsException
@@ -200,7 +200,7 @@ def test_failing_metric_loses_no_memory(served: bool) -> None:
         pool.allocate(2 * SLAB, 1.0)
     for handle in held:
         handle.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_sender_is_woken_once_it_can_see_the_waiter() -> None:
@@ -216,7 +216,7 @@ def test_sender_is_woken_once_it_can_see_the_waiter() -> None:
     held.append(pool.allocate(1, 0))
     pool.allocate(1, 1.0).release()  # served, because the Sender saw the waiting thread when it was woken
     assert seen == [1]
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_failing_wake_up_of_the_sender_loses_no_memory() -> None:
@@ -226,7 +226,7 @@ def test_failing_wake_up_of_the_sender_loses_no_memory() -> None:
     pool = BufferPool(2 * SLAB, SLAB, clock=ManualClock(auto_advance=True), on_exhausted=broken)
     with pool.allocate(1, 0), pytest.raises(OSError, match="no wake-up"):
         pool.allocate(2 * SLAB, 1.0)
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_wait_time_is_recorded() -> None:
@@ -282,7 +282,7 @@ def test_waiters_are_served_in_order() -> None:
         assert pool.waiting == len(waiters)
         assert not any(later.done() for later in waiters)
     held.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_small_requests_do_not_overtake_a_large_one() -> None:
@@ -305,7 +305,7 @@ def test_small_requests_do_not_overtake_a_large_one() -> None:
     assert not small.done()
     whole.release()
     small.result(PATIENCE).release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_one_release_serves_all_waiters_that_it_has_memory_for() -> None:
@@ -337,7 +337,7 @@ def test_one_release_serves_all_waiters_that_it_has_memory_for() -> None:
     handle.release()
     for waiter in (first, third):
         waiter.result(PATIENCE).release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 # ---- closing ---------------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_closed_pool_hands_out_no_memory() -> None:
     held.state = "in_flight"
     held.release()
     pool.close()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 # Kafka: testCloseNotifyWaiters
@@ -371,7 +371,7 @@ def test_close_wakes_waiting_threads() -> None:
             waiter.result(PATIENCE)
     assert pool.waiting == 0
     held.release()
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_waiter_can_leave_the_queue_of_a_disowned_pool() -> None:
@@ -424,7 +424,7 @@ def test_threads_neither_lose_nor_share_memory() -> None:
     nogil.result(PATIENCE)
     assert pool.waits_total > len(workers)
     assert pool.refused_total == 0
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_release_without_the_gil_wakes_the_waiter() -> None:
@@ -442,4 +442,4 @@ def test_release_without_the_gil_wakes_the_waiter() -> None:
     finally:
         done.set()
     other.result(PATIENCE)
-    assert_whole(pool)
+    assert_all_free(pool)

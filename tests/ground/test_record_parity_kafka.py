@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kafkabuf import KafkaProducer
 from rigs.real_kafka import RealKafka
-from tests.ground.pool_support import assert_whole
+from tests.ground.pool_support import assert_all_free
 from tests.ground.record_support import SampleRecord, encoded_by_kafka_python, headers, records, timestamps
 from tests.real.consumers import READERS, DumpedBatch, Partition, Reader, dumped, log_bytes
 
@@ -94,7 +94,7 @@ def published(request: pytest.FixtureRequest) -> Published:
             found.sent[partition] = sent_one_by_one(producer, found.topic, partition, drawn(magic, text=text))
         found.sent[BY_ARROW] = sent_as_arrow(producer, found.topic, drawn(magic, text=False))
         producer.flush(30)
-        assert_whole(producer.pool)
+        assert_all_free(producer.pool)
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 from bench.rss import Growth
 from kafkabuf import MemoryRecordsBuilder
 from kafkabuf._pool import BufferPool
-from tests.ground.pool_support import assert_whole
+from tests.ground.pool_support import assert_all_free
 
 TIMESTAMP, KEY, VALUE = 1_700_000_000_000, b"k" * 16, b"v" * 100
 
@@ -39,7 +39,7 @@ def test_pool_loop_allocates_and_releases_every_time(nbytes: int, slabs: int) ->
     assert pool._bench_pairs(1_000, nbytes) > 0
     with pool.allocate(nbytes, 0) as after:
         assert after.generation == before.generation + 1_001
-    assert_whole(pool)
+    assert_all_free(pool)
 
 
 def test_growth_is_measured() -> None:

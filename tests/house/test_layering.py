@@ -148,7 +148,7 @@ def test_extension_loaded_by_spark_discovery_is_reported(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("path", ["bench/ground/pool.py", "rigs/producer.py", "kafkabuf/errors.py"])
 def test_only_tests_import_tests(tmp_path: Path, path: str) -> None:
-    faults = _tree(tmp_path, {path: "def f():\n    from tests.ground.pool_support import assert_whole"})
+    faults = _tree(tmp_path, {path: "def f():\n    from tests.ground.pool_support import assert_all_free"})
     assert any(fault.startswith(f"{path}:2: imports tests.ground.pool_support; move") for fault in faults), faults
 
 

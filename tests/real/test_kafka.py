@@ -23,7 +23,7 @@ from kafkabuf.errors import (
     UnsupportedVersionError,
 )
 from rigs.real_kafka import KAFKA_4, TEST_JVM, RealKafka
-from tests.ground.pool_support import assert_whole
+from tests.ground.pool_support import assert_all_free
 from tests.ground.record_support import SampleRecord
 from tests.real.consumers import READERS, read_with_confluent, read_with_kafka_python
 
@@ -50,9 +50,9 @@ def make_producer() -> Iterator[MakeProducer]:
     yield make
     for producer in made:
         producer.flush(PATIENCE)
-        assert_whole(producer.pool)
+        assert_all_free(producer.pool)
         producer.close(PATIENCE)
-        assert_whole(producer.pool)
+        assert_all_free(producer.pool)
 
 
 def values(partition: dict[int, SampleRecord]) -> list[bytes | None]:
@@ -108,7 +108,7 @@ def test_close_sends_lingering_records(kafka: RealKafka) -> None:
         assert not future.done()
     assert future.result(0).offset == 0
     assert values(read_with_kafka_python(kafka, "close")[0]) == [b"last words"]
-    assert_whole(producer.pool)
+    assert_all_free(producer.pool)
 
 
 # ---- partitions ------------------------------------------------------------------------------------------------------
@@ -314,6 +314,6 @@ def test_unknown_topic_raises_after_max_block(strict_kafka: RealKafka, make_prod
     with pytest.raises(UnknownTopicOrPartitionError, match=r"nowhere.*1200"):
         producer.send("nowhere", b"v")
     assert 1.2 <= time.monotonic() - started < 5
-    assert_whole(producer.pool)
+    assert_all_free(producer.pool)
     strict_kafka.create_topic("nowhere")
     assert producer.send("nowhere", b"v").result(PATIENCE).offset == 0, "the producer still takes the topic for unknown"

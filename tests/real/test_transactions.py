@@ -20,7 +20,7 @@ from kafkabuf.errors import (
 )
 from kafkabuf.metadata.groups import GroupMetadata, OffsetAndMetadata
 from rigs.real_kafka import KAFKA_4, RealKafka
-from tests.ground.pool_support import assert_whole
+from tests.ground.pool_support import assert_all_free
 from tests.real.consumers import read_with_confluent, read_with_kafka_python
 
 PATIENCE = 30.0
@@ -43,7 +43,7 @@ def make_producer(kafka: RealKafka) -> Iterator[MakeProducer]:
             producer = KafkaProducer(
                 bootstrap_servers=kafka.bootstrap_servers, transactional_id=transactional_id, **settings
             )
-            stack.callback(assert_whole, producer.pool)
+            stack.callback(assert_all_free, producer.pool)
             stack.callback(producer.close, PATIENCE)
             return producer
 

@@ -23,7 +23,7 @@ from kafkabuf.errors import (
     TimeoutError,
 )
 from kafkabuf.protocol.messages import END_TXN, INIT_PRODUCER_ID
-from kafkabuf.sending import failures
+from kafkabuf.sending import unseen_failures
 from rigs.producer import PATIENCE, SLAB, TOPIC, Rig, assert_whole, quick_rig
 from tests.network.support import rig as network_rig
 from tests.network.test_reconnect import broker, closed_port
@@ -152,7 +152,7 @@ def test_failures_are_warned_of_once_a_minute(caplog: pytest.LogCaptureFixture) 
 def test_failures_hold_a_limited_number_of_batches(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(failures, "MOST_BATCHES", 2)
+    monkeypatch.setattr(unseen_failures, "MOST_BATCHES", 2)
     rig = quick_rig(leaders=(1, 1, 1, 1))
     for partition in range(4):
         expired(rig, 1, partition=partition)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafkabuf import KafkaProducer
 from rigs.jars import resolve_spark_kafka_jars
-from tests.ground.pool_support import assert_whole
+from tests.ground.pool_support import assert_all_free
 from tests.ground.record_support import SampleRecord
 from tests.real.consumers import Partition
 
@@ -58,6 +58,6 @@ def test_sparks_kafka_source_reads_the_records_that_were_sent(spark: SparkSessio
         for future, record in futures:
             metadata = future.result(30)
             sent[metadata.partition][metadata.offset] = record
-        assert_whole(producer.pool)
+        assert_all_free(producer.pool)
     assert [len(partition) for partition in sent] == [500, 500, 500]
     assert read_with_spark(spark, kafka_4, "spark-source") == sent

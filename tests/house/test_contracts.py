@@ -8,7 +8,7 @@ import pytest
 
 from tools.check_contracts import check
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 BASE = "cdef class Base:\n    cdef int limit, room[3]\n    cdef int count(self)\n"
 SECTION = """\
