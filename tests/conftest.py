@@ -6,6 +6,7 @@ Here tests also get the markers that tests/needs.py finds, and the marker `slow`
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 
@@ -33,6 +34,9 @@ LONG = {
     "tests/broker/test_simulation.py",
     "tests/ground/test_memory.py",
 }
+
+# A shell lets commands in the background, and their children, ignore Ctrl-C. Tests of Ctrl-C need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Spark's Python workers must be the interpreter that runs the tests, not whatever `python3` is on the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

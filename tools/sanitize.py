@@ -164,6 +164,7 @@ def main() -> int:
         return 1
     # pytest must not capture descriptor 2: a process that ends early writes its report there.
     tests = ["pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "-p", "tests.hostile.sanitized"]
+    tests += ["-n", str(len(os.sched_getaffinity(0))), "--dist", "loadfile"]
     tests += ["--core"] if arguments.core else []
     steps = [["tests.hostile.fuzz_api", "--seconds", str(arguments.seconds)], [*tests, *pytest_arguments]]
     if not arguments.core:  # --own: atheris has sanitizers of its own, which do not work beside these

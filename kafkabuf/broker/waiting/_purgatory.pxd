@@ -25,7 +25,7 @@ cdef enum:
 cdef struct Watch:
     # One operation under one key. The link comes first, so a pointer to the link of an operation is one to its Watch.
     Link link
-    PyObject* operation         # borrowed, for the operation waits; NULL: a mark of a thread that walks along the ring
+    PyObject* operation         # borrowed, for the operation waits; NULL: a cursor of a thread that walks the ring
     PyObject* watchers          # borrowed: the dict keeps the Watchers while it has watches, and it holds the ring
 
 
@@ -63,7 +63,7 @@ cdef class Watchers:
     cdef Py_hash_t hashed
     # ---- guarded by the GIL
     cdef bint kept                      # the Watchers is in the dict
-    cdef Link operations                # head of the ring of watches and marks, in the order of arrival
+    cdef Link operations                # head of the ring of watches and cursors, in the order of arrival
     cdef Py_ssize_t count               # watches in the ring
     cdef Idle idle                      # in the purgatory's ring while count is 0
 

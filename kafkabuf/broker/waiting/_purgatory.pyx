@@ -141,25 +141,27 @@ cdef class Watchers:
         return NULL if link == &self.operations else <Watch*> link
 
     cdef int check(self) except -1:
-        """Evaluates each operation that waits now, then raises the errors of operations. A mark moves along the ring
-        with each evaluated operation, so that operations may leave and come meanwhile."""
-        cdef Watch* marks
+        """Evaluates each operation that waits now, then raises the errors of operations. A cursor moves along the
+        ring with each evaluated operation, so that operations may leave and come meanwhile."""
+        cdef Watch* cursor
+        cdef Watch* end
         cdef list errors = []
         cdef int completed = 0
         if self.count == 0:
             return 0
-        marks = <Watch*> malloc(2 * sizeof(Watch))
-        if marks == NULL:
+        cursor = <Watch*> malloc(2 * sizeof(Watch))
+        if cursor == NULL:
             raise MemoryError("no memory to walk along the operations of a key")
-        marks[0].operation = marks[1].operation = NULL
-        link_after(&self.operations, &marks[0].link)
-        link_before(&self.operations, &marks[1].link)
+        end = cursor + 1
+        cursor.operation = end.operation = NULL
+        link_after(&self.operations, &cursor.link)
+        link_before(&self.operations, &end.link)
         try:
-            completed = self.walk(&marks[0].link, &marks[1].link, errors)
+            completed = self.walk(&cursor.link, &end.link, errors)
         finally:
-            unlink(&marks[0].link)
-            unlink(&marks[1].link)
-            free(marks)
+            unlink(&cursor.link)
+            unlink(&end.link)
+            free(cursor)
         if errors:
             raise errors[0] if len(errors) == 1 else BaseExceptionGroup("several operations failed", errors)
         return completed
