@@ -81,7 +81,7 @@ test-spark-kills: java build  ## Kill Spark's processes at every step of each gu
 	@$(BIN)/python -m tests.spark.kills $(ARGS)
 
 test-spark-kill: java build  ## Kill Spark's processes at one step of each guarantee, on the embedded broker
-	@$(BIN)/python -m tests.spark.kills --broker embedded --step "after produce" --kills 0 $(ARGS)
+	@$(BIN)/python -m tests.spark.kills --broker embedded --step mid-produce --kills 0 $(ARGS)
 
 test-spark-versions: java build  ## Run Spark's tests under the oldest PySpark that we support and the newest (ARGS go to pytest)
 	@$(BIN)/python -m tests.spark.versions \
