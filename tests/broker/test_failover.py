@@ -139,7 +139,7 @@ class Reader(threading.Thread):
 
     def __exit__(self, *error: object) -> None:
         self.stopped = True
-        self.join()
+        self.join(PATIENCE)  # the reading ends at once, but librdkafka's close() has been seen to wait for ever
 
     def run(self) -> None:
         while not self.stopped:
