@@ -70,7 +70,7 @@ def test_sender_notices_a_claim_after_it_found_the_batch_ready() -> None:
     assert_whole(rig.pool)
 
 
-def test_record_sent_while_a_batch_is_claimed_goes_into_another() -> None:
+def test_record_sent_while_a_batch_is_claimed_goes_into_another_batch() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1), clock=clock, linger_ms=0)
     between: list[RecordFuture] = []

@@ -109,7 +109,7 @@ def test_each_record_of_a_bulk_append_has_its_own_max_block_ms(monkeypatch: pyte
         rig.ack_all()
 
 
-def test_record_after_one_too_large_has_its_own_max_block_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_after_a_record_that_is_too_large_has_its_own_max_block_ms(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = slow_rig(monkeypatch)
     rig.fill()
     assert seconds(rig, lambda: rig.producer.send_many(SLOW, [b"x" * 5 * SLAB, VALUE])) == pytest.approx(1.3)

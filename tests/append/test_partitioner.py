@@ -174,7 +174,7 @@ def test_bulk_append_follows_a_sticky_partition_that_others_moved(_: int) -> Non
 
 # Kafka: testAdaptiveBuiltInPartitioner, BuiltInPartitionerTest.adaptivePartitionsTest
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-def test_shorter_queues_get_more_records_if_adaptive(adaptive: str) -> None:
+def test_shorter_queues_get_more_records_only_if_partitioning_is_adaptive(adaptive: str) -> None:
     rig = Rig(
         leaders=[1] * 4, slabs=64, linger_ms=10_000, batch_size=0, partitioner_adaptive_partitioning_enable=adaptive
     )

@@ -99,7 +99,7 @@ BAD: dict[str, tuple[dict[str, list[Any]], type[KafkaError], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_elements_before_one_of_a_wrong_type_are_sent_and_no_others(name: str) -> None:
+def test_only_elements_before_an_element_of_a_wrong_type_are_sent(name: str) -> None:
     arguments, kind, message = BAD[name]
     rig = Rig()
     with pytest.raises(kind, match=message) as raised:
@@ -147,7 +147,7 @@ def test_record_that_is_too_large_is_reported_and_the_others_are_sent() -> None:
     assert_whole(rig.pool)
 
 
-def test_error_without_memory_reports_what_was_queued() -> None:
+def test_buffer_exhausted_error_reports_the_queued_records() -> None:
     rig = Rig(slabs=3, max_block_ms=50)
     with pytest.raises(BufferExhaustedError) as raised:
         rig.producer.send_many(TOPIC, [b"x" * (SLAB // 2)] * 10, report="errors")
