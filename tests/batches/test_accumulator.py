@@ -179,7 +179,7 @@ def test_only_partitions_that_hold_a_batch_are_active() -> None:
     assert not rig.accumulator.active
 
 
-def test_record_of_max_request_size_is_sent_and_a_larger_one_is_refused() -> None:
+def test_record_of_max_request_size_is_sent_and_a_larger_record_is_refused() -> None:
     value = b"x" * 1_000
     with pytest.raises(
         RecordTooLargeError, match=r"needs up to \d+ bytes, more than max\.request\.size \(1000\)"

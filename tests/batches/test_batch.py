@@ -194,7 +194,7 @@ def test_callback_of_a_failed_record_gets_no_offset() -> None:
 
 
 @pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_other_callbacks_run_after_one_that_raises(
+def test_other_callbacks_run_after_a_callback_that_raises(
     raised: BaseException, caplog: pytest.LogCaptureFixture, unraisable: list[Any]
 ) -> None:
     rig = Rig()
