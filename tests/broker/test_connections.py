@@ -128,7 +128,7 @@ def sample_frames() -> list[bytes]:
     return frames
 
 
-def test_unsupported_api_versions_version_gets_the_supported_versions(client: RawClient) -> None:
+def test_unsupported_version_of_api_versions_gets_the_supported_versions(client: RawClient) -> None:
     client.send_frame(struct.pack(">hhih", 18, 99, 6, -1) + b"\0\0\0")
     frame = client.receive_frame()
     assert frame is not None

@@ -177,7 +177,7 @@ def test_offsets_of_a_transaction_survive_a_restart_and_wait_for_its_end(tmp_pat
         assert committed(world.client)[0] == 3
 
 
-def test_held_markers_are_written_after_a_restart(tmp_path: Path) -> None:
+def test_held_control_records_are_written_after_a_restart(tmp_path: Path) -> None:
     world = World(data_dir=tmp_path)
     producer = world.start()
     world.send(producer, 0)
@@ -269,7 +269,7 @@ def test_full_disk_is_a_storage_error_and_the_cluster_goes_on(tmp_path: Path) ->
         assert committed(client)[0] == 1
 
 
-def test_leader_works_on_without_a_full_follower(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_leader_works_on_while_the_disk_of_a_follower_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     room = [os.pwrite, no_room]
     with running(tmp_path, brokers=2, clock=(clock := ManualClock())) as (cluster, _):
         cluster.create_topic("t", replication_factor=2)

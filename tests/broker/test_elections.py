@@ -261,7 +261,7 @@ def test_follower_whose_disk_was_full_catches_up(rig: Rig, monkeypatch: pytest.M
     assert (rig.ends(), result(parked).error_code) == ([1, 1, 1], 0)
 
 
-def test_marker_survives_the_leader_that_wrote_it(rig: Rig) -> None:
+def test_control_record_survives_the_leader_that_wrote_it(rig: Rig) -> None:
     write_transaction(rig)
     lag(rig, NEVER, 2, 3)
     assert rig.run(lambda: rig.cluster.write_marker((TOPIC, 0), Marker(7, 0, 0, True)))

@@ -56,7 +56,7 @@ def owned(one: confluent_kafka.Consumer) -> set[int]:
     return {part.partition for part in one.assignment()}
 
 
-def test_cooperative_member_gives_up_only_what_the_other_gets(cluster: EmbeddedCluster) -> None:
+def test_cooperative_member_gives_up_only_the_partitions_that_the_other_member_gets(cluster: EmbeddedCluster) -> None:
     """When a second member joins, the first loses only the partitions that the second gets (KIP-429)."""
     settings = {"partition.assignment.strategy": "cooperative-sticky"}
     one, two = (member(cluster, "cooperative", **settings) for _ in range(2))

@@ -219,7 +219,7 @@ async def test_heartbeats_keep_a_group_stable(world: World) -> None:
 
 
 @scenario
-async def test_member_whose_connection_ends_has_joined(world: World) -> None:
+async def test_member_whose_connection_ends_stays_in_the_group(world: World) -> None:
     (leader,) = await world.stable(1)
     gone = world.join()
     gone.cancel()

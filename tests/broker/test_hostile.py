@@ -111,7 +111,7 @@ def test_request_that_drips_in_is_cut_off_in_time(world: World) -> None:
     assert world.served()
 
 
-def test_gap_between_requests_is_not_slow(world: World) -> None:
+def test_gap_between_requests_closes_no_connection(world: World) -> None:
     client = world.connect()
     for _ in range(3):
         assert client.ask(API_VERSIONS, 0).error_code == 0
@@ -120,7 +120,7 @@ def test_gap_between_requests_is_not_slow(world: World) -> None:
 
 
 @pytest.mark.parametrize("held_by", ["long poll", "throttling"])
-def test_client_that_the_node_keeps_waiting_stays_open(world: World, held_by: str) -> None:
+def test_client_that_waits_for_the_node_stays_connected(world: World, held_by: str) -> None:
     """Bytes of the client's next request wait meanwhile: the client is not slow."""
     client = world.connect()
     if held_by == "long poll":
@@ -192,7 +192,7 @@ def test_limit_of_zero_is_refused(name: str) -> None:
         ConnectionLimits(**{name: 0})
 
 
-def test_thousand_idle_connections_are_cheap() -> None:
+def test_a_thousand_idle_connections_are_cheap() -> None:
     """1,000 connections take at most 1 % of one CPU, and 8 KiB each on the node's side, asyncio's part included."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # both ends are in this process

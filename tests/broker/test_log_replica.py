@@ -51,7 +51,7 @@ def test_follower_splits_a_buffer_into_its_batches() -> None:
     ("first", "data"),
     [(1, batch([b"x"])), (0, b"\0" * 7 + b"\1" + batch([b"x"])[8:]), (0, batch([b"x"])[:-1]), (0, b"\0" * 40)],
 )
-def test_follower_refuses_a_batch_that_does_not_follow(first: int, data: bytes) -> None:
+def test_follower_refuses_a_batch_that_does_not_follow_its_log(first: int, data: bytes) -> None:
     log = PartitionLog()
     for _ in range(first):
         put(log, b"x")
@@ -90,7 +90,7 @@ def test_truncation_forgets_exactly_the_dropped_batches_of_a_producer() -> None:
     put(log, b"x", producer=(7, 0, 2))
 
 
-def test_truncating_a_marker_reopens_its_transaction() -> None:
+def test_truncating_a_control_record_reopens_its_transaction() -> None:
     log = PartitionLog()
     put(log, b"plain")
     put_in_transaction(log, (7, 0, 0), b"a")
@@ -126,7 +126,7 @@ def test_last_stable_offset_stays_at_the_high_watermark() -> None:
     assert log.high_watermark == 1
 
 
-def test_transaction_is_stable_once_its_marker_is_replicated() -> None:
+def test_transaction_is_stable_once_its_control_record_is_replicated() -> None:
     log = PartitionLog()
     log.high_watermark = 0
     put(log, b"plain")

@@ -196,7 +196,7 @@ def test_idle_keys_are_purged() -> None:
         RequestPurgatory(world.wheel, -1)
 
 
-def test_million_completed_operations_leave_nothing_behind() -> None:
+def test_a_million_completed_operations_leave_nothing_behind() -> None:
     """Kafka may keep `purge_interval` stale operations. Here no operation is stale, and at most as many keys are
     kept."""
     world, operations, shuffle = World(), list[DelayedOperation](), random.Random(6).shuffle
@@ -348,7 +348,7 @@ def test_operation_that_checks_its_own_key_is_evaluated_without_recursion(world:
     assert (operation.asked, operation.completions) == (5, 1)
 
 
-def test_check_passes_operations_that_come_meanwhile(world: World) -> None:
+def test_check_does_not_evaluate_operations_that_are_parked_during_it(world: World) -> None:
     class Breeding(Operation):
         def try_complete(self) -> bool:
             if self.asked == 2 and len(children) < 100:  # the first two evaluations are those of its own parking

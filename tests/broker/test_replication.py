@@ -93,7 +93,7 @@ def test_partition_with_one_copy_parks_nothing(rig: Rig) -> None:
 # ---- acks=all
 
 
-def test_record_is_acknowledged_once_all_in_sync_have_it(rig: Rig) -> None:
+def test_record_is_acknowledged_once_all_copies_in_sync_have_it(rig: Rig) -> None:
     lag(rig, 5, 3)
     parked, loose = rig.produce(1, timeout=60), rig.produce(1, acks=1)
     assert (loose.done, result(loose).base_offset) == (True, 1)
@@ -113,7 +113,7 @@ def test_missing_acknowledgement_times_out_on_time(rig: Rig) -> None:
     assert (result(parked).error_code, result(parked).base_offset) == (RequestTimedOutError.code, 0)
 
 
-def test_write_with_too_few_in_sync_is_refused(strict: Rig) -> None:
+def test_write_with_too_few_copies_in_sync_is_refused(strict: Rig) -> None:
     kill(strict, 3)
     assert result(strict.produce(1)).error_code == 0
     kill(strict, 2)
@@ -138,7 +138,7 @@ def test_copies_lost_after_the_append_are_reported(strict: Rig) -> None:
     assert result(parked).error_code == NotEnoughReplicasAfterAppendError.code
 
 
-def test_topic_overrides_the_minimum_in_sync_of_the_cluster() -> None:
+def test_topic_overrides_the_min_insync_replicas_of_the_cluster() -> None:
     strict = Rig(min_insync_replicas=3)
     kill(strict, 3)
     assert result(strict.produce(1)).error_code == NotEnoughReplicasError.code
@@ -147,7 +147,7 @@ def test_topic_overrides_the_minimum_in_sync_of_the_cluster() -> None:
     strict.close()
 
 
-def test_changed_settings_complete_what_waits_for_them(strict: Rig) -> None:
+def test_changed_settings_end_a_waiting_fetch_and_elect_a_leader(strict: Rig) -> None:
     topic, partition = strict.cluster.catalogue.topic(TOPIC), strict.cluster.catalogue.topic(TOPIC).partition(0)
     kill(strict, 2)
     kill(strict, 3)
@@ -298,7 +298,7 @@ def test_high_watermark_of_a_follower_never_passes_its_log(rig: Rig, monkeypatch
 # ---- consumers
 
 
-def test_consumer_sees_only_what_all_in_sync_have(rig: Rig) -> None:
+def test_consumer_sees_only_records_that_all_copies_in_sync_have(rig: Rig) -> None:
     lag(rig, 5, 2)
     rig.produce(1, acks=1)
     one = fetched(rig.fetch(1, 0))
@@ -352,7 +352,7 @@ def test_offset_beyond_the_log_is_out_of_range(rig: Rig) -> None:
     assert fetched(rig.fetch(1, 1, wait=100)).error_code == OffsetOutOfRangeError.code
 
 
-def test_transaction_is_stable_once_all_in_sync_have_its_marker(rig: Rig) -> None:
+def test_transaction_is_stable_once_all_copies_in_sync_have_its_control_record(rig: Rig) -> None:
     write_transaction(rig)
     lag(rig, 5, 2)
     polling = rig.fetch(1, 0, wait=100, committed=True)

@@ -57,7 +57,7 @@ def test_transactions_answer_as_kafka_3_9_does(kafka_3_9: RealKafka) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_marker_equals_that_of_kafka(kafka_4: RealKafka, committed: bool) -> None:
+def test_control_record_equals_that_of_kafka(kafka_4: RealKafka, committed: bool) -> None:
     topic = f"marker-{committed}"
     kafka_4.create_topic(topic)
     with RawClient(kafka_4.bootstrap_servers) as client:
@@ -128,7 +128,7 @@ def test_producer_without_a_transaction_never_times_out(world: World) -> None:
     assert world.send(producer, 0).error_code == 0
 
 
-def test_held_markers_hold_up_the_next_transaction(world: World) -> None:
+def test_held_control_records_hold_up_the_next_transaction(world: World) -> None:
     producer = world.start()
     world.send(producer, 0)
     world.cluster.hold_markers()
@@ -234,7 +234,7 @@ def test_new_leader_recognizes_a_repeated_batch() -> None:
     world.close()
 
 
-def test_marker_is_written_once_the_partition_has_a_leader_again(world: World) -> None:
+def test_control_record_is_written_once_the_partition_has_a_leader_again(world: World) -> None:
     producer = world.start(timeout=3_000)
     world.send(producer, 0)
     world.cluster.stop_node(1)
@@ -338,7 +338,7 @@ def test_group_is_in_the_partition_of_javas_hash(name: str, partition: int) -> N
     assert offsets_partition(name) == partition
 
 
-def test_aborted_transaction_is_remembered_until_its_marker_is_dropped() -> None:
+def test_aborted_transaction_is_remembered_until_its_control_record_is_dropped() -> None:
     states = ProducerStates()
     states.append(BatchInfo(3, 0, 2, 5, 0, 0, True), 10, 0)
     states.end(Marker(5, 0, 0, False), 13, 0, 0)
@@ -358,7 +358,7 @@ def test_only_aborted_transactions_within_the_offsets_are_returned() -> None:
     assert [one.first_offset for one in log.aborted(4, 9)] == [4, 8]
 
 
-def test_retention_drops_aborted_transactions_and_passes_open_ones() -> None:
+def test_retention_drops_aborted_transactions_and_passes_open_transactions() -> None:
     world = World(retention_bytes=400)
     for _ in range(20):
         producer = world.start()

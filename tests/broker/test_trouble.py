@@ -231,7 +231,7 @@ def test_response_is_cut_at_its_byte(cluster: EmbeddedCluster, nbytes: int) -> N
         assert client.ask(API_VERSIONS, 0).error_code == 0
 
 
-def test_second_cut_counts_from_the_first(cluster: EmbeddedCluster) -> None:
+def test_second_cut_counts_bytes_from_the_first_cut(cluster: EmbeddedCluster) -> None:
     for nbytes in (10, 30):
         cluster.cut_after(nbytes)
     for nbytes in (10, 30):
