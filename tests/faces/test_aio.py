@@ -55,7 +55,7 @@ def test_record_is_stored_where_its_metadata_says(aio_cluster: EmbeddedCluster) 
     run(test())
 
 
-def test_future_of_a_record_behaves_as_asyncios(aio_cluster: EmbeddedCluster) -> None:
+def test_future_of_a_record_behaves_like_asyncios(aio_cluster: EmbeddedCluster) -> None:
     async def test() -> None:
         called: list[Any] = []
         async with small(aio_cluster, linger_ms=60_000) as producer:

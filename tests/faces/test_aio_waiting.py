@@ -106,7 +106,7 @@ def test_records_of_a_topic_keep_their_order(aio_cluster: EmbeddedCluster, detou
 
 
 @pytest.mark.parametrize("detour", [False, True])
-def test_no_record_overtakes_one_whose_memory_has_come(aio_cluster: EmbeddedCluster, detour: bool) -> None:
+def test_no_record_overtakes_a_record_whose_memory_has_come(aio_cluster: EmbeddedCluster, detour: bool) -> None:
     """A second task sends when the first record's memory has come, and the loop has not woken the first task yet."""
     serializer = (lambda value: value) if detour else None
     topic = f"overtaking-{detour}"
@@ -319,7 +319,7 @@ def test_second_loop_is_refused(aio_cluster: EmbeddedCluster) -> None:
     run(first())
 
 
-def test_start_that_failed_may_be_called_again(aio_cluster: EmbeddedCluster) -> None:
+def test_start_may_be_called_again_after_an_error(aio_cluster: EmbeddedCluster) -> None:
     with pytest.raises(ConfigError, match="linger_msec"):
         AIOKafkaProducer(bootstrap_servers="localhost:9092", linger_msec=1)
 

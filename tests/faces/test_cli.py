@@ -135,7 +135,7 @@ def invoke(spark: SparkSession, *arguments: str) -> Result:
     return result
 
 
-def test_demo_verifies_what_it_wrote(spark: SparkSession) -> None:
+def test_demo_verifies_the_records_that_it_wrote(spark: SparkSession) -> None:
     result = invoke(spark, "--rows", "5000", "--partitions", "5", "--brokers", "2")
     assert result.exit_code == 0, result.output
     assert "5,000 from flights.csv" in result.output
@@ -288,7 +288,7 @@ def test_ports_beyond_the_last_are_refused() -> None:
 
 
 @pytest.mark.spark
-def test_demo_interrupted_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "kafkabuf", "demo", "--rows", "100"]
     with subprocess.Popen(

@@ -37,7 +37,7 @@ def test_plugin_imports_nothing_else_of_kafkabuf() -> None:
     assert done.stdout.strip() == "['kafkabuf', 'kafkabuf.pytest_plugin']"
 
 
-def test_fixtures_are_what_they_say(pytester: pytest.Pytester) -> None:
+def test_fixtures_have_the_documented_scope_and_options(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest

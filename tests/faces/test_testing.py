@@ -38,7 +38,7 @@ def transactional(**settings: Any) -> MockProducer:
     return producer
 
 
-def test_send_has_the_real_ones_signature() -> None:
+def test_send_has_the_signature_of_the_real_send() -> None:
     real, mock = (inspect.signature(kind.send).parameters.values() for kind in (KafkaProducer, MockProducer))
     assert [(p.name, p.default) for p in mock][1:] == [(p.name, p.default) for p in real][1:]
 
@@ -83,7 +83,7 @@ def test_manual_completion_ends_one_record_at_a_time_in_order() -> None:
     assert_whole(producer.pool)
 
 
-def test_serializers_partitioner_and_checks_are_the_real_ones() -> None:
+def test_serializers_partitioner_and_checks_are_those_of_the_real_producer() -> None:
     producer = manual(value_serializer=lambda value: json.dumps(value).encode(), key_serializer=str.encode)
     future = producer.send("t", {"a": 1}, key="k", headers=[("h", b"x")], timestamp_ms=5)
     assert producer.history() == [("t", {"a": 1}, "k", [("h", b"x")], partition_for_key(b"k", 3), 5)]
