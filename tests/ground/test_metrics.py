@@ -153,7 +153,7 @@ def test_connection_that_failed_does_not_count_as_closed() -> None:
     assert producer.metrics()["producer-metrics"]["connection-close-total"] == 0
 
 
-def test_poll_times_are_of_the_last_poll() -> None:
+def test_poll_times_are_those_of_the_last_poll() -> None:
     poller = Poller()
     poller.poll(0.005)
     assert poller.waited_ns >= 5_000_000 > poller.worked_ns > 0

@@ -285,7 +285,7 @@ def test_waiters_are_served_in_order() -> None:
     assert_all_free(pool)
 
 
-def test_small_requests_do_not_overtake_a_large_one() -> None:
+def test_small_requests_do_not_overtake_a_large_request() -> None:
     clock = ArrivalClock()
     pool = make_pool(4, clock)
     held = [pool.allocate(SLAB, 0) for _ in range(4)]

@@ -45,7 +45,7 @@ def test_crc_is_right_at_every_length_and_alignment(ours: Crc, theirs: Crc, star
 @example(b"", 0)
 @example(b"", 2**32 - 1)
 @example(b"\0", 0)
-def test_crc_continues_from_any_other(ours: Crc, theirs: Crc, data: bytes, seed: int) -> None:
+def test_crc_continues_from_any_other_crc(ours: Crc, theirs: Crc, data: bytes, seed: int) -> None:
     assert ours(data, seed) == theirs(data, seed)
 
 
