@@ -67,7 +67,7 @@ def test_none_as_the_first_topic_of_a_mock_is_refused() -> None:
         MockProducer().send(none, b"v")
 
 
-def test_none_as_the_first_topic_of_an_event_loop_is_refused() -> None:
+def test_none_as_the_first_topic_of_an_asyncio_producer_is_refused() -> None:
     async def body(servers: str) -> None:
         none: Any = None
         async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
