@@ -40,21 +40,21 @@ def test_each_pxd_of_the_package_lists_what_its_classes_expect_of_a_subclass() -
         "# not code: self._expire()",
     ],
 )
-def test_what_the_class_defines_needs_no_entry(tmp_path: Path, body: str) -> None:
+def test_name_that_the_class_defines_needs_no_entry(tmp_path: Path, body: str) -> None:
     assert _tree(tmp_path, BASE, f"cdef class Base:\n    {body}\n") == []
 
 
-def test_what_a_base_defines_or_lists_needs_no_entry(tmp_path: Path) -> None:
+def test_name_that_a_base_defines_or_lists_needs_no_entry(tmp_path: Path) -> None:
     pyx = "cdef class Base:\n    def run(self):\n        self._expire(1)\n"
     sub = "cdef class Sub(Base):\n    def again(self):\n        self.run()\n        self._expire(self.limit)\n"
     assert _tree(tmp_path, BASE + SECTION, pyx + "\n\n" + sub) == []
 
 
-def test_method_of_the_subclass_that_is_not_listed_is_a_fault(tmp_path: Path) -> None:
+def test_method_of_the_subclass_that_is_not_listed_is_reported(tmp_path: Path) -> None:
     (fault,) = _tree(tmp_path, BASE, "cdef class Base:\n    def run(self):\n        self._expire(1)\n")
     assert fault.startswith("kafkabuf/_turn.pyx:3: Base uses self._expire, which neither it nor a base of it defines")
 
 
-def test_listed_method_that_is_not_used_is_a_fault(tmp_path: Path) -> None:
+def test_listed_method_that_is_not_used_is_reported(tmp_path: Path) -> None:
     faults = _tree(tmp_path, BASE + SECTION, "cdef class Base:\n    pass\n")
     assert faults == ["kafkabuf/_turn.pxd:5: Base lists _expire() for its subclass, and does not use it"]
