@@ -125,7 +125,7 @@ def test_lagging_broker_does_not_bring_back_an_old_leader(rig: Rig) -> None:
     assert rig.topic().partitions[0].leader == 1, "a broker that knows no epochs is believed"
 
 
-def test_new_leader_named_by_a_former_leader_is_taken_over(rig: Rig) -> None:
+def test_new_leader_named_by_a_former_leader_is_adopted(rig: Rig) -> None:
     # KIP-951
     rig.metadata.add_topic("t")
     rig.metadata.add_topic("u")
@@ -250,7 +250,7 @@ def test_older_leaders_are_believed_if_they_keep_coming(rig: Rig) -> None:
     assert rig.topic().partitions == (PartitionInfo(0, 2, 0),)
 
 
-def test_id_outlives_responses_without_one(rig: Rig) -> None:
+def test_topic_id_outlives_responses_without_an_id(rig: Rig) -> None:
     rig.metadata.add_topic("t")
     rig.update(topic_of("t", [1], epoch=7, topic_id=OLD))
     rig.update(topic_of("t", [], error=LEADER_NOT_AVAILABLE))
@@ -299,7 +299,7 @@ def test_snapshot_is_updated_after_metadata_max_age_ms(rig: Rig) -> None:
     assert rig.due
 
 
-def test_no_second_request_is_due_while_one_is_in_flight(rig: Rig) -> None:
+def test_no_second_request_is_due_while_a_request_is_in_flight(rig: Rig) -> None:
     rig.metadata.begin_update(rig.clock.monotonic())
     rig.metadata.request_update()
     rig.metadata.add_topic("t")
@@ -307,7 +307,7 @@ def test_no_second_request_is_due_while_one_is_in_flight(rig: Rig) -> None:
     assert rig.woken == 0, "the response will wake the Sender"
 
 
-def test_update_requested_while_one_is_in_flight_is_due_after_it(rig: Rig) -> None:
+def test_update_requested_while_another_is_in_flight_is_due_after_it(rig: Rig) -> None:
     rig.metadata.begin_update(rig.clock.monotonic())
     rig.metadata.request_update()
     rig.metadata.on_response(answer())
@@ -527,7 +527,7 @@ def test_close_fails_waiting_threads(rig: Rig) -> None:
         rig.metadata.await_topic("t", None)
 
 
-def test_update_in_flight_is_not_taken_for_the_awaited_one(rig: Rig) -> None:
+def test_await_update_ignores_the_update_in_flight(rig: Rig) -> None:
     rig.metadata.begin_update(rig.clock.monotonic())
     with waiting(rig, lambda: rig.metadata.await_update(None)) as outcome:
         rig.metadata.on_response(answer())
