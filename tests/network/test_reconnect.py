@@ -275,7 +275,7 @@ def test_client_rebootstraps_when_no_broker_gives_metadata() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
-def test_rebootstrap_required_makes_the_client_rebootstrap_if_it_may(strategy: str) -> None:
+def test_rebootstrap_required_makes_the_client_rebootstrap_unless_the_strategy_is_none(strategy: str) -> None:
     with entry_and_broker(metadata_recovery_strategy=strategy) as (rigged, entry, first), broker() as second:
         first.cluster = None
         entry.cluster = cluster_of(second)
@@ -319,7 +319,7 @@ def test_bootstrap_server_that_asks_to_rebootstrap_is_asked_with_a_back_off() ->
             assert 2 <= len(entry.metadata_requests) <= 6
 
 
-def test_throttled_cluster_is_not_left() -> None:
+def test_client_stays_with_a_cluster_that_throttles_it() -> None:
     with entry_and_broker() as (rigged, entry, first):
         entry.close()
         rigged.settle()

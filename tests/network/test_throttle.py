@@ -61,7 +61,7 @@ def test_broker_that_pauses_before_it_responds_is_not_muted_again() -> None:
         assert rigged.client.ready(0)
 
 
-def test_shorter_pause_does_not_end_a_longer_one() -> None:
+def test_shorter_pause_does_not_end_a_longer_pause() -> None:
     with one_broker() as (rigged, broker):
         for pause in (3000, 1000):
             ask(rigged, broker, pause)

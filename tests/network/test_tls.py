@@ -157,7 +157,7 @@ def test_bad_setting_is_refused_when_the_context_is_made(settings: dict[str, str
     assert "nonsense" not in str(caught.value)
 
 
-def test_encrypted_key_without_or_with_a_wrong_password_is_refused(certificates: Certificates) -> None:
+def test_encrypted_key_needs_the_right_password(certificates: Certificates) -> None:
     location = str(certificates.client.key)
     with pytest.raises(ConfigError, match=r"ssl\.key\.password"):
         tls.client_context(config_for(ssl_keystore_location=location))
@@ -281,7 +281,7 @@ def test_partial_writes_neither_lose_nor_repeat_bytes(pair: tuple[Poller, TlsCon
     assert all(frame.written for frame in frames)
 
 
-def test_frame_is_written_only_when_its_ciphertext_is(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
+def test_frame_is_written_only_once_its_ciphertext_is_sent(pair: tuple[Poller, TlsConnection, ssl.SSLSocket]) -> None:
     poller, connection, theirs = pair
     frame = frame_of(b"x" * 200_000)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

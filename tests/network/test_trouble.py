@@ -200,7 +200,7 @@ def test_step_fails_at_once_if_no_thread_can_be_started(monkeypatch: pytest.Monk
         step.result()
 
 
-def test_long_response_is_checked_like_a_short_one() -> None:
+def test_long_response_is_checked_like_a_short_response() -> None:
     request = messages.build_request(messages.FIND_COORDINATOR, 3, key="k", key_type=0)
     with one_broker() as (rigged, _):
         asked = rigged.client._request(request)
