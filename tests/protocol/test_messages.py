@@ -39,7 +39,7 @@ def sample(cls: type[Any], filled: bool, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("filled", [False, True])
-def test_every_message_decodes_to_what_was_encoded(filled: bool) -> None:
+def test_every_decoded_message_equals_the_encoded_message(filled: bool) -> None:
     for api_key, version in EVERY_VERSION:
         request = sample(messages.request_class(api_key, version), filled)
         header, again = messages.decode_request(messages.encode_request(api_key, version, 42, "me", request))
@@ -140,7 +140,7 @@ def test_fields_of_other_versions_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("milliseconds", [2**63 - 1, -(2**63)])
-def test_duration_beyond_timedelta_is_cut_to_a_long_one(milliseconds: int) -> None:
+def test_duration_beyond_timedelta_is_cut_to_a_long_duration(milliseconds: int) -> None:
     """A broker may send such a lifetime for a session that never ends."""
     values = {"error_code": 0, "error_message": None, "auth_bytes": b"", "session_lifetime": 0}
     entity = messages.build_response(messages.SASL_AUTHENTICATE, 1, **values)
