@@ -194,7 +194,7 @@ def test_batch_that_expired_while_queued_ahead_gives_its_memory_back() -> None:
     assert_whole(rig.pool)
 
 
-def test_without_numbers_no_batch_overtakes_a_refused_one() -> None:
+def test_without_numbers_no_batch_overtakes_a_refused_batch() -> None:
     rig = idempotent(enable_idempotence=False)
     rig.client.ahead = 8
     rig.client.limit = 1

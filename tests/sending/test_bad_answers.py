@@ -154,7 +154,7 @@ def test_bad_response_fails_its_connection_only(lie: str, idempotent: bool, capl
 
 
 @pytest.mark.parametrize("lie", ["ends early", "a topic nobody asked for", "a frame of negative length"])
-def test_every_future_ends_with_a_broker_that_always_lies(lie: str) -> None:
+def test_every_future_ends_though_the_broker_always_lies(lie: str) -> None:
     with honest_and_liar(lie, float("inf"), request_timeout_ms=200, delivery_timeout_ms=400) as (producer, _, _):
         lost = [producer.send(TOPIC, b"v", partition=1) for _ in range(3)]
         assert producer.send(TOPIC, b"v", partition=0).result(PATIENCE).offset == 5

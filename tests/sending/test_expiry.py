@@ -128,7 +128,7 @@ def test_callback_of_an_expired_batch_may_send() -> None:
 
 
 # Kafka: testTooLargeBatchesAreSafelyRemoved
-def test_batch_too_large_for_the_topic_lets_those_behind_go() -> None:
+def test_batch_too_large_for_the_topic_holds_up_no_other_batch() -> None:
     rig = quick_rig()
     futures = rig.fill(batches=3)
     for code in (10, 0, 10):

@@ -38,7 +38,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_forked_child_is_refused_its_parents_producer() -> None:
+def test_forked_child_cannot_use_its_parents_producer() -> None:
     with EmbeddedCluster() as cluster:
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT, cluster.bootstrap_servers], capture_output=True, text=True, timeout=60
@@ -197,7 +197,7 @@ sys.exit(status)
 
 
 @pytest.mark.parametrize("how", ["return", "raise"])
-def test_child_forked_in_a_callback_ends_with_it_and_leaves_the_connections_alone(how: str) -> None:
+def test_child_forked_in_a_callback_ends_with_the_callback_and_leaves_the_connections_alone(how: str) -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic("callbacks", partitions=2)
         done = subprocess.run(
@@ -247,7 +247,7 @@ sys.exit(statuses != [0, 0])
 """
 
 
-def test_forked_child_is_refused_to_wait_for_its_parents_records_or_to_add_to_them() -> None:
+def test_forked_child_can_neither_wait_for_its_parents_records_nor_add_to_them() -> None:
     with EmbeddedCluster() as cluster:
         done = subprocess.run(
             [sys.executable, "-c", WAITING, cluster.bootstrap_servers], capture_output=True, text=True, timeout=60

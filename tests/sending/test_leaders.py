@@ -90,7 +90,7 @@ def test_useless_leader_in_a_response_is_ignored_and_the_batch_backs_off(answer:
 
 
 # Kafka: testProducerBatchRetriesWhenPartitionLeaderChanges, testExponentialRetryBackoffLeaderChange
-def test_new_leader_gets_a_retry_at_once_and_a_known_one_after_a_back_off() -> None:
+def test_new_leader_gets_a_retry_at_once_and_a_known_leader_after_a_back_off() -> None:
     rig = quick_rig(leaders=(1,), delivery_timeout_ms=60_000, retry_backoff_ms=100, retry_backoff_max_ms=1000)
     led(rig, 1, epoch=100)
     future = rig.send()

@@ -101,7 +101,7 @@ def test_negative_time_out_is_refused(stuck: KafkaProducer, timeout: float) -> N
     assert stuck.partitions_for("t")
 
 
-def test_time_out_too_long_for_the_system_is_taken(cluster: EmbeddedCluster) -> None:
+def test_time_out_too_long_for_the_system_is_accepted(cluster: EmbeddedCluster) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
     producer.flush(1e12)
     producer.close(1e12)

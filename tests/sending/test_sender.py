@@ -258,7 +258,7 @@ def test_new_partitions_get_queues_and_old_ones_keep_theirs() -> None:
 
 
 # Kafka: testMetadataTopicExpiry
-def test_metadata_keeps_a_topic_in_use_and_forgets_an_unused_one() -> None:
+def test_metadata_keeps_a_topic_in_use_and_forgets_an_unused_topic() -> None:
     rig = quick_rig(metadata_max_idle_ms=5_000, linger_ms=0, delivery_timeout_ms=120_000)
     for _ in range(3):
         rig.send()
@@ -448,7 +448,7 @@ def test_batches_keep_their_order_when_a_new_leader_refuses_the_first(refusal: i
     assert_whole(rig.pool)
 
 
-def test_no_batch_overtakes_one_that_was_refused_while_others_were_in_flight() -> None:
+def test_no_batch_overtakes_a_batch_that_was_refused_while_others_were_in_flight() -> None:
     rig = quick_rig(leaders=(1,), delivery_timeout_ms=10_000, enable_idempotence=False)
     futures = rig.fill(batches=3)
     sent = rig.sent_after_turn()

@@ -182,7 +182,7 @@ def test_record_in_flight_to_a_partition_that_is_gone_gets_the_brokers_response(
     assert_whole(rig.pool)
 
 
-def test_numbered_batches_of_a_partition_that_is_gone_hold_up_no_other() -> None:
+def test_numbered_batches_of_a_partition_that_is_gone_hold_up_no_other_batch() -> None:
     rig = known(1, 1, make=idempotent)
     lost = [rig.send(partition=1), *rig.fill(partition=1, batches=2)]
     refuse(rig, rig.sent_after_turn()[0], UNKNOWN_TOPIC)
@@ -225,7 +225,7 @@ def test_bulk_append_outlives_the_partitions_that_it_writes_to() -> None:
 # ---- as many, or more ------------------------------------------------------------------------------------------------
 
 
-def test_topic_made_again_forgets_what_was_known_of_its_leaders() -> None:
+def test_topic_made_again_forgets_its_former_leaders() -> None:
     rig = known(1, 1)
     rig.send()
     refuse(rig, only_request(rig), NOT_LEADER)

@@ -112,7 +112,7 @@ def test_bulk_append_may_give_back_a_batch_while_it_expires() -> None:
     assert_whole(rig.pool)
 
 
-def test_other_claims_are_given_back_if_one_cannot_be() -> None:
+def test_claims_are_given_back_after_an_error_with_another_claim() -> None:
     clock = HookClock()
     rig = Rig(leaders=(1, 1, 1), clock=clock, linger_ms=0)
 
@@ -317,7 +317,7 @@ def ending(rig: Rig, *polls: Callable[[], object]) -> None:
     assert_whole(rig.pool)
 
 
-def test_close_ends_with_the_last_batch_that_expires() -> None:
+def test_close_ends_once_the_last_batch_expires() -> None:
     rig = quick_rig()
     future = rig.send()
     rig.client.unready.add(1)
@@ -325,7 +325,7 @@ def test_close_ends_with_the_last_batch_that_expires() -> None:
     assert isinstance(future.exception(0), TimeoutError)
 
 
-def test_close_ends_with_a_purge() -> None:
+def test_close_ends_after_a_purge() -> None:
     rig = quick_rig()
     future = rig.send()
     rig.client.unready.add(1)
@@ -333,7 +333,7 @@ def test_close_ends_with_a_purge() -> None:
     assert isinstance(future.exception(0), PurgedError)
 
 
-def test_close_ends_with_a_node_that_refuses_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_ends_though_a_node_refuses_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = quick_rig()
     future = rig.send()
     rig.client.unready.add(1)
@@ -346,7 +346,7 @@ def test_close_ends_with_a_node_that_refuses_the_client(monkeypatch: pytest.Monk
     assert isinstance(future.exception(0), AuthenticationError)
 
 
-def test_close_ends_if_no_producer_id_is_given() -> None:
+def test_close_ends_though_no_broker_gives_a_producer_id() -> None:
     rig = quick_rig()
     rig.client.gives_ids = False
     state = rig.accumulator.producer_state
