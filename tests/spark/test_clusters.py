@@ -194,5 +194,5 @@ def test_connect_computes_partitions_and_says_where_reports_are(run: Callable[[s
     assert "no classic Spark session in this process: the driver's log has the reports" in outcome.error("report")
 
 
-def test_documented_redaction_is_the_tested_one() -> None:
+def test_documented_redaction_is_the_tested_redaction() -> None:
     assert REDACTION in (ROOT / "docs" / "spark.md").read_text()

@@ -284,7 +284,7 @@ def test_replay_with_fewer_partitions_is_refused(exactly_once_query: Query) -> N
         exactly_once_query.writer().commit(list(reports), 1)
 
 
-def test_micro_batch_may_have_fewer_partitions_than_an_earlier_one(exactly_once_query: Query) -> None:
+def test_micro_batch_may_have_fewer_partitions_than_an_earlier_micro_batch(exactly_once_query: Query) -> None:
     exactly_once_query.batch(0)
     exactly_once_query.restart()
     exactly_once_query.batch(1, tasks=PARTITIONS - 1)
