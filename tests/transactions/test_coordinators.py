@@ -115,7 +115,7 @@ def test_lookup_that_names_a_dead_node_is_repeated_after_a_back_off(call: Call) 
     assert rig.cluster.asked[-1].node_id == OTHER
 
 
-def test_dead_node_that_came_back_is_found() -> None:
+def test_dead_coordinator_that_came_back_is_used_again() -> None:
     rig = ready_for(COMMIT, max_block_ms=500)
     rig.lose(COORDINATOR)
     with pytest.raises(TimeoutError):
@@ -168,7 +168,7 @@ def test_abort_ends_though_the_coordinator_is_lost_while_the_epoch_is_raised() -
     rig.assert_usable()
 
 
-def test_another_broker_is_asked_after_one_that_named_the_dead_node() -> None:
+def test_another_broker_is_asked_after_a_broker_named_the_dead_node() -> None:
     """A broker that is cut off from the controller never learns of another coordinator."""
     rig = ready_for(COMMIT, max_block_ms=300)
     rig.lose(COORDINATOR)

@@ -160,7 +160,7 @@ def test_fenced_epoch_fails_a_batch_unless_it_has_a_new_epoch(renumbered: bool) 
     assert_whole(rig.pool)
 
 
-def test_success_under_old_numbers_leaves_no_gap_in_the_new_ones() -> None:
+def test_success_under_old_numbers_leaves_no_gap_in_the_new_numbers() -> None:
     rig = idempotent()
     futures = send_each(rig, 4)
     sent = list(rig.client.under_way)
@@ -210,7 +210,7 @@ def test_batches_that_all_expired_are_followed_by_a_new_epoch(batches: int) -> N
 
 
 # Kafka: testNoProducerIdResetAfterLastInFlightBatchSucceeds
-def test_epoch_stays_if_the_lost_numbers_prove_used() -> None:
+def test_epoch_stays_if_the_lost_numbers_turn_out_to_be_used() -> None:
     rig = idempotent(delivery_timeout_ms=1_000)
     futures = send_each(rig, 2)
     rig.clock.advance(0.7)

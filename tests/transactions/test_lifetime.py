@@ -129,7 +129,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_forked_child_is_refused_its_parents_transaction(cluster: EmbeddedCluster) -> None:
+def test_forked_child_cannot_use_its_parents_transaction(cluster: EmbeddedCluster) -> None:
     command = [sys.executable, "-c", FORKED, cluster.bootstrap_servers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -49,7 +49,7 @@ def test_producer_id_is_requested_again_after_a_back_off(code: int | None) -> No
 
 
 @pytest.mark.parametrize("code", [0, 7, 15])
-def test_another_broker_is_asked_after_one_that_gave_no_id(code: int) -> None:
+def test_another_broker_is_asked_after_a_broker_gave_no_id(code: int) -> None:
     """The broker may be paused or cut off from the controller, and stay so."""
     rig = fresh()
     rig.send()

@@ -129,7 +129,7 @@ def test_fencing_after_transaction_timeout_names_the_setting(api_key: int, secon
 
 # Kafka: testRetry{AbortTransactionAfterCommit,CommitTransactionAfterAbort}Timeout
 @pytest.mark.parametrize(("first", "second"), [(COMMIT, ABORT), (ABORT, COMMIT), (COMMIT, send_offsets)])
-def test_another_call_is_refused_while_one_that_timed_out_goes_on(first: Call, second: Call) -> None:
+def test_another_call_is_refused_while_a_call_that_timed_out_goes_on(first: Call, second: Call) -> None:
     rig = TransactionalRig(max_block_ms=100).begun()
     rig.send()
     rig.turns()

@@ -169,7 +169,7 @@ def test_repeated_batches_go_one_at_a_time_in_order() -> None:
 
 
 # Kafka: testIdempotenceWithMultipleInflightsWhereFirstFailsFatallyAndSequenceOfFutureBatchesIsAdjusted
-def test_batch_behind_a_failed_one_gets_a_new_number() -> None:
+def test_batch_behind_a_failed_batch_gets_a_new_number() -> None:
     rig = idempotent()
     futures = send_each(rig, 2)
     first, second = rig.client.sent
@@ -243,7 +243,7 @@ def test_duplicate_succeeds_without_an_offset() -> None:
 
 # Kafka: testEpochBumpOnOutOfOrderSequenceForNextBatch, testBumpEpochWhenOutOfOrderSequenceReceived
 @pytest.mark.parametrize("before", [0, 2])
-def test_broker_that_misses_what_it_acknowledged_gets_a_new_epoch(before: int) -> None:
+def test_next_batch_refused_as_out_of_order_goes_under_a_new_epoch(before: int) -> None:
     rig = idempotent()
     if before:
         for _ in range(before):
@@ -473,7 +473,7 @@ def expired_with_one_behind(code: int) -> tuple[IdempotentRig, Sent]:
 
 
 # Kafka: testExpiryOfFirstBatchShouldNotCauseUnresolvedSequencesIfFutureBatchesSucceed
-def test_numbers_go_on_after_a_lost_number_proved_used() -> None:
+def test_numbers_go_on_after_a_lost_number_turned_out_to_be_used() -> None:
     rig, again = expired_with_one_behind(REQUEST_TIMED_OUT)
     rig.client.answer(again, base_offset=1)
     rig.turn()
@@ -554,7 +554,7 @@ def test_broker_that_does_not_name_its_log_start_gets_the_same_numbers_again() -
 
 
 # Kafka: testUnknownProducerErrorShouldBeRetriedForFutureBatchesWhenFirstFails
-def test_batch_behind_a_forgotten_one_goes_under_the_same_new_epoch() -> None:
+def test_batch_behind_a_forgotten_batch_goes_under_the_same_new_epoch() -> None:
     rig = idempotent()
     accept(rig, sent_alone(rig), base_offset=1000)
     futures = send_each(rig, 2)

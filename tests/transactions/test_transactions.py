@@ -97,7 +97,7 @@ def test_transaction_of_version_2_sends_no_needless_request() -> None:
 
 
 # Kafka: testProducerIdAndEpochUpdateAfterOverflowFromEndTxnResponseInV2
-def test_producer_takes_the_id_that_replaces_a_used_up_one() -> None:
+def test_producer_takes_the_id_that_replaces_a_used_up_id() -> None:
     rig = TransactionalRig(v2=True).begun()
     rig.cluster.after_end = (GIVEN_ID + 1, 0)
     for _ in range(2):
@@ -547,7 +547,7 @@ def test_transaction_that_the_coordinator_never_had_is_aborted_without_a_request
 
 
 # Kafka: testAbortResendsAddPartitionErrorIfRetried
-def test_abort_adds_a_partition_again_that_may_have_been_added() -> None:
+def test_abort_adds_again_a_partition_that_may_have_been_added() -> None:
     rig = TransactionalRig().begun()
     rig.fate(ADD_PARTITIONS_TO_TXN, 14)
     future = rig.send()
