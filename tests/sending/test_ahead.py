@@ -27,7 +27,7 @@ from rigs.producer import PRODUCER_ID, SLAB, TOPIC, Rig, assert_whole
 from tests.network.support import PATIENCE, brokers, one_broker, produce
 from tests.network.test_io import connected, poll_for_frames, prefixed
 from tests.sending.duplicating_proxy import DuplicatingProxy
-from tests.sending.test_bad_answers import Responder
+from tests.sending.test_bad_responses import Responder
 from tests.transactions.idempotence_support import idempotent, numbers, of_epoch
 
 VERSION = 12
