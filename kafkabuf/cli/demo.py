@@ -198,7 +198,7 @@ def _following(progress: Progress, topic: Topic, rows: int) -> Iterator[None]:
     done = threading.Event()
 
     def follow() -> None:
-        # Only the progress bar needs the answers. If the cluster gives none, the write itself fails.
+        # Only the progress bar needs the offsets. If the cluster does not respond, the write itself fails.
         while not done.wait(POLL_INTERVAL_S):
             with suppress(KafkaException):
                 progress.update(task, completed=sum(topic.end_offsets().values()) - before)

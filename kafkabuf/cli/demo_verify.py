@@ -210,7 +210,7 @@ def _until_stalled(consumer: Consumer, waiting: set[int]) -> Iterator[Message]:
 
 def _partition(message: Message) -> int:
     partition = message.partition()
-    assert partition is not None, "only an event without a partition has none, and the consumer asks for no such event"
+    assert partition is not None, "the consumer gets only messages and events of partitions"
     return partition
 
 

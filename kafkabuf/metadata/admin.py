@@ -40,8 +40,11 @@ _MOVED = (NotCoordinatorError, CoordinatorNotAvailableError, NetworkError)
 
 @dataclass(frozen=True)
 class ActiveProducer:
-    """What a partition's leader knows of one producer. `transaction_start` is the first offset of its open
-    transaction, or -1. `last_sequence` is -1 if the producer wrote nothing under `producer_epoch`."""
+    """What a partition's leader knows of one producer.
+
+    `transaction_start` is the first offset of the producer's open transaction, or -1. `last_sequence` is -1 if the
+    producer wrote nothing under `producer_epoch`.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -94,7 +97,7 @@ class Admin:
     def committed(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Admin.listConsumerGroupOffsets: the offsets that the group has committed; None for a partition without any.
+        """Admin.listConsumerGroupOffsets: the group's committed offsets; None for a partition without an offset.
 
         Only stable offsets (KIP-447): while an open transaction commits offsets of the group, the call waits for it.
         """

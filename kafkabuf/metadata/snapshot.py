@@ -20,7 +20,7 @@ NO_LEADER = -1
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 TOPIC_RULE = "a topic's name has 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and is neither '.' nor '..'"
 UNKNOWN_EPOCH = -1
-# After so many responses in a row that seem out of date, the client believes them. With their back-offs they take
+# After this many responses in a row that seem out of date, the client believes them. With their back-offs they take
 # seconds. In this time a broker that lags behind catches up.
 BELIEVED_AFTER = 10
 MOST_PAST_IDS = 8
@@ -47,7 +47,9 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic. `partitions[p].partition == p` always. No partition is known while `error` says why.
+    """One topic. `partitions[p].partition == p` always.
+
+    `error` is set after a response that did not describe the topic. The known partitions stay if a retry may help.
 
     `topic_id` changes when the topic is deleted and created again; None if the brokers are too old to send it.
     """

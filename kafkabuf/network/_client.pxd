@@ -26,7 +26,7 @@ cdef class ClientCore:
     cdef public double _next_check          # no time-out of any kind is due earlier
     cdef int correlation_id                 # of the newest request
     cdef object changes_seen                # Metadata.changes when metadata_due was computed
-    cdef double metadata_due                # when the metadata wants its next update
+    cdef double metadata_due                # clock time at which the next metadata update is due
     cdef int unanswered                     # requests in flight that get no response (acks=0)
 
     cdef bint throttled(self, object node) except -1

@@ -22,7 +22,7 @@ cdef int PRODUCE = messages.PRODUCE
 cdef enum:
     MOST_AHEAD = 8
 
-# The client cuts a longer throttle time to this one. Kafka's request quotas ask for at most a second. Its bandwidth
+# The client cuts a longer throttle time to this length. Kafka's request quotas ask for at most a second. Its bandwidth
 # quotas have no bound, but no record outlives such a pause: delivery.timeout.ms is two minutes.
 cdef int LONGEST_PAUSE_MS = 300_000
 cdef Py_ssize_t LARGEST_DECODED_AT_ONCE = bounds.LARGEST_DECODED_AT_ONCE
@@ -33,7 +33,7 @@ cdef dict FIRST_TO_THROTTLE = {messages.PRODUCE: 6, messages.METADATA: 6, messag
 
 
 cdef class ClientCore:
-    """Base of NetworkClient: what it does for every request."""
+    """Base of NetworkClient: the part that runs for every request."""
 
     def __init__(self, config, clock, metadata, Poller poller not None):
         self._clock = clock
@@ -54,7 +54,7 @@ cdef class ClientCore:
     def ready(self, int node_id):
         """Whether the node takes a request: it is connected, greeted, not throttled, and has room in flight.
 
-        Starts a connection to a node that has none.
+        Starts a connection to a node that has no connection.
         """
         node = self._nodes.get(node_id)
         if node is None or node.state is not READY:
@@ -173,7 +173,7 @@ cdef class ClientCore:
         return 0
 
     def wakeup(self):
-        """Any thread: end the `poll` under way, or the next one.
+        """Any thread: end the `poll` under way, or the next `poll`.
 
         This is Cython, because Ctrl-C could interrupt Python code after the record is queued and before the wake-up.
         """
@@ -209,7 +209,7 @@ cdef class ClientCore:
         return self._take_completions()
 
     cdef double metadata_wait(self, double now) except? -1:
-        """Update metadata if an update is due. Returns the seconds until the next look."""
+        """Update metadata if an update is due. Returns the seconds until the next call is due."""
         cdef double wait
         changes = self._metadata.changes
         if changes != self.changes_seen or now >= self.metadata_due:

@@ -45,7 +45,8 @@ cdef class Connection:
     def __dealloc__(self):
         free(self.wire.data)
         free(self.wire.responses)
-        # Open here only if close() was never called: in a forked child, which must not end its parent's connection.
+        # The socket is still open only if close() was never called, as in a forked child. So this does not shut the
+        # connection down: the parent goes on with it.
         if self.wire.fd >= 0:
             close(self.wire.fd)
 
@@ -296,8 +297,8 @@ cdef class Poller:
             self.let_in()
 
     cdef int let_in(self) except -1:
-        # A thread that loops over send() keeps the GIL for 5 ms at a time. Within these the brokers respond to all
-        # requests and the connections fall idle. So a thread that has just opened a batch lets the owner have a turn.
+        # A thread that loops over send() keeps the GIL for 5 ms at a time. In this time the brokers respond to all
+        # requests, and the connections fall idle. So a thread that has just opened a batch lets the owner have a turn.
         cdef uint32_t seen = kb_load(&self.polls)
         with nogil:
             kb_add(&self.standing_back, 1)
@@ -377,7 +378,7 @@ cdef class Poller:
         self.worked_ns = kb_nanoseconds() - began - self.waited_ns
 
     cdef bint flowing(self) noexcept nogil:
-        """Whether all news are responses on connections with more requests to start: the owner can see them later."""
+        """Whether all news is of responses on connections with more requests to start: it can wait for the owner."""
         cdef Wire* wire = self.news
         if self.failed or wire == NULL:
             return False

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A Request is what the client asks of a broker, a Completion is the end of it, an InFlight records it until then."""
+"""The contract of requests: a Request is sent to a broker, an InFlight records it meanwhile, a Completion ends it."""
 
 from kafkabuf.protocol._frame cimport Frame
 
@@ -8,7 +8,7 @@ cdef class Request:
     cdef readonly int api_key
     cdef readonly int version
     cdef readonly object build              # callable: correlation id -> Frame
-    cdef readonly object context            # the caller's own; the client does not look at it
+    cdef readonly object context            # belongs to the caller; the client does not look at it
     cdef readonly bint expects_response
     cdef readonly object timeout            # seconds; None: request.timeout.ms
 

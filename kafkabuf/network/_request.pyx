@@ -11,7 +11,7 @@ from kafkabuf.protocol import messages
 cdef class Request:
     """A request that has no correlation id yet. `build` makes the frame when the client has chosen the id.
 
-    `context` is the caller's own. `timeout`, in seconds, replaces `request.timeout.ms`. With `expects_response` False
+    `context` belongs to the caller. `timeout`, in seconds, replaces `request.timeout.ms`. With `expects_response` False
     (acks=0) the request is complete once it is written.
     """
 
@@ -47,7 +47,7 @@ cdef class Completion:
 
 @cython.final
 cdef class InFlight:
-    """A request that a connection has. The Sender's thread delivers its Completion once."""
+    """A request that is queued on a connection or sent. The Sender's thread delivers its Completion once."""
 
 
 def decoded(Request request, bytes frame):

@@ -99,7 +99,7 @@ cdef enum:
     MOST_SPANS = 1024           # Linux's IOV_MAX
     MOST_EVENTS = 64            # in one epoll_wait; epoll is level-triggered, so the next call reports the others
     FIRST_ROOM = 16384          # initial size of an input buffer
-    GROWTH = 1048576            # an input buffer grows by at most so many bytes, and again when these are full
+    GROWTH = 1048576            # an input buffer grows by at most this many bytes, and grows again when it is full
     LENGTH_PREFIX = 4
     SMALLEST_FRAME = 4          # a correlation id
     FIRST_PLACES = 16           # initial size of the ring of expected responses; a power of two
@@ -200,10 +200,11 @@ cdef inline ExpectedResponse* next_response(Wire* wire) noexcept nogil:
 
 
 cdef inline bint count_responses(Wire* wire) noexcept nogil:
-    """Count the whole frames received. True: there is a new whole frame, or a length that no frame may have.
+    """Count the whole frames received. True: there is a new whole frame, or a length that is not allowed.
 
-    The next expected response gives credit for another request, unless it reports an error. A frame that is no expected
-    response (a duplicate, or one without a request) gives no credit: the owner must see it and all frames behind it.
+    The next expected response gives credit for another request, unless it reports an error. A frame that is not the
+    expected response (a duplicate, or a frame without a request) gives no credit: the owner must see that frame and all
+    frames behind it.
     """
     cdef int size
     cdef unsigned char* response
@@ -274,7 +275,7 @@ cdef inline bint advance(Wire* wire, size_t sent) noexcept nogil:
 
 
 cdef inline bint make_room(Wire* wire) noexcept nogil:
-    # The peer announces a length and may never send so many bytes: the buffer grows only as fast as bytes arrive.
+    # The peer announces a length and may never send that many bytes: the buffer grows only as fast as bytes arrive.
     cdef Py_ssize_t more = FIRST_ROOM
     cdef unsigned char* data
     if wire.room:

@@ -8,8 +8,8 @@ cdef class TlsConnection(Connection):
     """A Connection with Python's ssl between its frames and its socket. Thread: the Poller's owner.
 
     `clear` holds the plaintext frames, their credit and the decrypted bytes. The ciphertext goes over `wire` in frames
-    of its own. A frame's spans are read while it is encrypted, never after. A frame is `written` when its last byte of
-    ciphertext is.
+    of its own. A frame's spans are read while it is encrypted, never after. A frame is `written` when the kernel
+    has taken its last byte of ciphertext.
     """
     cdef Wire clear
     cdef object tls                 # ssl.SSLObject over `incoming` and `outgoing`

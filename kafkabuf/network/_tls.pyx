@@ -27,7 +27,7 @@ cdef enum:
     RECORD = 16384              # the most bytes that one TLS record holds
     SMALL_SPAN = 4096           # shorter spans are copied together, to share a TLS record
     STRETCH = 262144            # the most bytes that encrypt takes at once
-    MOST_UNSENT = 262144        # no further bytes are encrypted while so many wait for the socket
+    MOST_UNSENT = 262144        # no further bytes are encrypted while this many wait for the socket
 
 
 cdef class TlsConnection(Connection):
@@ -62,7 +62,8 @@ cdef class TlsConnection(Connection):
         try:
             self.seal()
         except SSLError:
-            # The next poll reports this error: callers of send do not expect one. A closed connection is not reported.
+            # The next poll reports this error: callers of send do not expect an error. A closed connection reports
+            # nothing.
             if self.poller is not None:
                 self.poller.report(&self.wire, NEWS_FAILED, EPROTO)
         return 0

@@ -1,7 +1,8 @@
 """SASL on a connection: SaslHandshake, then SaslAuthenticate until both sides have finished (KIP-43, KIP-152).
 
 The client authenticates again on the same connection before the session ends (KIP-368). The node is not READY
-meanwhile, so nothing else is sent; the broker responds to earlier requests first. Kafka's SaslClientAuthenticator.
+meanwhile, so the client sends nothing else; the broker responds to earlier requests first. Kafka's counterpart is
+SaslClientAuthenticator.
 Thread: the Sender's, except the steps that an Exchange calls slow.
 """
 
@@ -30,11 +31,12 @@ from kafkabuf.protocol import messages
 
 log = logging.getLogger("kafkabuf.network")
 
-HANDSHAKE_VERSION = 1  # the first version after which tokens travel in SaslAuthenticate requests, and not bare
+HANDSHAKE_VERSION = 1  # after version 0, tokens would travel bare and not in SaslAuthenticate requests
 AUTHENTICATE_VERSIONS = range(3)
 # The least seconds between two authentications on a connection. A broker may ask for less, by mistake or as an attack.
 SHORTEST_SESSION = 1.0
-# The client renews a session after 85 to 95 % of its length, as Java does: not all clients at once, and none too late.
+# The client renews a session after 85 to 95 % of its length, as Java does. The share is random, so that clients do not
+# all renew at once.
 WINDOW, JITTER = 0.85, 0.10
 
 

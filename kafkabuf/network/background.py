@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 class BackgroundCall(Generic[T]):
-    """A call in a thread of its own. `done` is set last, then `on_done` called, both in that thread."""
+    """A call in a thread of its own. The thread sets `done` last, and then calls `on_done`.
+
+    If no thread can start, the call has failed at once, and the constructor calls `on_done`.
+    """
 
     def __init__(self, call: Callable[[], T], on_done: Callable[[], None], name: str) -> None:
         self._call = call
@@ -37,7 +40,7 @@ class BackgroundCall(Generic[T]):
         self._on_done()
 
     def result(self) -> T:
-        """What the call gave. Raises its KafkaError; any other error as the cause of one."""
+        """The result of the call. Raises the call's error: as it is, or as the cause of a KafkaError."""
         if self._error is None:
             return self._result[0]
         if isinstance(self._error, KafkaError):

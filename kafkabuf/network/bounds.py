@@ -8,7 +8,7 @@ from kafkabuf.protocol import messages
 
 KIB, MIB = 1024, 1024 * 1024
 
-# Before the broker has authenticated this client.
+# For the responses that a broker sends before it has authenticated this client.
 LARGEST_EARLY_ANSWER = 512 * KIB
 # In a Metadata response a broker takes about 100 bytes, and a partition with three replicas about 45. These limits have
 # room for 10,000 brokers, and for 90,000 partitions of each topic in the request.
@@ -20,8 +20,8 @@ LARGE_ANSWERS = {messages.OFFSET_FETCH, messages.DESCRIBE_PRODUCERS, messages.DE
 LARGEST_RESPONSE = 32 * MIB
 # A frame without a request is read up to this size, so that the error can name its correlation id.
 LARGEST_STRAY = 64 * KIB
-# Another thread decodes longer responses: it takes 0.2 s to make Python objects of a megabyte. The Sender's thread
-# serves other connections meanwhile, and can be closed.
+# Another thread decodes longer responses: to make Python objects of a megabyte takes 0.2 s. The Sender's thread serves
+# other connections meanwhile, and can be closed.
 LARGEST_DECODED_AT_ONCE = 256 * KIB
 
 

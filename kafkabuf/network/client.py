@@ -1,6 +1,6 @@
 """The network client: connections to brokers, their handshakes and time-outs. Kafka's NetworkClient.
 
-_client.pyx holds what it does for every request.
+_client.pyx holds the part that runs for every request.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class NetworkClient(ClientCore):
 
     def unreachable(self, node_id: int) -> KafkaError | None:
         """Why a node that is not `ready` takes no request: its connection failed and backs off, or metadata does not
-        name it. None: it is connected or connecting, or no broker is known and no attempt has failed yet.
+        name the node. None: the node is connected or connecting, or no broker is known and no attempt has failed yet.
 
         A caller that may ask another node instead does so if there is an error: this node may be gone for good.
         """
@@ -198,7 +198,7 @@ class NetworkClient(ClientCore):
         if node.state is not State.READY:
             return f"the connection to {node}, which leads it, is not ready yet ({node.state.value})"
         pause = node.throttled_until - self._clock.monotonic()
-        return None if pause <= 0 else f"{node}, which leads it, asked for a pause (throttling), {pause:.1f} s more"
+        return None if pause <= 0 else f"{node}, which leads it, throttles this client for {pause:.1f} s more"
 
     def least_loaded(self, *, connect: bool, avoid: int | None = None) -> int | None:
         """The ready node with the fewest requests in flight, for a request that any broker can answer.
@@ -276,7 +276,7 @@ class NetworkClient(ClientCore):
         self._next_check = min(self._next_check, when)
 
     def greeted(self, node: NodeConnection) -> None:
-        """The broker has answered the handshake."""
+        """The broker has responded to the handshake."""
         if self._authenticator is None:
             self.established(node)
         else:

@@ -150,8 +150,11 @@ class NodeConnection:
 
 
 def _believable(versions: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Correct the Produce versions of Kafka 4: it claims 0 to 2 only to make librdkafka compress (KAFKA-18659), and
-    closes the connection if a client uses them."""
+    """Correct the Produce versions that Kafka 4 claims.
+
+    It claims versions 0 to 2 only to make librdkafka compress (KAFKA-18659), and closes the connection if a client uses
+    them.
+    """
     lowest, highest = versions.get(PRODUCE, (FIRST_PRODUCE_OF_KAFKA_4, 0))
     if lowest > 0 or versions.get(FETCH, (0, 0))[0] < FIRST_FETCH_OF_KAFKA_4:
         return versions

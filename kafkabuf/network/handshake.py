@@ -1,4 +1,4 @@
-"""The first request on a connection: ApiVersions, which tells the versions and the features of the broker.
+"""The first request on a connection: ApiVersions, whose response has the versions and the features of the broker.
 
 Thread: the Sender's.
 """
@@ -59,7 +59,7 @@ class Handshake:
         self._network.greeted(node)
 
     def _learn_features(self, response: Any) -> None:
-        """Older brokers, and older versions of the answer, name no features."""
+        """Older brokers, and older versions of the response, name no features."""
         epoch = getattr(response, "finalized_features_epoch", -1)
         if epoch >= self._features_epoch:
             self._features_epoch = epoch

@@ -9,7 +9,7 @@ cdef enum:
 
 
 # True: the response reports no error. It has `size` bytes without the length prefix, and responds to a request of this
-# version and for so many partitions.
+# version for this many partitions.
 ctypedef bint (*Judge)(const unsigned char* response, Py_ssize_t size, int version, int partitions) noexcept nogil
 
 

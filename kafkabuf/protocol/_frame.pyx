@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""A request as spans: protocol bytes, and between them the records in their slabs. Records are not copied."""
+"""A request as spans: protocol bytes, and between them the records in their slabs. No record is copied."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdlib cimport free, realloc

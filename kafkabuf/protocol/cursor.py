@@ -51,8 +51,11 @@ class Cursor:
         return UUID(bytes=bytes(self._take(16)))
 
     def count(self) -> int:
-        """The length of an array; 0 for a null array. Raises ValueError for an array that is longer than the frame, and
-        if all arrays together have more than MOST_ITEMS items."""
+        """The length of an array; 0 for a null array.
+
+        Raises ValueError if the array is longer than the rest of the frame, or if all arrays together have more than
+        MOST_ITEMS items.
+        """
         count = self._compact_length() if self.flexible else self.int32()
         if not -1 <= count <= len(self.view) - self.position:
             raise ValueError(f"an array of {count} items, but only {len(self.view) - self.position} bytes are left")

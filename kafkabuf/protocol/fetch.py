@@ -37,8 +37,10 @@ _INT32 = struct.Struct(">i").pack
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """One partition of a request. `leader_epoch` is the epoch that the client knows, -1 if the request has none.
-    Only followers, which fetch without a frame, set `high_watermark` and `log_start_offset`."""
+    """One partition of a request. `leader_epoch` is the epoch that the client knows, -1 if the request has no epoch.
+
+    Only followers, which fetch without a frame, set `high_watermark` and `log_start_offset`.
+    """
 
     partition: int
     leader_epoch: int

@@ -13,12 +13,12 @@ Sequence numbers count by partition and producer id. So one task writes each Kaf
 attempt: a second attempt fails at once. Before the commit the driver checks what the tasks cannot see: no two tasks
 wrote a partition, and the transaction holds exactly the rows that the tasks reported.
 
-Spark may also run a whole stage again, because an executor took its shuffle files along. Then a task has a second
-attempt with number 0, perhaps beside the first one, which still runs. The second attempt finds that its partition has
-rows in this transaction, and fails. If both attempts looked before either wrote, the sequence numbers reveal the second
-one: each attempt sends its first rows in two small batches, whose sizes differ between attempts. A leader refuses a
-batch that overlaps an earlier batch without being equal to it. Without these sizes the leader could take the second
-attempt's batch for a repetition, drop it, and acknowledge it.
+Spark may also run a whole stage again, because its shuffle files were lost with an executor. Then a task has a second
+attempt with number 0, perhaps beside the first attempt, which still runs. The second attempt finds that its partition
+has rows in this transaction, and fails. If both attempts looked before either wrote, the sequence numbers reveal the
+second attempt: each attempt sends its first rows in two small batches, whose sizes differ between attempts. A leader
+refuses a batch that overlaps an earlier batch without being equal to it. Without these sizes the leader could take the
+second attempt's batch for a repetition, drop the batch, and acknowledge it.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _is_written(micro_batch: MicroBatch | None, begun: SharedBatch) -> bool:
 
 
 def _opening_sizes(attempt_id: int) -> deque[int]:
-    """Rows in the two batches that go first. Equal only for attempts whose ids differ by a multiple of 63,001."""
+    """Rows in the two opening batches. Equal only for attempts whose ids differ by a multiple of 63,001."""
     return deque(1 + digit % _LARGEST_OPENING for digit in reversed(divmod(attempt_id, _LARGEST_OPENING)))
 
 
@@ -194,7 +194,7 @@ class _TransactionPart:
         return self._producer
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, the opening ones split off. Before a topic gets its first row, ask who has written there."""
+        """The batches, with the opening batches split off. Calls `_note_writers` before a topic gets its first row."""
         for batch in self._split_opening(batches):
             if batch.num_rows:
                 topic = self._options.topic
@@ -282,7 +282,7 @@ def _check_contents(admin: Admin, ranges: Sequence[OffsetRange], transaction: Sh
     if unmatched:
         raise IllegalStateError(
             f"{unmatched[0][0]}-{unmatched[0][1]} (and {len(unmatched) - 1} more) is not part of both the transaction "
-            "and what the tasks reported: Spark ran a task again without telling. No row of this write is visible"
+            "and the tasks' reports: Spark ran a task again and did not tell the sink. No row of this write is visible"
         )
     found = admin.active_producers(partitions)
     for entry in ranges:
@@ -291,5 +291,5 @@ def _check_contents(admin: Admin, ranges: Sequence[OffsetRange], transaction: Sh
             rows = 0 if writer is None else writer.last_sequence + 1
             raise IllegalStateError(
                 f"{entry.topic}-{entry.partition} has {rows} rows of this transaction, the tasks reported "
-                f"{entry.rows}: Spark ran a task again without telling. No row of this write is visible"
+                f"{entry.rows}: Spark ran a task again and did not tell the sink. No row of this write is visible"
             )

@@ -9,8 +9,8 @@
 6. The driver has one part: on the first micro-batch after a restart it looks for markers of Spark partitions that the
    replay does not have. Without this check nobody would notice that their rows are in the topic twice.
 
-The marker decides every crash. Attempts that run side by side (speculation) fence each other; the last one finds the
-other's marker, or finds no marker and writes.
+The marker decides every crash. Attempts that run side by side (speculation) fence each other; the last attempt finds
+the other's marker, or finds no marker and writes.
 
 The guarantee holds for micro-batches whose tasks have the same rows in every replay. Spark promises that for sources
 that it can replay, under plans whose partitions do not depend on the order of rows. Other rows in a replay are an

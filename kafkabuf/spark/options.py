@@ -127,7 +127,7 @@ class SinkOptions:
     log_report: LogReport = LogReport.BATCH
 
     def sink_id_and_marker_topic(self) -> tuple[str, str]:
-        """Both are given where the guarantee is transactional."""
+        """Only for a transactional guarantee: `parse` has checked that both are set."""
         assert self.sink_id is not None
         assert self.marker_topic is not None
         return self.sink_id, self.marker_topic

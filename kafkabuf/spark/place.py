@@ -27,8 +27,9 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class TaskAttempt:
-    """One attempt of a task. Outside of a task `partition` and `attempt` are -1, outside of a stream `micro_batch` is
-    None.
+    """One attempt of a task.
+
+    Outside of a task `partition` and `attempt` are -1. Outside of a stream `micro_batch` is None.
 
     `attempt` counts the attempts of a task. It starts from 0 again where Spark runs the stage again. `attempt_id` is
     unique in the Spark application.

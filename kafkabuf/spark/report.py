@@ -115,7 +115,7 @@ class WriteReport:
 
 
 def task_reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
-    """The messages with their type. Raises KafkaError where a task sent none: nobody knows what became of its rows."""
+    """The messages with their type. Raises KafkaError if a task sent no message: the state of its rows is unknown."""
     reports = [message for message in messages if isinstance(message, TaskReport)]
     if len(reports) < len(messages):
         raise KafkaError(

@@ -31,8 +31,10 @@ _KEY_BYTES_SHOWN = 40
 
 
 def describe(batch: pa.RecordBatch, row: int, first: int) -> str:
-    """The number, key and size of a row. `row` counts from the start of the batch, `first` is the batch's first row in
-    its task."""
+    """The number, key and size of a row.
+
+    `row` counts from the start of the batch. `first` is the number of the batch's first row in its task.
+    """
     key, value = _bytes(batch, "key", row), _bytes(batch, "value", row)
     shown = (
         "no key" if key is None else f"key {key[:_KEY_BYTES_SHOWN]!r}" + ("..." if len(key) > _KEY_BYTES_SHOWN else "")

@@ -31,7 +31,7 @@ class ArrowSink:
 
     def delivery(self) -> Delivery[Any]:
         """The guarantee of this write."""
-        # Imported late: two of the three load the extensions, and Spark's discovery must load none.
+        # Imported late: two of the three load the extensions, and Spark's discovery must not load them.
         match self.options.guarantee:
             case Guarantee.AT_LEAST_ONCE:
                 from kafkabuf.spark.at_least_once import AtLeastOnce

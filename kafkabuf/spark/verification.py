@@ -107,7 +107,7 @@ def _consumer(options: Mapping[str, str]) -> Any:
 
 def _until(consumer: Any, entry: OffsetRange, deadline: float) -> Iterator[list[Any]]:
     """The messages of the range, in pieces. The last offset is that of a reported row, so a reader comes to it."""
-    # At most so many: the control records of transactions have offsets, but no reader gets them.
+    # The range has at most this many rows: the control records of transactions have offsets, but no reader gets them.
     left = entry.last_offset - entry.first_offset + 1
     while True:
         if time.monotonic() > deadline:

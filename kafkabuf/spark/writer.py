@@ -109,7 +109,7 @@ class StreamWriter(_Writer, StreamArrowWriter):
 class NotBegunError(KafkaError, pickle.PicklingError):
     """The driver could not begin the write, and Spark made no task.
 
-    It is a PicklingError because Spark pickles the writer, and hides every other error of this in one of its own.
+    It is a PicklingError because Spark pickles the writer, and replaces any other error by an error of its own.
     """
 
 

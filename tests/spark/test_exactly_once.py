@@ -416,7 +416,7 @@ def test_commit_refuses_rows_that_no_task_reported(atomic_query: Query, cluster:
     writer = pickle.loads(pickle.dumps(atomic_query.writer()))
     first = atomic_query.task(writer, 0, 0)
     lost = atomic_query.task(writer, 0, 1)
-    with pytest.raises(IllegalStateError, match=r"is not part of both.*without telling"):
+    with pytest.raises(IllegalStateError, match=r"is not part of both.*did not tell the sink"):
         atomic_query.writer().commit([first], 0)
     [entry] = lost.ranges
     with pytest.raises(IllegalStateError, match=r"has 50 rows of this transaction, the tasks reported 40"):
