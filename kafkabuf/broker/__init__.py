@@ -9,6 +9,8 @@ groups/    the consumer groups
 guards/    limits, quotas, faults, the request log, security
 waiting/   the requests that wait, and their timers
 
+Users call the methods in embedded.py, controls.py and node_controls.py. transactions.py is the transaction coordinator.
+
 The broker shares protocol/, errors and clock with the client and nothing else. It therefore checks the client's encoder
 instead of agreeing with it.
 

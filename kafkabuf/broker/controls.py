@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Caller:
-    """Runs functions in the cluster's thread. ClosedError while the cluster is not running."""
+    """Runs functions in the cluster's thread. Raises ClosedError while the cluster is not running."""
 
     def _call(self, function: Callable[[Cluster], T]) -> T:
         raise NotImplementedError
@@ -39,62 +39,72 @@ class FaultControls(Caller):
         """The node answers the next `times` requests of an API with an error, and does not carry them out.
 
         With `topic`, only requests that name the topic count, and only its partitions fail (Produce, Fetch, Metadata,
-        ListOffsets). With `after` the node carries the request out before it answers with the error: a Produce request
+        ListOffsets). With `after` the node carries out the request before it answers with the error: a Produce request
         has its records in the log by then. `after` works for Produce and for all APIs that do not name topics, the APIs
-        of transactions among them; ConfigError for other APIs.
+        of transactions among them. Raises ConfigError for `after` with another API.
         """
         if after and not (api_key in APIS and APIS[api_key].fails_after):
             raise ConfigError(f"requests of API key {api_key} cannot fail after the node has carried them out")
         self._call(lambda c: c.faults.fail(api_key, error_code, times, topic, after))
 
     def delay_next(self, api_key: int, seconds: float, times: int = 1) -> None:
-        """The node holds the next `times` responses of an API back. It carries the requests out at once."""
+        """The node holds back the next `times` responses of an API. It carries out the requests at once."""
         self._call(lambda c: c.faults.delay(api_key, seconds, times))
 
     def drop_next(self, api_key: int, times: int = 1) -> None:
-        """The node carries the next `times` requests of an API out, then closes the connection without a response."""
+        """The node carries out the next `times` requests of an API, then closes the connection without a response."""
         self._call(lambda c: c.faults.drop(api_key, times))
 
     def set_latency(self, seconds: float, api_key: int | None = None, node_id: int | None = None) -> None:
-        """Holds back every response of an API, of a node, or of an API on one node (None: of all), until a call sets
-        the latency to 0.
+        """Holds back every response of an API, of a node, or of an API on one node (None: of all).
 
-        All latencies that concern a request add up, and `delay_next` adds to them. The node carries the requests out at
-        once.
+        It lasts until a call sets the latency to 0. All latencies that concern a request add up, and `delay_next` adds
+        to them. The node carries out the requests at once. Raises ConfigError if `seconds` is negative.
         """
         if seconds < 0:
             raise ConfigError(f"seconds={seconds}: a latency of 0 or more is needed")
         self._call(lambda c: c.faults.set_latency(seconds, api_key, node_id))
 
     def throttle_next(self, api_key: int, throttle_ms: int, times: int = 1) -> None:
-        """The next `times` responses of an API tell the client to wait, and the node does not serve the client's
-        connection meanwhile (KIP-219)."""
+        """The next `times` responses of an API tell the client to wait (KIP-219).
+
+        The node does not serve the client's connection meanwhile.
+        """
         self._call(lambda c: c.faults.throttle(api_key, throttle_ms, times))
 
     def set_producer_quota(self, client_id: str | None, bytes_per_second: float | None) -> None:
-        """Sets Kafka's quota producer_byte_rate for a client.id. A client.id of None stands for every client.id without
-        a quota of its own. A rate of None removes the quota. The cluster throttles a client that is faster than its
-        quota. `clear_faults` leaves quotas as they are."""
+        """Sets Kafka's quota producer_byte_rate for a client.id. The cluster throttles a client that is faster.
+
+        A client.id of None stands for every client.id without a quota of its own. A rate of None removes the quota.
+        `clear_faults` leaves quotas as they are. Raises ConfigError for a rate of 0 or less.
+        """
         if bytes_per_second is not None and bytes_per_second <= 0:
             raise ConfigError(f"bytes_per_second={bytes_per_second}: more than 0 is needed, or None for no quota")
         self._call(lambda c: c.quotas.set_producer_rate(client_id, bytes_per_second))
 
     def cut_connections(self, node_id: int | None = None) -> int:
-        """Cuts all connections, or the connections to one node, as a network does. The nodes go on. Returns how many
-        connections it cut."""
+        """Cuts all connections, or the connections to one node, as a network does. Returns how many it cut.
+
+        The nodes go on.
+        """
         return self._call(lambda c: c.cut_connections(node_id))
 
     def cut_after(self, nbytes: int, node_id: int | None = None, *, sent: bool = False) -> None:
-        """Lets `nbytes` more bytes pass to a node (None: to any node), and cuts the connection on which the next byte
-        would pass: a request ends in the middle. With `sent` this counts the bytes from the node, and a response ends
-        in the middle. Each further call counts from the cut before."""
+        """Lets `nbytes` more bytes pass to a node (None: to any node), and then cuts the connection.
+
+        The cut is on the connection on which the next byte would pass: a request ends in the middle. With `sent` this
+        counts the bytes from the node, and a response ends in the middle. Each further call counts from the cut before.
+        Raises ConfigError if `nbytes` is negative.
+        """
         if nbytes < 0:
             raise ConfigError(f"nbytes={nbytes}: 0 or more bytes are needed")
         self._call(lambda c: c.faults.cut_after(nbytes, node_id, sent))
 
     def hold_markers(self) -> None:
-        """From now on no transaction comes to its end: the coordinator answers the producers of ending transactions
-        with CONCURRENT_TRANSACTIONS."""
+        """From now on no transaction ends: the coordinator does not write the control records.
+
+        It answers the producer of a transaction that is to end with CONCURRENT_TRANSACTIONS.
+        """
         self._call(lambda c: c.transactions.hold())
 
     def release_markers(self) -> None:
@@ -102,14 +112,16 @@ class FaultControls(Caller):
         self._call(lambda c: c.transactions.release())
 
     def clear_faults(self) -> None:
-        """Removes every fault, except quotas and held markers."""
+        """Removes every fault, except quotas and the effect of `hold_markers`."""
         self._call(lambda c: c.faults.clear())
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Sums over all nodes. `requests`, `bytes_in` and `bytes_out` count since the start. `parked` is the number of
-    connections with a request that waits for an event."""
+    """Sums over all nodes. `requests`, `bytes_in` and `bytes_out` count since the start.
+
+    `parked` is the number of connections with a request that waits for an event.
+    """
 
     nodes: int
     nodes_up: int
@@ -124,7 +136,7 @@ class TrafficControls(Caller):
     def requests(
         self, api_key: int | None = None, *, node_id: int | None = None, topic: str | None = None
     ) -> list[LoggedRequest]:
-        """The requests in the log, oldest first: of an API, to a node and with a topic, where an argument says so."""
+        """The requests in the log, oldest first. Each argument that is not None is a filter."""
         return self._call(lambda c: c.request_log.find(_match(api_key, node_id, topic)))
 
     def clear_requests(self) -> None:
@@ -141,9 +153,11 @@ class TrafficControls(Caller):
         count: int = 1,
         timeout: float = 10.0,
     ) -> LoggedRequest:
-        """Waits for the `count`th matching request and returns it. Requests before the call count. The node may not
-        have answered the request yet. `where` is a further filter, which the cluster's thread calls. TimeoutError after
-        `timeout` seconds of real time, whatever the cluster's clock is."""
+        """Waits for the `count`th matching request and returns it. Requests before the call count.
+
+        The node may not have answered the request yet. `where` is a further filter, which the cluster's thread calls.
+        Raises TimeoutError after `timeout` seconds of real time, whatever the cluster's clock is.
+        """
         match = _match(api_key, node_id, topic)
 
         async def wait() -> LoggedRequest:

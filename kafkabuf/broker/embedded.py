@@ -97,8 +97,11 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
     # ---- lifecycle
 
     def start(self) -> Self:
-        """Returns when every node listens. Raises OSError if a port is taken, ConfigError if the TLS files cannot be
-        used, KafkaStorageError if the disk refuses, and ClosedError if the cluster is running."""
+        """Starts the cluster. Returns when every node listens.
+
+        Raises OSError if a port is taken, ConfigError if the TLS files cannot be used, KafkaStorageError if the disk
+        refuses, and ClosedError if the cluster is running or belongs to the parent process.
+        """
         if self._thread is not None:
             raise ClosedError(
                 "the cluster belongs to the parent process: make another cluster in the forked child"
@@ -134,8 +137,11 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
             loop.close()
 
     def stop(self) -> None:
-        """Cuts all connections and ends the thread. A second call does nothing. A later `start` has nothing but the
-        contents of the data_dir. In a forked child `stop` does nothing: the parent's cluster goes on."""
+        """Cuts all connections and ends the thread. A second call does nothing.
+
+        A later `start` has nothing but the contents of the data_dir. In a forked child `stop` does nothing: the
+        parent's cluster goes on.
+        """
         if self._thread is None or self._loop is None or self._cluster is None or self._in_forked_child():
             return
         self._await(self._cluster.stop())
@@ -169,9 +175,12 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """A replication factor of -1 stands for the cluster's `replication_factor`. The broker acts on the configs of
-        `LogConfig`, max.message.bytes, min.insync.replicas and unclean.leader.election.enable. Raises TopicExistsError,
-        InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError or InvalidConfigError."""
+        """Creates a topic. A replication factor of -1 stands for the cluster's `replication_factor`.
+
+        The broker acts on the configs of `LogConfig`, max.message.bytes, min.insync.replicas and
+        unclean.leader.election.enable. Raises TopicExistsError, InvalidTopicError, InvalidPartitionsError,
+        InvalidReplicationFactorError or InvalidConfigError.
+        """
         self._call(lambda c: c.catalogue.create_topic(name, partitions, replication_factor, configs))
 
     def topics(self) -> dict[str, int]:

@@ -1,5 +1,4 @@
-"""Methods of `EmbeddedCluster` for nodes, for their copies of partitions, and for faults of both. Any thread may call
-them."""
+"""Methods of `EmbeddedCluster` for nodes and their copies of partitions. Any thread may call them."""
 
 from __future__ import annotations
 
@@ -33,13 +32,17 @@ class NodeControls(Caller):
         self._await(self._running().nodes[node_id].kill())
 
     def start_node(self, node_id: int) -> None:
-        """Brings a node back on its old port, with its old logs. The node cuts off the records that the leaders do not
-        have, and leads only partitions without a leader."""
+        """Brings a node back on its old port, with its old logs.
+
+        The node cuts off the records that the leaders do not have, and leads only partitions without a leader.
+        """
         self._call(lambda c: c.nodes[node_id].start())
 
     def pause_node(self, node_id: int) -> None:
-        """Makes a node stand still: it takes connections, but answers, fetches and notices nothing. After
-        `broker_session_timeout_ms` other nodes lead its partitions."""
+        """Makes a node stand still: it takes connections, but answers, fetches and notices nothing.
+
+        After `broker_session_timeout_ms` other nodes lead its partitions.
+        """
         self._call(lambda c: c.nodes[node_id].pause())
 
     def resume_node(self, node_id: int) -> None:
@@ -47,9 +50,11 @@ class NodeControls(Caller):
         self._call(lambda c: c.nodes[node_id].resume())
 
     def isolate_node(self, node_id: int, *, from_clients: bool = False) -> None:
-        """Cuts a node off from the other nodes and the controller. As far as it knows, the node goes on leading its
-        partitions; after `broker_session_timeout_ms` other nodes lead the partitions, too. With `from_clients` its
-        clients do not hear from the node either."""
+        """Cuts a node off from the other nodes and the controller.
+
+        The node goes on leading its partitions, as far as it knows. After `broker_session_timeout_ms` other nodes lead
+        the partitions, too. With `from_clients` the node's clients do not hear from the node either.
+        """
         self._call(lambda c: c.nodes[node_id].isolate(from_clients))
 
     def heal_node(self, node_id: int) -> None:
@@ -57,21 +62,27 @@ class NodeControls(Caller):
         self._call(lambda c: c.nodes[node_id].heal())
 
     def set_replica_lag(self, node_id: int, seconds: float) -> None:
-        """From now on delays every response that a node gets from the leaders it follows. ConfigError if `seconds` is
-        negative."""
+        """From now on delays every response that a node gets from the leaders that it follows.
+
+        Raises ConfigError if `seconds` is negative.
+        """
         if seconds < 0:
             raise ConfigError(f"seconds={seconds}: a lag of 0 or more is needed")
         self._call(lambda c: c.nodes[node_id].lag_by(seconds))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Makes a node the leader. The leader epoch rises, and the old leader answers its parked requests. ConfigError
-        unless the node is alive and has a copy that is in sync."""
+        """Makes a node the leader. The leader epoch rises, and the old leader answers its parked requests.
+
+        Raises ConfigError unless the node is alive and has a copy that is in sync.
+        """
         if not self._call(lambda c: c.controller.move(c.catalogue.topic(topic).partition(partition), node_id)):
             raise ConfigError(
                 f"node {node_id} cannot lead {topic}-{partition}: the node is dead, or has no copy that is in sync"
             )
 
     def elect_preferred(self, topic: str, partition: int) -> bool:
-        """Makes the first of a partition's replicas the leader. Returns whether that replica leads: it must be in sync,
-        and its node alive."""
+        """Makes the first of a partition's replicas the leader. Returns whether that replica leads.
+
+        The replica must be in sync, and its node alive.
+        """
         return self._call(lambda c: c.controller.prefer(c.catalogue.topic(topic).partition(partition)))

@@ -5,7 +5,7 @@
 
 A transactional id has one producer id and one epoch. The epoch rises when a producer with this id starts anew, when the
 coordinator fences the producer, and in version 2 when the producer ends a transaction. The coordinator writes the
-markers as soon as a transaction is to end, before the response goes out. While the markers are held (`hold`), or a
+control records as soon as a transaction is to end, before the response goes out. While `hold` is in effect, or a
 partition has no leader, the transaction stays in a Prepare state, as it may in Kafka, and the coordinator answers
 requests with CONCURRENT_TRANSACTIONS. The state belongs to the cluster, not to a node, and outlives the coordinating
 node. Thread: the event loop.
@@ -83,8 +83,10 @@ class Transaction:
 
 
 class Transactions:
-    """`write_marker` writes a marker to a partition; it returns False if the marker must wait. `remember` stores every
-    change before the change takes effect, and `restore` takes the stored transactions."""
+    """`write_marker` writes a control record to a partition; it returns False if the control record must wait.
+
+    `remember` stores every change before the change takes effect, and `restore` takes the stored transactions.
+    """
 
     def __init__(
         self,
@@ -293,7 +295,7 @@ class Transactions:
         self.write_held_markers()
 
     def write_held_markers(self) -> None:
-        """Tries to write the markers that had to wait."""
+        """Tries to write the control records that had to wait."""
         for transaction in self._by_id.values():
             if transaction.state in PREPARED:
                 self._write_markers(transaction)

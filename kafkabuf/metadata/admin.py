@@ -169,7 +169,7 @@ class Admin:
         }
 
     def transaction(self, transactional_id: str) -> TransactionDescription:
-        """Admin.describeTransactions: the state of a transactional id. TransactionalIdNotFoundError if unknown."""
+        """Admin.describeTransactions: a transactional id's state. Raises TransactionalIdNotFoundError."""
         response = self._ask_coordinator(
             Coordinator.TRANSACTION,
             transactional_id,

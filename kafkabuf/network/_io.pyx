@@ -378,7 +378,7 @@ cdef class Poller:
         self.worked_ns = kb_nanoseconds() - began - self.waited_ns
 
     cdef bint flowing(self) noexcept nogil:
-        """Whether all news is of responses on connections with more requests to start: it can wait for the owner."""
+        """Whether all news is of responses on connections with more requests to start: the owner can see it later."""
         cdef Wire* wire = self.news
         if self.failed or wire == NULL:
             return False

@@ -35,7 +35,7 @@ class Api:
 
     `own_errors`: the handler takes injected errors from the fault queue. Otherwise `dispatch` answers with the injected
     error in place of the handler.
-    `fails_after`: the API can carry a request out and answer with an injected error then.
+    `fails_after`: the API can carry out a request and then answer with an injected error.
     """
 
     key: int
@@ -121,8 +121,10 @@ def api_key(frame: Buffer) -> int:
 
 
 def open_request(node: Node, frame: Buffer) -> Request:
-    """Decodes a request and enters it in the request log. InvalidRequestError or UnsupportedVersionError if the request
-    cannot be decoded."""
+    """Decodes a request and enters it in the request log.
+
+    Raises InvalidRequestError or UnsupportedVersionError if the request cannot be decoded.
+    """
     if len(frame) < _PREFIX.size:
         raise InvalidRequestError(f"a request of {len(frame)} bytes: its header alone takes more")
     key, version, _ = _PREFIX.unpack_from(frame)
@@ -141,7 +143,7 @@ def open_request(node: Node, frame: Buffer) -> Request:
 def dispatch(node: Node, frame: Buffer, throttle_ms: int = 0) -> tuple[int, Response]:
     """Answers a request. Returns its API key and the response, which tells the client to wait for `throttle_ms`.
 
-    InvalidRequestError or UnsupportedVersionError if the caller can only close the connection.
+    Raises InvalidRequestError or UnsupportedVersionError if the caller can only close the connection.
     """
     key = api_key(frame)
     if key == messages.API_VERSIONS and (refusal := refuse_api_versions(frame)) is not None:

@@ -1,7 +1,7 @@
 """WriteTxnMarkers (key 27), version 1, on the leader: ends a producer's transaction in partitions, whatever its
 coordinator knows. Administrators end hanging transactions with it.
 
-Deviation: the cluster's own coordinator does not send this request. It writes its markers directly.
+Deviation: the cluster's own coordinator does not send this request. It writes its control records directly.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from kafkabuf.errors import KafkaError, KafkaStorageError
 
 log = logging.getLogger("kafkabuf.broker")
 
-# The pause after which the cluster writes a marker again that the disk has refused.
+# After this pause the cluster tries again to write a control record that the disk has refused.
 _MARKER_RETRY_SECONDS = 1.0
 
 
@@ -120,8 +120,8 @@ class Cluster:
 
     def write_marker(self, topic_partition: tuple[str, int], marker: Marker) -> bool:
         """Ends a transaction in one partition. Returns False if the coordinator must try again: no leader can be
-        reached, or the leader's disk refuses the marker. A partition that does not exist any more needs no marker, nor
-        does a partition to which a later producer epoch has written."""
+        reached, or the leader's disk refuses the control record. A partition that does not exist any more needs no
+        control record, nor does a partition to which a later producer epoch has written."""
         name, index = topic_partition
         if name == OFFSETS_TOPIC:
             self.groups.end_transaction(marker.producer_id, marker.committed)
@@ -132,9 +132,9 @@ class Cluster:
                 return False
             partition.copies[partition.leader].write_marker(marker, self.clock.time_ms())
         except KafkaStorageError as error:
-            log.error("the marker for %s-%d waits for the disk: %s", name, index, error)
+            log.error("the control record for %s-%d waits for the disk: %s", name, index, error)
             self.timer.after(_MARKER_RETRY_SECONDS, self.transactions.write_held_markers)
             return False
         except KafkaError as error:
-            log.info("no marker for %s-%d: %s", name, index, error)
+            log.info("no control record for %s-%d: %s", name, index, error)
         return True

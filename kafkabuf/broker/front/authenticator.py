@@ -50,7 +50,7 @@ class Authenticator:
         self.principal: str | None = None
         self._mechanism = ""
         self._exchange: Exchange | None = None
-        # Whether tokens come bare, without a request around them.
+        # Whether tokens come bare, not in SaslAuthenticate requests.
         self._bare = False
         self._versions_answered = False
         # When the session ends, and from when on the client may authenticate again.

@@ -1,5 +1,7 @@
 """A node's listening socket: accepts connections, limits their number, and closes those that exceed a time limit.
-Thread: the event loop."""
+
+Thread: the event loop.
+"""
 
 from __future__ import annotations
 

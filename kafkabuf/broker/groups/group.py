@@ -108,7 +108,8 @@ class Group:
     def _join_again(self, member: Member, request: Joining) -> Answer | Awaitable[Answer]:
         changed = member.joining.protocols != request.protocols
         member.joining = request
-        # A follower that joins again has lost its response, and gets it again. A leader that does so wants a rebalance.
+        # A follower joins again because its response was lost: it gets the response again. A leader that joins again
+        # wants a rebalance.
         lost_response = self.state is State.COMPLETING or (
             self.state is State.STABLE and member.member_id != self.members.leader
         )
@@ -212,7 +213,7 @@ class Group:
         group_instance_id: str | None = None,
         protocol: tuple[str | None, str | None] = (None, None),
     ) -> Answer | Awaitable[Answer]:
-        """`protocol`: the protocol type and name that the member names, None where it names none."""
+        """`protocol`: the protocol type and the protocol in the request; each is None if the request lacks it."""
         if (error := self.check(member_id, group_instance_id, generation)) is not None:
             return failed(error)
         if protocol[0] not in (None, self.protocol_type) or protocol[1] not in (None, self.protocol):

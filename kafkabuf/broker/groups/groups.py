@@ -90,7 +90,7 @@ class Groups:
             group.offsets.forget_topic(name)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Handles a marker for the offsets topic: the transaction ends in every group whose offsets took part."""
+        """Handles a control record for the offsets topic: ends the transaction in every group that is part of it."""
         for group in self._by_id.values():
             group.offsets.end_transaction(producer_id, committed)
 

@@ -32,9 +32,11 @@ class Joining:
 
 @dataclass(slots=True)
 class Member:
-    """`join` and `sync` are the responses of the member's parked requests. While a request is parked the session does
-    not expire, unless the member `is_new`. `owes_sync`: the member knows the generation, and has not request for its
-    assignment yet."""
+    """`join` and `sync` are the responses to the member's parked requests.
+
+    While a request is parked the session does not expire, unless the member `is_new`. `owes_sync`: the member knows the
+    generation, and has not requested its assignment yet.
+    """
 
     member_id: str
     joining: Joining

@@ -1,6 +1,7 @@
 """The offsets of one consumer group: committed offsets, and offsets of open transactions (OffsetMetadataManager).
 
-A transaction's offset becomes visible with the transaction's marker, unless a newer offset was committed meanwhile.
+A transaction's offset becomes visible with the control record that commits the transaction, unless a newer offset was
+committed meanwhile.
 """
 
 from __future__ import annotations

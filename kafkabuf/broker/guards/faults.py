@@ -1,5 +1,7 @@
-"""Faults that a test asks for: errors, delays, throttling, lost responses and cut connections. Thread: the event
-loop."""
+"""Faults that a test asks for: errors, delays, throttling, lost responses and cut connections.
+
+Thread: the event loop.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Transaction markers: control batches with one record, byte for byte as Kafka's brokers write them.
+"""Control records: each ends a transaction in a partition, alone in its batch, byte for byte as in Kafka.
 
 key:   version i16 = 0 | type i16 (0 abort, 1 commit)
 value: version i16 = 0 | coordinator epoch i32
+
+Code calls a control record a marker, as Kafka does.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _HEAD = bytes((32, 0, 0, 0))
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The end of a transaction, which the coordinator writes to every partition of the transaction."""
+    """A control record, which the coordinator writes to every partition of a transaction to end the transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -31,14 +33,14 @@ class Marker:
 
 
 def read_marker(batch: bytes | bytearray | memoryview) -> Marker:
-    """The marker of a batch that `control_batch` made."""
+    """The control record of a batch that `control_batch` made."""
     fields = HEADER.unpack_from(batch)
     *_, committed, _, _, coordinator_epoch, _ = _RECORD.unpack_from(batch, HEADER.size)
     return Marker(fields[9], fields[10], coordinator_epoch, bool(committed))
 
 
 def control_batch(marker: Marker, timestamp: int) -> bytearray:
-    """The batch of a marker. The log stamps base offset and leader epoch."""
+    """The batch of a control record. The log stamps base offset and leader epoch."""
     record = _RECORD.pack(_HEAD, 8, 0, marker.committed, 12, 0, marker.coordinator_epoch, 0)
     out = bytearray(HEADER.size) + record
     HEADER.pack_into(

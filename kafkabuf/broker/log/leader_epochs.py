@@ -1,4 +1,4 @@
-"""Where each leader epoch begins in a log (Kafka's LeaderEpochFileCache): two copies find by it where they diverge."""
+"""Where each leader epoch begins in a log: it shows where two copies diverge (Kafka's LeaderEpochFileCache)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _DEFAULTS = LogConfig()
 class PartitionLog:
     """`log_start_offset` <= offsets kept < `end_offset`. Retention drops whole batches in memory and whole segments on
     disk, never above the high watermark. Retention by bytes never drops the last. DeleteRecords may leave a batch of
-    which only the end counts. `config` may be replaced at any time.
+    which readers get only the end. `config` may be replaced at any time.
 
     Every method that changes the log raises KafkaStorageError if the disk refuses, and leaves the log as it was.
     """
@@ -59,8 +59,10 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Consumers with read_committed may read up to here: the start of the oldest transaction that has no marker
-        below the high watermark."""
+        """Consumers with read_committed may read up to here, at most up to the high watermark.
+
+        The oldest transaction without a control record below the high watermark begins here.
+        """
         unstable, high_watermark = self.producers.first_unstable_offset, self.high_watermark
         return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
@@ -83,7 +85,7 @@ class PartitionLog:
 
     def append_marker(self, marker: Marker, timestamp: int, leader_epoch: int) -> None:
         """Ends the producer's transaction in this partition. Raises InvalidProducerEpochError or
-        TransactionCoordinatorFencedError for a marker of an older epoch."""
+        TransactionCoordinatorFencedError for a control record of an older epoch."""
         self.producers.check_end(marker)
         data, offset = control_batch(marker, timestamp), self.end_offset
         stamp(data, offset, leader_epoch)
@@ -173,7 +175,7 @@ class PartitionLog:
         self._truncated()
 
     def restart_at(self, offset: int) -> None:
-        """Drops everything. The next batch begins at `offset`: there the log of a leader begins that is far ahead."""
+        """Drops everything. The next batch begins at `offset`: this log and its leader's do not overlap."""
         self.segments.restart_at(offset)
         self.log_start_offset = offset
         self._truncated()

@@ -77,7 +77,7 @@ class ProducerEntry:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """`first_offset` is that of the transaction's first record, `last_offset` that of its marker."""
+    """`first_offset` is that of the transaction's first record, `last_offset` that of its control record."""
 
     producer_id: int
     first_offset: int
@@ -105,10 +105,10 @@ class ProducerStates:
         starts = ((producer_id, entry.transaction_start) for producer_id, entry in self._entries.items())
         open_starts = [(start, producer_id) for producer_id, start in starts if start is not None]
         self._open: dict[int, int] = {producer_id: start for start, producer_id in sorted(open_starts)}
-        # Aborted transactions, in the order of their markers.
+        # Aborted transactions, in the order of their control records.
         self.aborted: list[AbortedTransaction] = []
-        # (first offset, offset of the marker) of each ended transaction whose marker the high watermark has not passed,
-        # in the order of the markers.
+        # (first offset, offset of the control record) of each ended transaction whose control record the high watermark
+        # has not passed, in the order of the control records.
         self._ended: deque[tuple[int, int]] = deque()
 
     def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
@@ -116,7 +116,7 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The start of the oldest transaction that is open, or whose marker is not replicated."""
+        """The start of the oldest transaction that is open, or whose control record is not replicated."""
         return min([*islice(self._open.values(), 1), *(first for first, _ in self._ended)], default=None)
 
     def first_open_offset(self, default: int) -> int:
@@ -124,7 +124,7 @@ class ProducerStates:
         return next(iter(self._open.values()), default)
 
     def replicated(self, high_watermark: int) -> None:
-        """Markers below the high watermark are replicated: their transactions are stable."""
+        """Control records below the high watermark are replicated: their transactions are stable."""
         while self._ended and self._ended[0][1] < high_watermark:
             self._ended.popleft()
 
@@ -194,23 +194,27 @@ class ProducerStates:
                 entry.transaction_start = self._open[info.producer_id] = base_offset
 
     def check_end(self, marker: Marker) -> None:
-        """Raises InvalidProducerEpochError or TransactionCoordinatorFencedError for a marker of an older epoch."""
+        """Raises InvalidProducerEpochError or TransactionCoordinatorFencedError if the control record is outdated."""
         entry = self._entries.get(marker.producer_id)
         if entry is None:
             return
         if marker.producer_epoch < entry.epoch:
             raise InvalidProducerEpochError(
-                f"the marker has epoch {marker.producer_epoch}, producer {marker.producer_id} is in epoch {entry.epoch}"
+                f"the control record has epoch {marker.producer_epoch}, but producer {marker.producer_id} is in epoch "
+                f"{entry.epoch}"
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFencedError(
-                f"the marker has coordinator epoch {marker.coordinator_epoch}, an earlier marker had "
-                f"{entry.coordinator_epoch}"
+                f"the control record has coordinator epoch {marker.coordinator_epoch}, but an earlier control record "
+                f"had {entry.coordinator_epoch}"
             )
 
     def end(self, marker: Marker, offset: int, timestamp: int, now_ms: int) -> AbortedTransaction | None:
-        """Notes a marker, which passed `check_end` and is in the log at `offset`. A transaction without records changes
-        only the epochs and times. Returns the transaction if it had records and was aborted."""
+        """Notes a control record, which passed `check_end` and is in the log at `offset`.
+
+        A transaction without records changes only the epochs and times. Returns the transaction if it had records and
+        was aborted.
+        """
         producer_id = marker.producer_id
         entry = self._entries.setdefault(producer_id, ProducerEntry())
         entry.raise_epoch(marker.producer_epoch)

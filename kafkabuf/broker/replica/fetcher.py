@@ -225,7 +225,7 @@ class Fetcher:
         self._aligned.add(replica)
 
     def _restart(self, replica: Replica) -> None:
-        """The log ends behind the leader's end, or before the leader's start: moves the log's end to there."""
+        """Moves the end of a log that ends behind its leader's end, to there, or before its leader's start, to there."""
         own_log, leader = replica.log, replica.partition.copies[self._leader.node_id].log
         if own_log.end_offset > leader.end_offset:
             own_log.truncate_to(leader.end_offset)

@@ -6,8 +6,8 @@ for more, up to `max_wait_ms`. The wait ends early when a partition changes its 
 
 Clients read up to the high watermark. With read_committed a response ends at the last stable offset and names the
 aborted transactions up to there. Followers read up to the log's end, and the offset that a follower asks for tells the
-leader how far the follower is. A response to a follower leaves out a partition whose log's start, end
-and high watermark the follower knows already, as Kafka's fetch sessions do.
+leader how far the follower is. A response to a follower leaves out a partition if the follower knows the start, the end
+and the high watermark of its log already, as Kafka's fetch sessions do.
 """
 
 from __future__ import annotations

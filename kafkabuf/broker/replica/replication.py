@@ -99,8 +99,8 @@ class Partition:
         self.replicas = replicas
         self.copies: dict[int, Replica] = {}
         self.state: PartitionState = UNKNOWN_STATE
-        # Transaction markers that some copy in sync does not have yet, with their offsets. A new leader that lacks a
-        # marker writes it again.
+        # Control records that some copy in sync does not have yet, with their offsets. A new leader that lacks a
+        # control record writes the control record again.
         self._markers: deque[tuple[int, Marker]] = deque()
 
     @property
@@ -134,7 +134,7 @@ class Partition:
         return copy
 
     def copy(self, node: int) -> Replica:
-        """The copy on `node`. NotLeaderOrFollowerError if the node has no copy."""
+        """The copy on `node`. Raises NotLeaderOrFollowerError if the node has no copy."""
         if node not in self.copies:
             raise NotLeaderOrFollowerError(f"node {node} has no copy of partition {self.index}")
         return self.copies[node]
@@ -155,7 +155,7 @@ class Partition:
             self._markers.popleft()
 
     def rewrite_markers(self, timestamp: int) -> None:
-        """The new leader writes the markers that it did not get. Its log is a prefix of the previous leader's log."""
+        """The new leader writes the control records that it lacks. Its log is a prefix of the previous leader's log."""
         markers, end = tuple(self._markers), self.log.end_offset
         self._markers.clear()
         for offset, marker in markers:
@@ -221,8 +221,8 @@ class Replica:
         self.node.fetches.check_and_complete(self.partition)
 
     def write_marker(self, marker: Marker, timestamp: int) -> None:
-        """Ends a transaction in this partition. The end is final once the marker is in this log: a later leader that
-        lacks the marker writes it again."""
+        """Ends a transaction in this partition. The end is final once the control record is in this log: a later
+        leader that lacks the control record writes it again."""
         self.log.append_marker(marker, timestamp, self.known.epoch)
         self.partition.marker_written(self.log.end_offset - 1, marker)
         self.appended()

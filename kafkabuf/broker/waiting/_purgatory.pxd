@@ -45,14 +45,14 @@ cdef class DelayedOperation(TimerTask):
     cdef Watch at_hand[KEYS_AT_HAND]    # `watches` of an operation with few keys
     cdef Py_ssize_t watched             # number of watches that are in a ring
     cdef RequestPurgatory purgatory     # set while the operation waits
-    cdef int64_t admission              # number of admissions: shows after a call of Python whether it still waits
+    cdef int64_t admission              # number of admissions: shows after a call of Python whether the wait goes on
 
     # Both return True if this call completed the operation.
     cdef bint evaluate(self) except -1
     cdef bint complete(self) except -1
-    # Whether it has waited without a break since that admission.
+    # Whether the operation has waited without a break since that admission.
     cdef bint waits_since(self, int64_t admission) noexcept
-    # Ends the wait and the timer. Does nothing for an operation that has neither.
+    # Ends the wait and the timer. Does nothing for an operation that does not wait and has no timer.
     cdef void leave(self) noexcept
 
 

@@ -19,12 +19,12 @@ from kafkabuf.broker.waiting._ring cimport link_after, link_before, open_ring, u
 cdef class DelayedOperation(TimerTask):
     """Base class of an operation that waits in a RequestPurgatory for at most `timeout` seconds (DelayedOperation).
 
-        class DelayedAnswer(DelayedOperation):
+        class DelayedResponse(DelayedOperation):
             def try_complete(self):             # called when one of its keys has changed, by one thread at a time
                 return self.enough() and self.force_complete()
 
             def on_complete(self):              # called once, whatever completed the operation
-                self.answer(expired=False)
+                self.respond()
 
             def on_expiration(self):            # called after on_complete if the timeout completed the operation
                 count.expired += 1
@@ -55,8 +55,8 @@ cdef class DelayedOperation(TimerTask):
         return self.complete()
 
     cdef bint evaluate(self) except -1:
-        # This thread never waits for another thread in try_complete. `again` makes that thread call it once more, for
-        # it may have read the state before the change.
+        # This thread never waits for another thread in try_complete. `again` makes the other thread call
+        # try_complete once more, because that thread may have read the state before the change.
         self.again = True
         if self.evaluating or self.completed:
             return False
@@ -190,7 +190,7 @@ cdef class RequestPurgatory:
         wheel = TimingWheel(SystemClock())
         with ExpirationReaper(wheel):           # or a Timer in an event loop
             purgatory = RequestPurgatory(wheel)
-            purgatory.try_complete_else_watch(answer, [("topic", 0), ("topic", 1)])
+            purgatory.try_complete_else_watch(response, [("topic", 0), ("topic", 1)])
             ...
             purgatory.check_and_complete(("topic", 1))      # the code that changes the key calls this, after the change
 

@@ -238,7 +238,7 @@ cdef class TimingWheel:
             self.push(bucket)
 
     cdef Entry* take_due(self, int64_t now) noexcept nogil:
-        """Takes the next due entry out of its bucket; the wheel's reference becomes the caller's. NULL: none is due."""
+        """Takes the next due entry out of its bucket; the caller takes over the reference. NULL: no task is due."""
         cdef Bucket* bucket = self.first_bucket()
         cdef Link* link
         while bucket != NULL and bucket.starts <= now:
@@ -302,8 +302,8 @@ cdef inline int64_t to_steps(double seconds) noexcept nogil:
 
 
 cdef bint is_before(Bucket* bucket, Bucket* other) noexcept nogil:
-    """Orders buckets by time. At one time the lowest wheel comes last, for it gets the tasks of the others; among these
-    the lower wheel, with the younger tasks, comes first."""
+    """Orders buckets by time. Of buckets that start at the same tick, the lowest wheel's comes last, because it gets
+    the tasks of the other buckets. Of these the lower wheel's, with the younger tasks, comes first."""
     if bucket.starts != other.starts:
         return bucket.starts < other.starts
     return <unsigned int> (bucket.level - 1) < <unsigned int> (other.level - 1)

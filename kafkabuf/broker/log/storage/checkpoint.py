@@ -20,7 +20,7 @@ def write_checkpoint(path: Path, entries: Iterable[Entry]) -> None:
 
 
 def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
-    """The entries; none if the file is missing or malformed, for the log can derive them."""
+    """The entries; empty if the file is missing or malformed, because the log can derive them."""
     with on_disk("read", path):
         if not path.exists():
             return []
@@ -33,7 +33,7 @@ def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
 
 
 def read_numbers(path: Path) -> list[tuple[int, int]]:
-    """The entries of a checkpoint with two numbers each; none if any field is not a number."""
+    """The entries of a checkpoint with two numbers each; empty if any field is not a number."""
     try:
         return [(int(first), int(second)) for first, second in read_checkpoint(path, 2)]
     except ValueError:
