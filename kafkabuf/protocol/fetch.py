@@ -52,8 +52,10 @@ class FetchPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """`topics` have names before version 13, and topic ids from then on. Only followers, which fetch without a frame,
-    set `replica_id`."""
+    """`topics` have names before version 13, and topic ids from then on.
+
+    Only followers, which fetch without a frame, set `replica_id`.
+    """
 
     max_wait_ms: int
     min_bytes: int
@@ -67,8 +69,11 @@ class FetchRequest:
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition's response. `records` are whole stored batches, in order. `aborted`: producer ids and first offsets
-    of aborted transactions, for readers with read_committed."""
+    """One partition's response.
+
+    `records` are whole stored batches, in order. `aborted`: producer ids and first offsets of aborted transactions, for
+    readers with read_committed.
+    """
 
     partition: int
     error_code: int = 0

@@ -35,8 +35,10 @@ _LEADER = struct.Struct(">bbb ii b").pack
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """`topics`: (name, or topic id from version 13, [(partition, records)]). The records are views of the frame, or
-    None if the client sent null."""
+    """`topics`: (name, or topic id from version 13, [(partition, records)]).
+
+    The records are views of the frame, or None if the client sent null.
+    """
 
     transactional_id: str | None
     acks: int
@@ -46,8 +48,11 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """The result for one partition's records. Offsets are -1 if no record was appended. `leader` (node id, leader
-    epoch) names the leader to a client that asked another node."""
+    """The result for one partition's records.
+
+    Offsets are -1 if no record was appended. `leader` (node id, leader epoch) names the leader to a client that asked
+    another node.
+    """
 
     partition: int
     error_code: int = 0

@@ -1,5 +1,8 @@
-"""One file for each API key. Each file registers its handler and its versions with `dispatch.api`. Its docstring says
-what the API does and where it deviates from Kafka."""
+"""One file for each API key.
+
+Each file registers its handler and its versions with `dispatch.api`. Its docstring says what the API does and where it
+deviates from Kafka.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""AddOffsetsToTxn (key 25), versions 0 to 4, on the transaction coordinator: makes a group's offsets part of a
-transaction."""
+"""AddOffsetsToTxn (key 25), versions 0 to 4, on the transaction coordinator: adds a group to a transaction.
+
+The transaction can then commit offsets of the group.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""AlterConfigs (key 33), versions 0 to 2, on any node: replaces all settings of a topic. Newer clients change single
-settings, with IncrementalAlterConfigs.
+"""AlterConfigs (key 33), versions 0 to 2, on any node: replaces all settings of a topic.
+
+Newer clients change single settings, with IncrementalAlterConfigs.
 
 Deviation: only the settings of topics can change.
 """

@@ -1,7 +1,8 @@
-"""ApiVersions (key 18), versions 0 to 4, on any node: the APIs and features that the node serves. dispatch.py refuses
-other versions of the request with error 35 in a response of version 0 (KIP-511). The feature transaction.version
-(KIP-890) is finalized at the cluster's `transaction_version`. As in Kafka, version 3 leaves out supported features that
-begin at level 0.
+"""ApiVersions (key 18), versions 0 to 4, on any node: the APIs and features that the node serves.
+
+dispatch.py refuses other versions of the request with error 35 in a response of version 0 (KIP-511). The feature
+transaction.version (KIP-890) is finalized at the cluster's `transaction_version`. As in Kafka, version 3 leaves out
+supported features that begin at level 0.
 
 Deviation: the node serves fewer APIs than Kafka, and no other feature.
 """

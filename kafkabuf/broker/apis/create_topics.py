@@ -1,5 +1,7 @@
-"""CreateTopics (key 19), versions 2 to 7, on any node: creates topics. From version 5 on the response has all settings
-of a topic (KIP-525). cluster/configs.py says which settings have an effect.
+"""CreateTopics (key 19), versions 2 to 7, on any node: creates topics.
+
+From version 5 on the response has all settings of a topic (KIP-525). cluster/configs.py says which settings have an
+effect.
 
 Deviation: there are no eligible leader replicas (KIP-966), and so no min.insync.replicas that is set for the whole
 cluster.

@@ -1,5 +1,7 @@
-"""DeleteGroups (key 42), versions 0 to 2, on the group's coordinator: deletes groups that have no members, with
-their offsets."""
+"""DeleteGroups (key 42), versions 0 to 2, on the group's coordinator: deletes groups without members.
+
+The offsets of a group are deleted with the group.
+"""
 
 from __future__ import annotations
 

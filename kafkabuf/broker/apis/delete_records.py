@@ -1,5 +1,7 @@
-"""DeleteRecords (key 21), versions 0 to 2, on the leader: deletes the records before an offset. The offset -1 stands
-for the high watermark."""
+"""DeleteRecords (key 21), versions 0 to 2, on the leader: deletes the records before an offset.
+
+The offset -1 stands for the high watermark.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""DescribeCluster (key 60), versions 0 to 2, on any node: the nodes that are alive, and the node that clients take for
-the controller. From version 2 on a request can ask for dead nodes too (Kafka calls them fenced).
+"""DescribeCluster (key 60), versions 0 to 2, on any node: the nodes that are alive, and the controller.
+
+The response names the node that clients take for the controller. From version 2 on a request can ask for dead nodes too
+(Kafka calls them fenced).
 
 Deviation: there are no controller nodes to describe.
 """

@@ -1,6 +1,8 @@
-"""DescribeGroups (key 15), versions 0 to 6, on the group's coordinator: state and members of groups. A group that does
-not exist has the state "Dead"; from version 6 on it has an error too (KIP-1043). The response has the protocol and the
-metadata of the members only if the group is stable."""
+"""DescribeGroups (key 15), versions 0 to 6, on the group's coordinator: state and members of groups.
+
+A group that does not exist has the state "Dead"; from version 6 on it has an error too (KIP-1043). The response has the
+protocol and the metadata of the members only if the group is stable.
+"""
 
 from __future__ import annotations
 

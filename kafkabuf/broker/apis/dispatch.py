@@ -95,9 +95,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class PendingResponse:
-    """The response to a parked request. The connection awaits it, or gives it up when the connection ends. A connection
-    may end before it has begun to wait. (Python warns of a coroutine that nobody awaits, and the request would stay
-    parked.)"""
+    """The response to a parked request.
+
+    The connection awaits the response, or gives it up when the connection ends. A connection may end before it has
+    begun to wait. So this is not a coroutine: Python warns of a coroutine that is never awaited, and the request would
+    stay parked.
+    """
 
     request: Request
     response: Future[Any]

@@ -1,7 +1,9 @@
-"""ElectLeaders (key 43), versions 0 to 2, on any node: elects the leaders of partitions. A preferred election makes the
-preferred replica, which is the first, the leader. An unclean election makes any replica that is alive the leader of a
-partition without a leader. A request without partitions means all partitions, and its response has the partitions that
-changed or failed."""
+"""ElectLeaders (key 43), versions 0 to 2, on any node: elects the leaders of partitions.
+
+A preferred election makes the preferred replica, which is the first, the leader. An unclean election makes any replica
+that is alive the leader of a partition without a leader. A request without partitions means all partitions, and its
+response has the partitions that changed or failed.
+"""
 
 from __future__ import annotations
 

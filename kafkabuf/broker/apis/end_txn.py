@@ -1,5 +1,7 @@
-"""EndTxn (key 26), versions 0 to 5, on the transaction coordinator: commits or aborts a transaction. From version 5 on
-the end raises the producer's epoch, and the response has the new epoch (KIP-890)."""
+"""EndTxn (key 26), versions 0 to 5, on the transaction coordinator: commits or aborts a transaction.
+
+From version 5 on the end raises the producer's epoch, and the response has the new epoch (KIP-890).
+"""
 
 from __future__ import annotations
 

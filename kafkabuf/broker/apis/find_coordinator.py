@@ -1,5 +1,6 @@
-"""FindCoordinator (key 10), versions 0 to 6, on any node: the node that coordinates a group or a transactional id. The
-name chooses the node among the nodes that are alive.
+"""FindCoordinator (key 10), versions 0 to 6, on any node: the node that coordinates a group or a transactional id.
+
+The name chooses the node among the nodes that are alive.
 
 Deviations: other types of keys are refused with INVALID_REQUEST. A response without an error has no error message;
 Kafka's says NONE.

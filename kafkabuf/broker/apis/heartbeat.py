@@ -1,5 +1,7 @@
-"""Heartbeat (key 12), versions 0 to 4, on the group's coordinator: keeps a member's session alive, and tells the member
-of a rebalance."""
+"""Heartbeat (key 12), versions 0 to 4, on the group's coordinator: keeps a member's session alive.
+
+The response tells the member of a rebalance.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""IncrementalAlterConfigs (key 44), versions 0 and 1, on any node: sets or deletes single settings of topics, and adds
-words to or removes words from settings that are lists (KIP-339).
+"""IncrementalAlterConfigs (key 44), versions 0 and 1, on any node: changes single settings of topics (KIP-339).
+
+The request sets or deletes a setting, or adds words to or removes words from a setting that is a list.
 
 Deviation: only the settings of topics can change.
 """

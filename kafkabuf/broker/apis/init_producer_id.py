@@ -1,5 +1,6 @@
-"""InitProducerId (key 22), versions 0 to 5: gives a new producer id with epoch 0. A transactional id keeps its producer
-id: its transaction coordinator raises the epoch.
+"""InitProducerId (key 22), versions 0 to 5: gives a new producer id with epoch 0.
+
+A transactional id keeps its producer id: its transaction coordinator raises the epoch.
 
 Deviation: version 6 (two-phase commit, KIP-939) is not served.
 """

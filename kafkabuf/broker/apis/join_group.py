@@ -1,6 +1,8 @@
-"""JoinGroup (key 11), versions 0 to 9, on the group's coordinator: a member joins, and waits until all members have
-joined. From version 4 on a new member first gets its id (KIP-394). From version 9 on the coordinator may tell a static
-leader that comes back to skip the assignment (KIP-814)."""
+"""JoinGroup (key 11), versions 0 to 9, on the group's coordinator: a member joins.
+
+The member waits until all members have joined. From version 4 on a new member first gets its id (KIP-394). From version
+9 on the coordinator may tell a static leader that comes back to skip the assignment (KIP-814).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""LeaveGroup (key 13), versions 0 to 5, on the group's coordinator: members leave. A request names one member up to
-version 2, and a list of members from version 3 on."""
+"""LeaveGroup (key 13), versions 0 to 5, on the group's coordinator: members leave.
+
+A request names one member up to version 2, and a list of members from version 3 on.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""ListGroups (key 16), versions 0 to 5: the groups that this node coordinates. Filters: state (version 4 and later,
-KIP-518) and type (version 5 and later, KIP-848).
+"""ListGroups (key 16), versions 0 to 5: the groups that this node coordinates.
+
+Filters: state (version 4 and later, KIP-518) and type (version 5 and later, KIP-848).
 
 Deviation: all groups are of the type "classic".
 """

@@ -1,7 +1,8 @@
-"""ListOffsets (key 2), versions 1 to 10, on the leader: looks up an offset of a partition. A request names a timestamp,
-for the first record at or after it, or a special offset: latest (-1), earliest (-2), newest timestamp (-3), earliest in
-local storage (-4), latest in remote storage (-5). A timestamp is looked up record by record, in compressed batches too.
-With read_committed (version 2 and later) the log ends at its last stable offset.
+"""ListOffsets (key 2), versions 1 to 10, on the leader: looks up an offset of a partition.
+
+A request names a timestamp, for the first record at or after it, or a special offset: latest (-1), earliest (-2),
+newest timestamp (-3), earliest in local storage (-4), latest in remote storage (-5). A timestamp is looked up record by
+record, in compressed batches too. With read_committed (version 2 and later) the log ends at its last stable offset.
 
 Deviation: there is no remote storage.
 """

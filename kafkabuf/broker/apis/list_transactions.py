@@ -1,5 +1,7 @@
-"""ListTransactions (key 66), versions 0 to 2: the transactional ids that this node coordinates. Filters: state,
-producer id, age in milliseconds (version 1 and later), and a regular expression for the transactional id (version 2).
+"""ListTransactions (key 66), versions 0 to 2: the transactional ids that this node coordinates.
+
+Filters: state, producer id, age in milliseconds (version 1 and later), and a regular expression for the transactional
+id (version 2).
 
 Deviation: the regular expression is Python's, where Kafka takes Java's.
 """

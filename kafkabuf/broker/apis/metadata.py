@@ -1,7 +1,7 @@
-"""Metadata (key 3), versions 0 to 13, on any node: the nodes that are alive, and topics by name, by id (version 12 and
-later) or all topics.
+"""Metadata (key 3), versions 0 to 13, on any node: the nodes that are alive, and topics.
 
-The node creates a topic that does not exist, where the cluster's and the request's settings allow it.
+A request asks for topics by name, by id (version 12 and later), or for all topics. The node creates a topic that does
+not exist, where the cluster's and the request's settings allow it.
 
 Deviation: a new topic has its leaders in the same response (Kafka first answers LEADER_NOT_AVAILABLE).
 """

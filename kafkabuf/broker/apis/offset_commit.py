@@ -1,5 +1,6 @@
-"""OffsetCommit (key 8), versions 2 to 9, on the group's coordinator: stores the offsets that a group has read up to. A
-member commits for its generation. Any client may commit for a group without members.
+"""OffsetCommit (key 8), versions 2 to 9, on the group's coordinator: stores the offsets that a group has read up to.
+
+A member commits for its generation. Any client may commit for a group without members.
 
 Deviation: offsets never expire. The node ignores the retention time in old versions of the request.
 """

@@ -1,5 +1,7 @@
-"""OffsetDelete (key 47), version 0, on the group's coordinator: deletes the offsets that a group has committed for
-topics that it does not read. The group must be empty, or a group of consumers (KIP-496)."""
+"""OffsetDelete (key 47), version 0, on the group's coordinator: deletes committed offsets (KIP-496).
+
+The group must be empty, or a group of consumers. A group's offsets of a topic that the group reads are not deleted.
+"""
 
 from __future__ import annotations
 

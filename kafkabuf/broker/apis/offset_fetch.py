@@ -1,7 +1,9 @@
-"""OffsetFetch (key 9), versions 1 to 9, on the group's coordinator: the offsets that groups have committed. A request
-names one group up to version 7, and a list of groups from version 8 on. A null list of topics (version 2 and later)
-asks for all topics. An offset that was never committed is -1. A request for stable offsets (version 7 and later) gets
-UNSTABLE_OFFSET_COMMIT where a transaction that has not ended would commit an offset (KIP-447)."""
+"""OffsetFetch (key 9), versions 1 to 9, on the group's coordinator: the offsets that groups have committed.
+
+A request names one group up to version 7, and a list of groups from version 8 on. A null list of topics (version 2 and
+later) asks for all topics. An offset that was never committed is -1. A request for stable offsets (version 7 and later)
+gets UNSTABLE_OFFSET_COMMIT where a transaction that has not ended would commit an offset (KIP-447).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""OffsetForLeaderEpoch (key 23), versions 2 to 4, on the leader: the end offset of a leader epoch. It tells a client
-whether records that the client has read were lost with a former leader (KIP-320)."""
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4, on the leader: the end offset of a leader epoch.
+
+It tells a client whether records that the client has read were lost with a former leader (KIP-320).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""The operations that a client may perform on a resource, as bits. The broker has no authorizer: a client may perform
-every operation that Kafka's AclOperation has for the kind of resource."""
+"""The operations that a client may perform on a resource, as bits.
+
+The broker has no authorizer: a client may perform every operation that Kafka's AclOperation has for the kind of
+resource.
+"""
 
 from __future__ import annotations
 

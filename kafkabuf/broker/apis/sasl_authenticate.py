@@ -1,5 +1,8 @@
-"""SaslAuthenticate (key 36), versions 0 to 2. front/authenticator.py answers the requests after a SaslHandshake. This
-handler answers requests without a SaslHandshake, with ILLEGAL_SASL_STATE."""
+"""SaslAuthenticate (key 36), versions 0 to 2: carries the tokens of a SASL mechanism.
+
+front/authenticator.py answers the requests after a SaslHandshake. This handler answers requests without a
+SaslHandshake, with ILLEGAL_SASL_STATE.
+"""
 
 from __future__ import annotations
 

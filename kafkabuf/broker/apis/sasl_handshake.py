@@ -1,6 +1,8 @@
-"""SaslHandshake (key 17), versions 0 and 1. front/authenticator.py answers the request on a connection that may begin
-to authenticate. This handler answers the other requests, with ILLEGAL_SASL_STATE: the node has no SASL, or the client
-authenticates again too soon."""
+"""SaslHandshake (key 17), versions 0 and 1: names the SASL mechanism.
+
+front/authenticator.py answers the request on a connection that may begin to authenticate. This handler answers the
+other requests, with ILLEGAL_SASL_STATE: the node has no SASL, or the client authenticates again too soon.
+"""
 
 from __future__ import annotations
 

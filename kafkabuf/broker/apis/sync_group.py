@@ -1,5 +1,7 @@
-"""SyncGroup (key 14), versions 0 to 5, on the group's coordinator: the leader of the group brings the assignment, and
-the other members wait for it. From version 5 on a member names the protocol that it expects (KIP-559)."""
+"""SyncGroup (key 14), versions 0 to 5, on the group's coordinator: the group's leader brings the assignment.
+
+The other members wait for the assignment. From version 5 on a member names the protocol that it expects (KIP-559).
+"""
 
 from __future__ import annotations
 

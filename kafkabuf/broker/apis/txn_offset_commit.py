@@ -1,6 +1,7 @@
-"""TxnOffsetCommit (key 28), versions 0 to 5, on the group's coordinator: offsets that count once their transaction is
-committed. The group must be part of the transaction; from version 5 on this request adds the group (KIP-890). Versions
-3 and later name the member that has read the records (KIP-447).
+"""TxnOffsetCommit (key 28), versions 0 to 5, on the group's coordinator: stores offsets of a transaction.
+
+The offsets count once the transaction is committed. The group must be part of the transaction; from version 5 on this
+request adds the group (KIP-890). Versions 3 and later name the member that has read the records (KIP-447).
 
 Deviation: the node asks the transaction coordinator for every request, Kafka only before a producer's first offsets.
 """

@@ -1,5 +1,6 @@
-"""WriteTxnMarkers (key 27), version 1, on the leader: ends a producer's transaction in partitions, whatever its
-coordinator knows. Administrators end hanging transactions with it.
+"""WriteTxnMarkers (key 27), version 1, on the leader: ends a producer's transaction in partitions.
+
+The node does not ask the transaction's coordinator. Administrators end hanging transactions with it.
 
 Deviation: the cluster's own coordinator does not send this request. It writes its control records directly.
 """

@@ -103,8 +103,11 @@ class Catalogue:
         assignment: Mapping[int, tuple[int, ...]] | None = None,
         dry_run: bool = False,
     ) -> Topic:
-        """Creates a topic. `assignment` gives the nodes of every partition, its leader first. Without it the leaders go
-        round the nodes, and each new topic starts one node further on."""
+        """Creates a topic.
+
+        `assignment` gives the nodes of every partition, its leader first. Without it the leaders go round the nodes,
+        and each new topic starts one node further on.
+        """
         check_name(name)
         if name in self.topics:
             raise TopicExistsError(f"topic {name} exists")

@@ -119,9 +119,12 @@ class Cluster:
             node.fetchers.refresh()
 
     def write_marker(self, topic_partition: tuple[str, int], marker: Marker) -> bool:
-        """Ends a transaction in one partition. Returns False if the coordinator must try again: no leader can be
-        reached, or the leader's disk refuses the control record. A partition that does not exist any more needs no
-        control record, nor does a partition to which a later producer epoch has written."""
+        """Ends a transaction in one partition.
+
+        Returns False if the coordinator must try again: no leader can be reached, or the leader's disk refuses the
+        control record. A partition that does not exist any more needs no control record, nor does a partition to which
+        a later producer epoch has written.
+        """
         name, index = topic_partition
         if name == OFFSETS_TOPIC:
             self.groups.end_transaction(marker.producer_id, marker.committed)

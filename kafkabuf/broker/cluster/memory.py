@@ -36,8 +36,11 @@ _TRANSACTION_FIELDS = [
 
 @dataclass(frozen=True, slots=True)
 class KeptTopic:
-    """A topic in the journal. `replicas` has the nodes of each partition; `states` has the leader epoch and the
-    ISR of each partition that ever had a leader, by its index."""
+    """A topic in the journal.
+
+    `replicas` has the nodes of each partition; `states` has the leader epoch and the ISR of each partition that ever
+    had a leader, by its index.
+    """
 
     name: str
     topic_id: UUID

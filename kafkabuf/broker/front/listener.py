@@ -22,8 +22,9 @@ _TLS_SHUTDOWN_SECONDS = 1.0
 
 
 class Listener:
-    """A listening socket, and the accepted sockets that have no `Connection` yet. `close` returns when every accepted
-    socket has its `Connection`, or has failed.
+    """A listening socket, and the accepted sockets that have no `Connection` yet.
+
+    `close` returns when every accepted socket has its `Connection`, or has failed.
 
     asyncio's own Server, when closed, forgets sockets that it has accepted and not served, and leaves them open.
     """

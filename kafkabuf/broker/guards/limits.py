@@ -14,9 +14,12 @@ MAX_WITHOUT_RECORDS = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """`max_connections` is per node, `socket_request_max_bytes` per request. The node closes a connection that was idle
-    for `connections_max_idle_ms`, whose request takes longer than `request_receive_timeout_ms` from its first byte to
-    its last, or whose client has not authenticated after `authentication_timeout_ms`."""
+    """Limits: `max_connections` is per node, `socket_request_max_bytes` per request.
+
+    The node closes a connection that was idle for `connections_max_idle_ms`, whose request takes longer than
+    `request_receive_timeout_ms` from its first byte to its last, or whose client has not authenticated after
+    `authentication_timeout_ms`.
+    """
 
     max_connections: int = 10_000
     socket_request_max_bytes: int = 100 * 1024 * 1024

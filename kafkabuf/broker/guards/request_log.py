@@ -47,9 +47,11 @@ class Node(Protocol):
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """One request. `topics`: each topic that the request names, with the partitions that it names. `error_code`: the
-    first error code in the response, 0 without an error, None before the response. `time_ms` is on the cluster's
-    clock."""
+    """One request.
+
+    `topics`: each topic that the request names, with the partitions that it names. `error_code`: the first error code
+    in the response, 0 without an error, None before the response. `time_ms` is on the cluster's clock.
+    """
 
     api_key: int
     version: int

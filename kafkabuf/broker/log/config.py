@@ -14,8 +14,10 @@ _INT64 = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """With -1, `retention_bytes` and `retention_ms` keep everything. On disk a file has at most `segment_bytes`, and
-    the log is flushed after `flush_messages` records; in memory neither setting has an effect.
+    """With -1, `retention_bytes` and `retention_ms` keep everything.
+
+    On disk a file has at most `segment_bytes`, and the log is flushed after `flush_messages` records; in memory neither
+    setting has an effect.
 
     Deviations: by default nothing expires; segments may be smaller than 1 MiB; the broker does not compact logs, so a
     cleanup.policy without `delete` keeps everything.

@@ -25,9 +25,11 @@ _DEFAULTS = LogConfig()
 
 
 class PartitionLog:
-    """`log_start_offset` <= offsets kept < `end_offset`. Retention drops whole batches in memory and whole segments on
-    disk, never above the high watermark. Retention by bytes never drops the last. DeleteRecords may leave a batch of
-    which readers get only the end. `config` may be replaced at any time.
+    """The log has the offsets from `log_start_offset` up to, but not including, `end_offset`.
+
+    Retention drops whole batches in memory and whole segments on disk, never above the high watermark. Retention by
+    bytes never drops the last batch or segment. DeleteRecords may leave a batch of which readers get
+    only the end. `config` may be replaced at any time.
 
     Every method that changes the log raises KafkaStorageError if the disk refuses, and leaves the log as it was.
     """

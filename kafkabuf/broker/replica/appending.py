@@ -85,8 +85,10 @@ class Appended:
 
 
 def append_as_leader(node: Node, topic: str | UUID, index: int, data: memoryview, terms: Terms) -> Appended:
-    """Appends a batch to the log of a partition that the node leads. Does not tell the followers: the caller then calls
-    `Replica.appended`, which does."""
+    """Appends a batch to the log of a partition that the node leads.
+
+    It does not tell the followers of the batch: the caller then calls `Replica.appended`, which tells them.
+    """
     start = -1
     try:
         leader = _find_leader(node, topic, index, terms.acks)

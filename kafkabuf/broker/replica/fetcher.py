@@ -1,5 +1,7 @@
-"""Follower fetchers (Kafka's ReplicaFetcherThread). A follower fetches records from the leader's node as clients do
-(reading.py), with a replica id and without a connection. The leader parks the request while there is nothing to fetch.
+"""Follower fetchers (Kafka's ReplicaFetcherThread).
+
+A follower fetches records from the leader's node as clients do (reading.py), with a replica id and without a
+connection. The leader parks the request while there is nothing to fetch.
 
 There is a fetcher for each pair of following node and leading node, with one request in flight. Responses and changes
 of the cluster drive the fetcher; it has no thread and no timer of its own. In a new epoch a copy first cuts off the
@@ -225,7 +227,7 @@ class Fetcher:
         self._aligned.add(replica)
 
     def _restart(self, replica: Replica) -> None:
-        """Moves the end of a log that ends behind its leader's end, to there, or before its leader's start, to there."""
+        """Moves the log's end: back to its leader's end, or forward to its leader's start."""
         own_log, leader = replica.log, replica.partition.copies[self._leader.node_id].log
         if own_log.end_offset > leader.end_offset:
             own_log.truncate_to(leader.end_offset)

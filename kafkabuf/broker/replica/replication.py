@@ -88,8 +88,10 @@ class Node(Protocol):
 
 
 class Partition:
-    """`replicas` lists the nodes that have a copy, the preferred leader first. `copies` has the copy of each node. Only
-    the controller changes `state`."""
+    """`replicas` lists the nodes that have a copy, the preferred leader first.
+
+    `copies` has the copy of each node. Only the controller changes `state`.
+    """
 
     __slots__ = ("_markers", "copies", "index", "replicas", "state", "topic")
 
@@ -169,9 +171,11 @@ class Partition:
 
 
 class Replica:
-    """One node's copy of one partition. `known` is the state that the controller told the node last. `followers` has
-    all other copies while this copy leads, and is empty otherwise. `epoch_start` is the end offset of the log when this
-    copy began to lead."""
+    """One node's copy of one partition.
+
+    `known` is the state that the controller told the node last. `followers` has all other copies while this copy leads,
+    and is empty otherwise. `epoch_start` is the end offset of the log when this copy began to lead.
+    """
 
     def __init__(self, node: Node, partition: Partition, log: PartitionLog) -> None:
         self.node = node

@@ -11,8 +11,11 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Every change of the leader raises the epoch. `isr` lists the nodes whose copies are in sync, the leader among
-    them. While the partition has no leader, `isr` lists the nodes that may lead it without loss."""
+    """The leader, the leader epoch and the ISR. Every change of the leader raises the epoch.
+
+    `isr` lists the nodes whose copies are in sync, the leader among them. While the partition has no leader, `isr`
+    lists the nodes that may lead it without loss.
+    """
 
     leader: int
     epoch: int

@@ -48,7 +48,9 @@ class Topic:
 
 
 class Catalogue(Protocol):
-    """What an append or a read needs of the catalogue. `topic` raises UnknownTopicOrPartitionError or
-    UnknownTopicIdError."""
+    """What an append or a read needs of the catalogue.
+
+    `topic` raises UnknownTopicOrPartitionError or UnknownTopicIdError.
+    """
 
     def topic(self, name: str | UUID) -> Topic: ...

@@ -104,8 +104,11 @@ class StoredBatch:
 
 
 class Segments(Protocol):
-    """The batches of a PartitionLog. Offsets have no gaps from `start_offset`, where the first batch begins, to
-    `end_offset`. `size` is in bytes. A method that changes something raises KafkaStorageError if it cannot."""
+    """The batches of a PartitionLog.
+
+    Offsets have no gaps from `start_offset`, where the first batch begins, to `end_offset`. `size` is in bytes. A
+    method that changes the storage raises KafkaStorageError if the change fails.
+    """
 
     @property
     def start_offset(self) -> int: ...
