@@ -43,9 +43,9 @@ cdef int FIRST_TO_THROTTLE = 6      # in earlier versions the broker waits befor
 
 cdef enum:
     # Bytes that a response may have. Brokers quote topic and timestamps when they explain why they refuse a record.
-    ANSWER_HEAD = 65536             # includes the addresses of new leaders
-    ANSWER_OF_A_PARTITION = 4096
-    ANSWER_OF_A_RECORD = 256
+    RESPONSE_HEAD = 65536             # includes the addresses of new leaders
+    RESPONSE_OF_A_PARTITION = 4096
+    RESPONSE_OF_A_RECORD = 256
 
 
 cdef inline uint8_t* put_count(uint8_t* p, int64_t n, bint flexible) noexcept nogil:
@@ -93,7 +93,7 @@ cpdef Frame build_request(int version, int correlation_id, bytes client_id, int 
     cdef uint8_t* p = put_header(begin, version, correlation_id, client_id, transactional_id, acks, timeout_ms)
     cdef Frame frame = Frame.__new__(Frame)
     cdef int64_t records = 0
-    cdef Py_ssize_t largest = ANSWER_HEAD
+    cdef Py_ssize_t largest = RESPONSE_HEAD
     frame.own(head)
     frame.own(batches)
     cdef uint8_t* span = begin
@@ -109,7 +109,7 @@ cpdef Frame build_request(int version, int correlation_id, bytes client_id, int 
             frame.add(batch.builder.base, batch.builder.position)
             records += batch.builder.position
             # The broker may explain the error of the batch and of each record, and names the topic each time.
-            largest += ANSWER_OF_A_PARTITION + (ANSWER_OF_A_RECORD + size) * (1 + batch.builder.count)
+            largest += RESPONSE_OF_A_PARTITION + (RESPONSE_OF_A_RECORD + size) * (1 + batch.builder.count)
             span = p
             p = put_tags(p, flexible)
         p = put_tags(p, flexible)
