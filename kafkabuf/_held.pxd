@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""The caller's memory that one send() holds, from the check and the measuring until it is written into the slab.
+"""The caller's memory that one send() holds, from the time when it measures the record until it has written the record.
 
-send() may wait for memory in between, while other threads run. They may change the caller's list of headers, but not
-the held bytes: send() writes the bytes that it has measured.
+send() may wait for a slab in between, while other threads run. These threads may change the caller's list of headers.
+They cannot move or resize the held memory: send() writes as many bytes as it has measured.
 """
 
 from cpython.buffer cimport PyBuffer_Release
@@ -19,11 +19,11 @@ cdef enum:
 
 
 cdef struct Headers:
-    # It lives in a local variable and never moves, because its pointers may point into it.
+    # Lives in a local variable and never moves, because its pointers may point into it.
     int32_t count
     int64_t size                # bytes of the encoded headers, without the header count
     Field* fields               # name, value, name, value, ...
-    PyObject** owners           # by field, the object that owns the bytes; each is a reference
+    PyObject** owners           # by field, a reference to the object that owns the bytes
     Field fields_at_hand[2 * HEADERS_AT_HAND]
     PyObject* owners_at_hand[2 * HEADERS_AT_HAND]
 

@@ -1,1 +1,1 @@
-# What the compiled callers of send() borrow; nothing here is callable from Python.
+# Nothing in this module is callable from Python: the compiled send() holds keys, values and headers with it.

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Holds keys, values and headers as users pass them, without an object for bytes or for a list or tuple of pairs."""
+"""Holds keys, values and headers as users pass them. It makes no object for bytes, a tuple or a short list."""
 
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_ND, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_CheckBuffer,
@@ -31,7 +31,7 @@ cdef int hold_not_bytes(object data, Field* field, Py_buffer* view, str name) ex
             f"encode it, or configure {name}_serializer")
     try:
         PyObject_GetBuffer(data, view, PyBUF_ND | PyBUF_FORMAT)
-    except (BufferError, ValueError) as error:  # NumPy and released memoryviews raise ValueError
+    except (BufferError, ValueError) as error:  # NumPy arrays and released memoryviews raise ValueError
         raise SerializationError(f"the {name}'s memory is not one contiguous piece: {error}") from None
     if view.format != NULL and view.format[0] != 0 and view.format[strlen(view.format) - 1] == b"O":
         PyBuffer_Release(view)
@@ -91,7 +91,7 @@ cdef int take_memory(Headers* held, Py_ssize_t n) except -1:
     cdef Field* fields
     cdef PyObject** owners
     if n > MOST_HEADERS:
-        raise SerializationError(f"a record of {n} headers is past the format's limit of 2^31 - 1 bytes")
+        raise SerializationError(f"{n} headers exceed the format's limit of 2^31 - 1 bytes a record: send fewer")
     fields = <Field*>malloc(2 * n * sizeof(Field))
     owners = <PyObject**>malloc(2 * n * sizeof(PyObject*))
     if fields == NULL or owners == NULL:
@@ -134,8 +134,8 @@ cdef object view_of(object value):
         raise SerializationError(f"a header's value must be bytes or None, found the str {value!r}: encode it")
     try:
         view = PyMemoryView_FromObject(value)
-    except (TypeError, BufferError, ValueError):  # NumPy and released memoryviews raise ValueError
+    except (TypeError, BufferError, ValueError):  # NumPy arrays and released memoryviews raise ValueError
         view = None
     if view is None or not PyBuffer_IsContiguous(PyMemoryView_GET_BUFFER(view), b"A"):
-        raise SerializationError(f"a header's value must be bytes or None, found {type(value).__name__}")
+        raise SerializationError(f"a header's value must be contiguous bytes or None, found {type(value).__name__}")
     return view

@@ -1,5 +1,9 @@
 # cython: language_level=3
-"""The producer's counts: per batch and per request, never per record. The Sender's thread writes, metrics.py reads."""
+"""The producer's counts: per batch, request, poll and connection, never per record.
+
+The Sender's thread writes them, except `waits` and `exhausted`: the threads that need memory write these. metrics.py
+reads all counts.
+"""
 
 from libc.stdint cimport int64_t
 
@@ -45,7 +49,7 @@ cdef class ProducerStats:
     cdef readonly Stat batch_size, compression, queue_time      # a value for each batch sent: bytes, ratio, ms
     cdef readonly Stat record_size                              # a value for each batch: mean bytes of its records
     cdef readonly Stat records                                  # a value for each Produce request: its records
-    cdef readonly Stat retries, errors, splits                  # a value for each batch: its records, or 1
+    cdef readonly Stat retries, errors, splits                  # a value for each batch: its records (splits: 1)
     cdef readonly Stat latency, throttle                        # ms
     cdef readonly Stat requests, responses                      # bytes on the wire, of all APIs
     cdef readonly Stat opened, closed                           # 1 for each connection
@@ -59,7 +63,7 @@ cdef class ProducerStats:
     cdef Stat new_stat(self)
     cdef TopicStats topic(self, str name)
     cdef NodeStats node(self, int node_id)
-    # A Produce request was answered after `latency` seconds.
+    # The response to a Produce request came after `latency` seconds.
     cdef int answered(self, int node_id, double latency, double now) except -1
     # The nanoseconds that a poll waited for sockets, and the nanoseconds in which it wrote and read.
     cdef void polled(self, double waited, double worked, double now) noexcept

@@ -49,8 +49,8 @@ cdef class Stat:
     def recent(self, double now):
         """(count, sum, max, seconds) of the values in the last windows; `seconds` is the duration of these windows.
 
-        As in Kafka's Rate, `seconds` covers at least all windows but the present one, though a young producer has not
-        filled them: otherwise its first values would make an enormous rate.
+        As in Kafka's Rate, `seconds` covers at least all windows but the present one, even if a young producer has
+        not filled them: otherwise its first values would make an enormous rate.
         """
         cdef int64_t count = 0
         cdef double sum = 0, largest = 0, oldest = now, lasted

@@ -39,16 +39,16 @@ cdef class BufferPool:
     cdef object clock
     # May be set later: the producer creates the pool before the Sender.
     cdef public object on_wait, on_exhausted, on_failure
-    cdef public object on_why               # callable(Batch or None): why memory does not come back, as text; or None
+    cdef public object on_why               # callable(Batch or None) -> str: why memory does not come back; or None
 
     # ---- guarded by `lock`
     cdef kb_spin lock                       # zero means free; Python zeroes every new object
     cdef SlabTable table
     cdef Waiter* first_waiter               # the oldest; while a thread waits, no other thread gets memory
     cdef readonly bint closed
-    cdef readonly bint disowned             # in a forked child: the pool belongs to the parent. Then `closed` too
+    cdef readonly bint disowned             # in a forked child: the pool belongs to the parent, and is `closed` here
     cdef readonly Py_ssize_t waiting        # threads in the queue
-    cdef readonly Py_ssize_t waits_total    # allocations that had to wait, whether they got memory or not
+    cdef readonly Py_ssize_t waits_total    # allocations that had to wait, also if they got no memory
     cdef readonly double wait_time_total    # seconds that these allocations waited
     cdef readonly Py_ssize_t refused_total  # calls of release and set_state that returned -1: each is a caller's bug
 

@@ -58,7 +58,7 @@ cdef class BufferPool:
     sees `waiting`. It calls `on_wait(seconds)` after the wait (Kafka's bufferpool-wait-time), and `on_failure()` if it
     got no memory in time. If such a hook raises, the allocation raises the hook's error and keeps no memory. `poison`
     overwrites released memory, which exposes code that still reads it. The constructor raises ConfigError for sizes
-    that make no slab, MemoryError when the machine refuses the arena.
+    that make no slab, and MemoryError if the machine refuses the arena.
     """
 
     def __cinit__(self, Py_ssize_t total, Py_ssize_t slab_size, *, clock=None, bint poison=False, on_wait=None,
@@ -167,7 +167,7 @@ cdef class BufferPool:
             self.waiting -= 1
 
     cdef PyObject* serve(self) noexcept nogil:
-        """Give the oldest waiter its run, or SHUT after close. Returns its lock, or NULL if it must go on waiting."""
+        """Give the oldest waiter its run, or SHUT after close. Returns its lock; NULL if it must go on waiting."""
         cdef Waiter* head = self.first_waiter
         if head == NULL:
             return NULL
@@ -215,7 +215,7 @@ cdef class BufferPool:
         return queued
 
     cdef void leave(self, Waiter* me) noexcept:
-        """Leave the queue, with or without memory, and serve the waiters behind, who may have waited for `me` only."""
+        """Leave the queue, with or without memory. Serve the waiters behind, which may have waited for `me` only."""
         kb_spin_lock(&self.lock)
         if me.slab == QUEUED:
             self.unlink(me)
@@ -269,7 +269,7 @@ cdef class BufferPool:
             self.on_failure()
         return BufferExhaustedError(text)
 
-    # ---- the Python face
+    # ---- for Python
 
     def allocate(self, nbytes, timeout):
         """A run of at least `nbytes`, as a Slab; waits up to `timeout` seconds (None: for ever).
@@ -335,7 +335,7 @@ cdef class BufferPool:
             raise AssertionError(f"the sum of {nbytes} is not {self.total} bytes")
 
     def _release_run(self, Py_ssize_t first, Py_ssize_t count):
-        """The C function `release`, for tests; raises ValueError if that returns -1."""
+        """The C function `release`, for tests. Raises ValueError if `release` returns -1."""
         if self.release(first, count) < 0:
             raise ValueError(f"slabs {first} to {first + count - 1} are not all in use: some were released already, or "
                              f"never taken")
@@ -455,7 +455,7 @@ cdef class Slab:
         return VALID
 
     cdef int give_back(self) noexcept nogil:
-        """Release the run. Of several racing releases one gets VALID; a stale handle frees nothing."""
+        """Release the run. If several threads release at once, only one gets VALID. A stale handle frees nothing."""
         kb_spin_lock(&self.pool.lock)
         cdef int validity = self.validity_locked()
         if validity == VALID and self.exports > 0:
@@ -469,9 +469,9 @@ cdef class Slab:
 
     cdef int require(self, int validity) except -1:
         if validity == RELEASED:
-            raise ValueError(f"slab {self.first} was released through this handle already")
+            raise ValueError(f"this handle does not hold slab {self.first} any more: the slab was released or detached")
         if validity == STALE:
-            raise ValueError(f"slab {self.first} was released behind this handle's back: the slab's generation is "
+            raise ValueError(f"slab {self.first} was released, but not by this handle: the slab's generation is "
                              f"{self.pool.generation(self.first)}, and the handle's is {self.generation}")
         if validity == PINNED:
             raise BufferError(f"slab {self.first} has {self.exports} memoryviews: release them first")

@@ -7,7 +7,7 @@ Magic 1: each record is one message (Kafka 0.10 to 3.x, Produce v2)::
     | key size i32 | key | value size i32 | value
     crc: CRC-32 from magic to the end; a size of -1 means null
     compressed: the encoded messages are the value of one outer message without key. Their offsets count from 0; the
-    outer message has the offset of the last one and the largest timestamp
+    outer message has the offset of the last inner message and the largest timestamp
 
 Magic 2: one batch of records (KIP-98)::
 
@@ -67,7 +67,7 @@ cdef struct Record:
     int64_t timestamp
     Field key
     Field value
-    # As in `Headers`: two Fields for each header, and the bytes of the encoded headers without the header count.
+    # As in `Headers`: two Fields for each header, and the size of the encoded headers without the header count.
     const Field* headers
     int64_t headers_size
     int32_t header_count

@@ -10,10 +10,10 @@ from libc.string cimport memcpy
 
 
 cdef extern from "_crc32.h" nogil:
-    # Each module that computes CRCs calls it once, when it is imported.
+    # Each module that computes CRCs calls kb_crc32_init or kb_crc32c_init once, when Python imports the module.
     void kb_crc32_init() noexcept
     uint32_t kb_crc32(uint32_t crc, const uint8_t* data, size_t n) noexcept
-    # By table on every CPU: for tests, which compare each way with another implementation.
+    # Uses a table on every CPU. For tests, which compare each function with another implementation.
     uint32_t kb_crc32_portable(uint32_t crc, const uint8_t* data, size_t n) noexcept
 
 
@@ -88,7 +88,7 @@ cdef inline int64_t get_i64(const uint8_t* p) noexcept nogil:
     return <int64_t>kb_bswap64(found)
 
 
-# ---- varints (seven bits a byte, least significant first; signed ones zig-zag) ---------------------------------------
+# ---- varints (seven bits a byte, least significant first; signed: zig-zag) -------------------------------------------
 
 cdef inline uint64_t zigzag(int64_t v) noexcept nogil:
     return (<uint64_t>v << 1) ^ <uint64_t>(v >> 63)

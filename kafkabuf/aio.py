@@ -77,7 +77,7 @@ class _LoopCore(ProducerCore):
         try:
             return self.send(*arguments)
         finally:
-            # If another record has opened a batch with room meanwhile, send() left the slab alone; it releases itself.
+            # If another record has opened a batch with room meanwhile, send() left the slab: it releases itself.
             self.partition_looked_up, self.slab = False, None
 
     def _await_topic(self, name: str) -> TopicQueues:
@@ -115,7 +115,7 @@ class AIOKafkaProducer:
             metadata = await future                          # acknowledged
 
     The constructor raises ConfigError for a setting that is wrong; start() raises it for a bootstrap list that does not
-    resolve. Methods raise IllegalStateError before start(), and in any event loop but the one that called start().
+    resolve. Methods raise IllegalStateError before start(), and in any event loop other than that of start().
     send() calls serializers, partitioner and interceptors in the loop's thread; send_many() calls them in another
     thread. For a queued record interceptors hear of the acknowledgement in the Sender's thread. Not thread-safe, like
     the rest of asyncio. A pickle holds the configuration only.
@@ -144,7 +144,7 @@ class AIOKafkaProducer:
     async def start(self) -> None:
         """Open the producer, which belongs to this event loop from now on. It connects to brokers on first use."""
         if self._loop is not None:
-            raise IllegalStateError("start() is called once: this AIOKafkaProducer has been started")
+            raise IllegalStateError("start() is called once: this AIOKafkaProducer has been started already")
         self._loop = loop = get_running_loop()
         self._threads = ThreadPoolExecutor(MAX_THREADS, f"kafkabuf-aio-{self.config.client_id}")
         try:
@@ -204,7 +204,7 @@ class AIOKafkaProducer:
         def run() -> T:
             try:
                 return context.run(call, *args, **kwargs)
-            except StopIteration as error:  # a future cannot hold it: the waiting task would never wake
+            except StopIteration as error:  # a future cannot hold StopIteration: the waiting task would never wake
                 raise RuntimeError(f"{call.__name__}() raised StopIteration") from error
 
         return await get_running_loop().run_in_executor(self._threads, run)
@@ -365,8 +365,8 @@ class AIOKafkaProducer:
     async def transaction(self) -> AsyncIterator[None]:
         """`async with producer.transaction():` commits at the end, or aborts if the block raises or is cancelled.
 
-        A commit that raises AbortableTransactionError is aborted too. A commit that timed out continues, and
-        commit_transaction() waits for it.
+        If the commit raises AbortableTransactionError, the transaction is aborted too. A commit that timed out
+        continues, and commit_transaction() waits for it.
         """
         await self.begin_transaction()
         try:
@@ -381,7 +381,7 @@ class AIOKafkaProducer:
             raise
 
     async def _abort_because(self, error: BaseException) -> None:
-        """Abort, and keep `error` as the error that the user sees, though the abort may fail too."""
+        """Abort. The user sees `error`, even if the abort fails too."""
         try:
             await self.abort_transaction()
         except KafkaError as failure:

@@ -1,8 +1,8 @@
 """The outcomes of records and bulk appends for an event loop: awaitables that point at batches.
 
-As with a RecordFuture, an acknowledged batch costs nothing per record. A task that awaits a record without an outcome
-waits for the record's batch; the first such task adds a `_BatchEnd` to the batch's sleepers. The Sender releases the
-`_BatchEnd`, which wakes the loop: once for all batches that end before the loop gets its turn.
+As with a RecordFuture, the acknowledgement of a batch costs nothing per record. A task that awaits a record without an
+outcome waits for the record's batch; the first such task adds a `_BatchEnd` to the batch's sleepers. The Sender
+releases the `_BatchEnd`, which wakes the loop: once for all batches that end before the loop gets its turn.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ class AIORecordFuture:
     """The pending result of one send(): `await` returns the RecordMetadata or raises the error of a failed delivery.
 
     It has the methods of an asyncio.Future, so that gather(), wait(), wait_for() and shield() accept it. Several tasks
-    may await it, and any number of times. If one of these tasks is cancelled, the other tasks still get the result.
+    may await it, each any number of times. If one of these tasks is cancelled, the other tasks still get the result.
     cancel(), which wait_for() and gather() call, makes this future raise CancelledError. The record is sent in either
     case. Use it only in the producer's event loop.
     """
 
     __slots__ = ("_callbacks", "_cancel_message", "_cancelled", "_ends", "_record", "_waiters")
-    _asyncio_future_blocking = False  # what asyncio.isfuture() looks for
+    _asyncio_future_blocking = False  # asyncio.isfuture() looks for this attribute
 
     def __init__(self, record: RecordFuture, ends: BatchEnds) -> None:
         self._record = record
@@ -162,7 +162,7 @@ class AIORecordFuture:
             self._callbacks.append(entry)
 
     def remove_done_callback(self, fn: Callable[[AIORecordFuture], object]) -> int:
-        """Remove every entry of `fn` and return how many there were."""
+        """Remove every entry of `fn` and return the number of removed entries."""
         callbacks = self._callbacks or []
         kept = [entry for entry in callbacks if entry[0] != fn]
         removed = len(callbacks) - len(kept)

@@ -6,7 +6,7 @@ import random as _random
 from collections.abc import Callable
 
 JITTER = 0.2
-# All random choices of the client use this generator; a simulation replaces it by a seeded one. It is not Python's
+# All random choices of the client use this generator; a simulation sets a seeded generator. The default is not Python's
 # global generator, because a library must not advance a generator that the application has seeded. The system's
 # generator gives different numbers in a forked child.
 generator: _random.Random = _random.SystemRandom()

@@ -4,7 +4,7 @@
 
 - `on_send(record) -> ProducerRecord`: send() calls it in its own thread, before serializers and partitioner;
 - `on_acknowledgement(metadata, error)`: called before the record's own callback and in the same thread. If send()
-  raises, send() calls it; offset and timestamp are -1 then, and so is the partition if none was chosen yet;
+  raises, send() calls it; offset and timestamp are -1 then, and so is the partition if the record names no partition;
 - `configure(config)`, called when the producer opens; `close()`, called when it closes.
 
 The interceptors run in order, and each gets the record that the previous one returned. If an interceptor raises, the
@@ -90,7 +90,7 @@ class Interceptors:
                 )
 
     def on_send_error(self, record: ProducerRecord, error: BaseException) -> None:
-        """Called when send() raised: the record is in no batch, whose end would call the interceptors."""
+        """Called when send() raised: the record is in no batch, so no end of a batch calls the interceptors."""
         partition = -1 if record.partition is None else record.partition
         self.on_acknowledgement(RecordMetadata(record.topic, partition, -1, -1, -1, -1), error)
 
@@ -99,7 +99,7 @@ class Interceptors:
 
 
 def close_all(objects: Iterable[Any]) -> None:
-    """Call close() of each of the user's objects that has one, once for each object. Logs an error that it raises."""
+    """Call close() of each of the user's objects that has it, once for each object. Log the errors of close()."""
     for user_object in {id(user_object): user_object for user_object in objects}.values():
         close = getattr(user_object, "close", None)
         if callable(close):

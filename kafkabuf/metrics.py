@@ -184,7 +184,7 @@ def _share(name: str, stat: Stat, now: float) -> Values:
 
 
 def _rate(name: str, stat: Stat, now: float, *more: Stat, counted: bool = False) -> Values:
-    """Rate and total of the values' sum, or with `counted` of their number."""
+    """Rate and total of the sum of the values; with `counted`, of the number of values."""
     per_second = total = 0.0
     for each_stat in (stat, *more):
         count, recent, _, seconds = each_stat.recent(now)

@@ -9,7 +9,7 @@ takes a callable instead::
 Key and value are the bytes-like objects that will be sent, or None. The partitioner returns a number from 0 to
 partitions - 1, or None to leave the choice to key and sticky partition. The producer does not call it for records sent
 with a partition. `partitioner.class` also takes an object with such a method `partition`, or a name: "round_robin",
-"random", or Java's class name of the former.
+"random", or the name of Java's class RoundRobinPartitioner.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _BY_NAME: dict[str, Callable[[], Partitioner]] = {"round_robin": RoundRobinParti
 
 
 def partitioner_of(setting: Any) -> Partitioner | None:
-    """The callable that a value of `partitioner.class` stands for, or None. Raises ConfigError for a class."""
+    """The callable for a value of `partitioner.class`, or None. Raises ConfigError for a class."""
     if isinstance(setting, str):
         return _BY_NAME[setting]()
     if isinstance(setting, type):

@@ -45,7 +45,7 @@ _DISOWNED = (
 
 
 class KafkaProducer(ProducerCore):
-    """Publishes records to Kafka. Thread-safe: share one among all threads.
+    """Publishes records to Kafka. Thread-safe: share one producer among all threads.
 
     Settings are Kafka's, as a mapping of dotted names, as keywords, or both::
 
@@ -220,7 +220,7 @@ class KafkaProducer(ProducerCore):
             values, keys, headers, partitions, timestamps_ms: lists or other sequences of equal length, of what send()
                 takes as value, key, headers, partition and timestamp_ms. The call uses serializers, partitioner and
                 interceptors as send() does. These may call flush() and close(), which act on the records that the call
-                has queued so far; they must not wait for another thread that calls flush() or close().
+                has queued so far. They must not wait for another thread that calls flush() or close().
             report: as in send_arrow().
 
         A record larger than `max.request.size` or `buffer.memory` is left out, and the other records are sent; the
@@ -259,7 +259,7 @@ class KafkaProducer(ProducerCore):
             self._transaction_manager().begin()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata | str | Any) -> None:
-        """Add a consumer's offsets to the transaction: they are committed only if the transaction is (KIP-447).
+        """Add a consumer's offsets to the transaction: only its commit commits the offsets (KIP-447).
 
         Args:
             offsets: a mapping from (topic, partition), or an object with these attributes, to the offset of the next
@@ -271,7 +271,7 @@ class KafkaProducer(ProducerCore):
             self._transaction_manager().send_offsets(offsets_of(offsets), group_of(group_metadata))
 
     def commit_transaction(self) -> None:
-        """Send all buffered records and commit the transaction, which makes it visible to consumers.
+        """Send all buffered records and commit the transaction, which makes its records visible to consumers.
 
         Waits up to `max.block.ms`. After a TimeoutError the commit continues, and commit_transaction() is the only
         transactional method that may be called. Raises AbortableTransactionError if a record could not be delivered:
@@ -281,7 +281,7 @@ class KafkaProducer(ProducerCore):
             self._transaction_manager().commit()
 
     def abort_transaction(self) -> None:
-        """Drop all buffered records and abort the transaction, so that consumers skip all that it wrote.
+        """Drop all buffered records and abort the transaction: consumers with read_committed skip its records.
 
         Waits as commit_transaction() does. Offsets for which send_offsets_to_transaction() timed out are dropped.
         """
@@ -343,7 +343,7 @@ class KafkaProducer(ProducerCore):
         """Send all buffered records and stop. After `timeout` seconds the remaining records fail with ClosedError.
 
         A `timeout` of 0 fails them at once. Afterwards close() closes interceptors, serializers and the partitioner. A
-        second call waits again. In a callback close() returns at once, and the Sender ends when it has sent the rest.
+        second call waits again. In a callback close() returns at once, and the Sender ends after the remaining records.
 
         A signal handler may call it. If the signal interrupted send_many() or send_arrow(), the records queued so far
         are sent; the interrupted call then raises ClosedError, with `rows_queued`. If the signal interrupted a call

@@ -28,13 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def kafkabuf_cluster_options() -> Mapping[str, Any]:
-    """Arguments of the EmbeddedCluster of `kafkabuf_cluster`, besides `brokers=3`. Override it to set some."""
+    """Arguments of the EmbeddedCluster of `kafkabuf_cluster`, besides `brokers=3`. Override it to set arguments."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def kafkabuf_cluster(kafkabuf_cluster_options: Mapping[str, Any]) -> Iterator[EmbeddedCluster]:
-    """An EmbeddedCluster of three nodes that all tests share: use topics of your own, and remove injected faults."""
+    """An EmbeddedCluster of three nodes that all tests share: use your own topics, and remove injected faults."""
     from kafkabuf.broker import EmbeddedCluster
 
     with EmbeddedCluster(**{"brokers": 3, **kafkabuf_cluster_options}) as cluster:

@@ -1,4 +1,4 @@
-"""Serializers turn keys and values into bytes: Java's serializers, JSON, and adapters for the user's own.
+"""Serializers turn keys and values into bytes: Java's serializers, JSON, and adapters for the user's serializers.
 
 `key.serializer` and `value.serializer` take any of these:
 
@@ -65,7 +65,7 @@ class BytesSerializer:
 
 
 class JsonSerializer:
-    """JSON in UTF-8, without blanks. None becomes Kafka's null, not JSON's. `options` are the options of json.dumps."""
+    """JSON in UTF-8, without spaces. None becomes Kafka's null, not JSON's. `options` are the options of json.dumps."""
 
     def __init__(self, **options: Any) -> None:
         self._options: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False} | options
@@ -83,7 +83,7 @@ class _IntSerializer:
         _check(data, int)
         limit = 1 << self.bits - 1
         if not -limit <= data < limit:
-            raise ValueError(f"{data} does not fit into {self.bits} bits: allowed are {-limit} to {limit - 1}")
+            raise ValueError(f"{data} does not fit into {self.bits} bits: the range is {-limit} to {limit - 1}")
         return data.to_bytes(self.bits // 8, "big", signed=True)
 
 
@@ -152,7 +152,7 @@ _BY_NAME: dict[str, Callable[[], Callable[[Any], Any]]] = {
 
 
 def serialize_with(setting: Any, field: str) -> tuple[Callable[..., Any] | None, bool]:
-    """The serializer that a value of the setting stands for, and whether it takes (topic, headers, data), not (data).
+    """The serializer for a value of the setting, and whether it takes (topic, headers, data) instead of (data).
 
     `field` is "key" or "value". Raises ConfigError for a class.
     """

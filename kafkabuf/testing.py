@@ -25,8 +25,8 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.snapshot import PartitionInfo, TopicInfo
 from kafkabuf.transactions.idempotence import producer_state
 
-# With batch.size=0 each record has a batch, and so an outcome, of its own. A small buffer.memory is enough, though a
-# test may never complete a record.
+# With batch.size=0 each record has a batch, and so an outcome, of its own. A small buffer.memory is enough, even if a
+# test never completes a record.
 _SETTINGS = {"bootstrap_servers": "mock:9092", "batch_size": 0, "buffer_memory": 8 << 20, "max_block_ms": 0}
 _LEADER = 1
 
@@ -48,8 +48,8 @@ class MockProducer(ProducerCore):
     Args:
         cluster: the number of partitions by topic; None: every topic exists and has one partition.
         auto_complete: acknowledge each record before send() returns. If it is False, the test ends records with
-            complete_next(), error_next() and flush(), which acknowledges all. Callbacks run in the thread that calls
-            these methods.
+            complete_next(), error_next() and flush(), which acknowledges all records. Callbacks run in the thread that
+            calls these methods.
         settings: the settings of KafkaProducer; `bootstrap_servers` is optional.
 
     Set an attribute `send_exception`, `flush_exception`, `close_exception`, `partitions_for_exception`,

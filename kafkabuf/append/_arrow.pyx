@@ -21,7 +21,7 @@ _COLUMNS = ("value", "key", "topic", "partition", "timestamp", "headers")
 
 
 cdef str type_name(const ArrowSchema* schema):
-    # One level only: a dictionary's values are not dictionary-encoded. In malformed data they may be, without end.
+    # One level only: a dictionary's values are not dictionary-encoded. In malformed data the nesting may be endless.
     if schema.dictionary != NULL:
         return f"dictionary<{plain_type_name(schema.dictionary)}>"
     return plain_type_name(schema)
@@ -42,7 +42,7 @@ cdef int refuse(str column, const ArrowSchema* schema, str allowed) except -1:
     raise SerializationError(f"column '{column}' has the type {type_name(schema)}; allowed: {allowed}")
 
 
-# ---- checks against malformed arrays, which would make us read foreign memory ----------------------------------------
+# ---- checks against malformed arrays, which would make a read leave their memory -------------------------------------
 
 cdef int malformed(str column, str problem) except -1:
     raise SerializationError(f"column '{column}' {problem}: the Arrow data is malformed")
@@ -95,7 +95,7 @@ cdef int check_offsets(str column, const Column* c, int64_t first, int64_t rows)
 
 
 cdef int check_views(str column, const Column* c, const ArrowArray* array, int64_t first, int64_t rows) except -1:
-    """Raises unless each long view lies within its buffer. The last buffer holds the sizes of the others."""
+    """Raises unless each long view lies within its buffer. The last buffer holds the sizes of the buffers of bytes."""
     cdef int64_t i, variadic = array.n_buffers - 3
     cdef const int64_t* sizes = <const int64_t*>array.buffers[array.n_buffers - 1]
     cdef const View* view

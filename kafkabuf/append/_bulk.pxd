@@ -3,7 +3,8 @@
 
 The walker *claims* the open batch of each partition that its rows go to. A claimed batch stays in its queue, but no
 other thread finds it open and the Sender leaves it alone, so the walker writes to it without a lock. The walker gives a
-batch back when the batch is full, before it waits for memory (its own batches must be sendable then), and at the end.
+batch back when the batch is full, before it waits for memory (the Sender must be able to send its batches), and at
+the end.
 """
 
 from libc.stddef cimport size_t
@@ -17,7 +18,7 @@ from kafkabuf.batches._batch cimport Batch
 
 
 cdef enum Stop:
-    # Why walk() stopped at a row; END: the row, or all rows, were appended.
+    # Why walk() stopped at a row. END: it appended all rows; append_record() returns END after its row.
     RAISED = -1
     END
     NEW_TOPIC
@@ -78,10 +79,10 @@ cdef class Walker:
     cdef list segments              # the report's own list
     cdef Py_ssize_t fold_at         # the number of segments at which the report folds the segments that have ended
     cdef dict claimed               # Segments whose batch is claimed now, by partition of the current topic
-    cdef readonly object outer      # the bulk append of this thread within which this one was called (_batch.pxd)
+    cdef readonly object outer      # the bulk append of this thread that called this bulk append (_batch.pxd)
 
     # ---- methods that a subclass overrides
-    # Append rows from `row` on, until all are appended or one needs `serve`; `row` is then that row.
+    # Append rows from `row` on, until all rows are appended or a row needs `serve`; `row` is then its number.
     cdef Stop walk(self) except RAISED
     # Make the present row's topic the current topic.
     cdef int enter_topic(self) except -1

@@ -91,7 +91,7 @@ cdef class Walker:
     # ---- rows that walk() cannot append ------------------------------------------------------------------------------
 
     cdef int serve(self, Stop stop) except -1:
-        """Remove the obstacle, or leave the row out, or raise."""
+        """Remove the obstacle, leave the row out, or raise."""
         if stop == NEW_TOPIC:
             self.enter_topic()
         elif stop == NO_ROOM:
@@ -101,7 +101,7 @@ cdef class Walker:
                 self.leave_out(str(error))
         elif stop == TOO_LARGE:
             self.leave_out(f"it needs up to {size_upper_bound(self.magic, &self.record)} bytes, more than "
-                           f"max.request.size ({self.max_request_size})")
+                           f"max.request.size ({self.max_request_size}): raise max.request.size, or send smaller records")
         elif stop == BAD_PARTITION and self.partition >= self.partitions:
             # The partition may be new: fetch metadata once. No batch may be claimed during the wait.
             self.give_back_all()
@@ -133,7 +133,7 @@ cdef class Walker:
         if stop == BAD_HEADERS and self.magic >= 2:
             raise NullHeaderKeyError(f"row {row}: a header has no key, and Kafka requires a key")
         if stop == BAD_HEADERS:
-            raise SerializationError(f"row {row}: record.magic is 1, and that format has no headers: set it to 2")
+            raise SerializationError(f"row {row}: record.magic is 1, and that format has no headers: set record.magic to 2")
         raise MemoryError(f"row {row}: no memory for the row's headers")
 
     # ---- claims ------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ cdef class Walker:
     cdef int use_topic(self, TopicQueues topic) except -1:
         """Make `topic` the current topic. No batch may be claimed.
 
-        No Python code runs in here, so the number of partitions and the sticky partition are of the same moment.
+        No Python code runs in here, so the number of partitions and the sticky partition fit each other.
         """
         cdef int32_t room = max(topic.partitions, topic.sticky.partition + 1)
         cdef Cursor* cursors = <Cursor*>calloc(room, sizeof(Cursor))
@@ -197,7 +197,7 @@ cdef class Walker:
         return self.claim(queue, segment)
 
     cdef int follow_topic(self) except -1:
-        """The number of partitions has changed: the walker reads the row again, whose key may choose another one."""
+        """The number of partitions has changed: the walker reads the row again, whose key may choose another."""
         self.give_back_all()
         return self.use_topic(self.topic)
 

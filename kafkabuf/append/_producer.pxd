@@ -32,14 +32,14 @@ cdef class ProducerCore:
     # ---- guarded by the GIL
     cdef bint closing
     cdef readonly bint detour           # send() must check `closing`, or call one of the user's objects above
-    cdef str closed_because             # the text of the ClosedError that a call gets after that
+    cdef str closed_because             # the text of the ClosedError that later calls raise
     cdef object last_name               # the topic object of the previous send(), compared by identity; else NO_NAME
     cdef TopicQueues last_topic
     cdef readonly int64_t records_sent  # records that were queued
 
     cpdef int check_open(self) except -1
-    # Calls the user's serializers and partitioner: key and value as bytes-likes, headers, and the partition. Raises
-    # SerializationError, InvalidPartitionsError.
+    # Calls the user's serializers and partitioner. Returns key and value as bytes-like objects, headers and partition.
+    # Raises SerializationError, InvalidPartitionsError.
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition)
     cdef object partition_by(self, TopicQueues topic, object key, object value)
     cdef RecordFuture send_intercepted(self, object record, object callback)

@@ -73,8 +73,10 @@ cdef class ProducerCore:
             callback: `callback(metadata, error)`; the Sender's thread calls it. `error` is None for a delivered record.
 
         Raises:
-            SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionsError, InvalidTimestampError:
-                an argument is wrong.
+            SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionsError, InvalidTimestampError,
+                TypeError: an argument is wrong.
+            IllegalStateError, AbortableTransactionError, FatalTransactionError: the producer has a `transactional.id`,
+                and no transaction that takes the record.
             TimeoutError: there was no metadata within `max.block.ms`.
             BufferExhaustedError: there was no memory within the rest of `max.block.ms`.
             ClosedError: after close().
@@ -228,8 +230,8 @@ cdef class ProducerCore:
             waited[0] += <double>self.clock.monotonic() - started
         if number < 0 or number >= topic.partitions:
             raise InvalidPartitionsError(
-                f"partition {number} of topic {topic.name!r} does not exist: it has {topic.partitions} "
-                f"(0 to {topic.partitions - 1})")
+                f"partition {number} of topic {topic.name!r} does not exist: the topic has {topic.partitions} "
+                f"partition(s), 0 to {topic.partitions - 1}")
         return <PartitionQueue>topic.queues[number]
 
     cdef object deadline(self, double waited):

@@ -25,7 +25,7 @@ ROWS, ERRORS = "rows", "errors"
 
 
 class _Chunk(NamedTuple):
-    """By row of one chunk: its Segment's number (-1: none) and its timestamp in ms (None: all rows have `now`)."""
+    """By row of one chunk: its Segment's number (-1: left out) and its timestamp in ms (None: all rows have `now`)."""
 
     segment: Int32Array
     timestamp: Int64Array | None
@@ -112,7 +112,7 @@ class BulkReport:
 
     def fold(self) -> None:
         """Drop the segments that have ended, and keep their offsets or their failure."""
-        # Looked at once: the Sender may announce more of them meanwhile.
+        # Each segment is checked once: the Sender may announce further batches meanwhile.
         over = {segment: None for segment in self.segments if _is_over(segment)}
         self._failures += _failures(over)
         self._failed += [piece.batch for piece in _pieces(over) if piece.batch.error is not None]
@@ -145,7 +145,7 @@ class BulkReport:
         return tuple(sorted((*self._failures, *_failures(self.segments)), key=lambda failure: failure.first_row))
 
     def _read_errors(self) -> None:
-        """The user has seen every failure: no warning of it is due."""
+        """Note that the user has seen every failure, so that the Sender warns of no failure."""
         failed, self._failed = self._failed, []
         for batch in (*failed, *(piece.batch for piece in _pieces(self.segments))):
             batch.read_error()
@@ -156,7 +156,7 @@ class BulkReport:
         return tuple(failure for failure in self._failures if failure.partition < 0)
 
     def result(self, timeout: float | None = None) -> BulkResult:
-        """Partition, offset, timestamp (ms) and error code of every row, in the order of the data. Waits as `wait`.
+        """Partition, offset, timestamp (ms) and error code of every row, in the order of the data. Waits.
 
         Raises ValueError if the call was made with `report="errors"`.
         """
@@ -195,7 +195,7 @@ def _joined(arrays: list[npt.NDArray[Number]], dtype: type[Number]) -> npt.NDArr
 def _by_part(
     segments: list[Segment], segment_of_row: Int32Array, index: Int32Array
 ) -> tuple[list[Batch], Int64Array | Int32Array, Int32Array]:
-    """Batches and parts with one outcome each; by row, the number of its batch or part (-1: none) and its index there.
+    """Batches and parts with one outcome each; by row, the number of its batch or part (-1: left out) and its index.
 
     `index` is by row the index in its Segment's batch.
     """

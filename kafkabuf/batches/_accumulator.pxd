@@ -2,7 +2,8 @@
 """The queues that records wait in: one queue of batches for each partition, with the open batch at its end.
 
 Locks. The GIL guards everything here: between two points where Python code can run, a thread has the queues to itself.
-No thread waits for memory inside such a stretch: `open_batch` tries, waits outside, and then checks the queue again.
+No thread waits for memory inside such a stretch: `open_batch` tries to
+allocate, waits outside the stretch, and then checks the queue again.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
@@ -19,7 +20,7 @@ cdef object uninitialized(object self)
 cdef class PartitionQueue:
     cdef readonly str topic
     cdef readonly int32_t partition
-    cdef Batch open                     # takes the next record; always the last of `batches`; None: a new one is needed
+    cdef Batch open                     # takes the next record; always the last of `batches`; None: no batch is open
     cdef readonly object batches        # deque of Batch, oldest first; the Sender has not taken them yet
     cdef readonly int64_t filled        # bytes of all batches so far that take no further record
     # ---- thread: Sender
@@ -39,8 +40,8 @@ cdef class PartitionQueue:
     cdef readonly list in_sequence      # batches with numbers and without an outcome, by number
     cdef Batch asked                    # the Sender sends this batch before the first of `in_sequence`, to learn
     #                                     whether the broker has it; None once it is drained
-    cdef readonly bint unresolved       # numbers were lost: no new batch goes before the broker is known to have taken
-    #                                     them or not
+    cdef readonly bint unresolved       # numbers were lost: no new batch goes until it is known whether the broker has
+    #                                     taken them
 
     cdef int seal(self) except -1
     cpdef int follow(self, int leader, int leader_epoch=*) except -1
@@ -87,7 +88,7 @@ cdef class AccumulatorCore:
     cdef readonly dict nonwaiting_allocators
     # ---- guarded by the GIL
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)
-    cdef readonly dict waits_since      # node id -> when the node first did not take a batch that was ready for it
+    cdef readonly dict waits_since      # node id -> time since which the node has taken no batch that was ready
     cdef readonly dict topics           # name -> TopicQueues
     cdef readonly object active         # OrderedDict of PartitionQueue that hold a batch; least recently drained first
     cdef readonly object incomplete     # OrderedDict of Batch without an outcome, oldest first

@@ -36,7 +36,8 @@ cdef class PartitionQueue:
     cpdef int follow(self, int leader, int leader_epoch=-1) except -1:
         """Set the partition's leader and its epoch; -1: unknown. A new leader is not proven.
 
-        Nor is the same node in a new epoch: it may have followed another leader meanwhile, or lost the end of its log.
+        The same node is not proven in a new epoch either: it may have followed another leader, or lost the end of its
+        log.
         """
         if leader != self.leader or (leader_epoch != self.leader_epoch >= 0):
             self.proven = False
@@ -101,7 +102,7 @@ cdef class TopicQueues:
         self.grow(partitions)
 
     def grow(self, int partitions):
-        """Make queues until there are `partitions` at least. Existing queues stay."""
+        """Make queues until there are at least `partitions`. Existing queues stay."""
         cdef PartitionQueue queue
         while len(self.queues) < partitions:
             # Making a queue may run the garbage collector, and with it another thread that grows the topic.
@@ -196,7 +197,7 @@ cdef class TopicQueues:
 
 
 cdef class AccumulatorCore:
-    """The steps with every batch. DrainCore and RecordAccumulator add the Sender's steps."""
+    """The steps that every batch takes. DrainCore and RecordAccumulator add the Sender's steps."""
 
     def __init__(self, BufferPool pool not None, clock, *, magic=2, batch_size=16384, wakeup=lambda: None,
                  availability_timeout=0.0):
@@ -226,7 +227,7 @@ cdef class AccumulatorCore:
         self.require_open()
         if n_slabs > self.pool.slab_count - self.scratch_slabs:
             raise RecordTooLargeError(f"the record needs up to {size_upper_bound(self.magic, r)} bytes, more than "
-                                      f"buffer.memory ({self.pool.total}) holds")
+                                      f"buffer.memory ({self.pool.total}) holds: raise it, or send smaller records")
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
             allocate = self.nonwaiting_allocators.get(get_ident())

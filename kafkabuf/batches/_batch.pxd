@@ -49,13 +49,13 @@ cdef class Batch:
     cdef readonly int16_t producer_epoch
     cdef readonly int32_t base_sequence     # number of its first record
     cdef readonly bint renumbered           # the header, and the request in flight, still have the old numbers
-    cdef public bint unseen                 # the broker has refused it for its number since it was last sent
+    cdef public bint unseen                 # the broker refused the newest attempt because of the batch's number
 
     # ---- a batch that was refused as too large, and its parts (_split.pyx); the Sender writes, the GIL guards reads
     cdef readonly int32_t first             # index of the first record, as its future counts; 0 except in parts
     cdef readonly list parts                # the parts of a whole in order, the whole itself last; None: never split
     cdef readonly Batch whole               # the batch in whose slab this part lies; None: this batch is no part
-    cdef Batch behind                       # the part behind this part, which claims it until this part is done
+    cdef Batch behind                       # the part behind; this part claims it until this part is done
 
     # ---- the outcome, set once
     cdef int outcome                        # an Outcome; leaves PENDING by compare-and-swap
@@ -67,8 +67,8 @@ cdef class Batch:
     #                                         records failed with `error`
     cdef object error_of_others             # the error of the records that record_errors does not name
     cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
-    cdef list sleepers                      # (lock, RecordFuture or None) of threads that wait for the end, or None
-    cdef public object error_watcher        # seen(batch) is called on it when the user reads the error; or None
+    cdef list sleepers                      # (lock, RecordFuture or None); the end calls lock.release(); or None
+    cdef public object error_watcher        # its seen(batch) is called when the user reads the error; or None
 
     cdef bint owns_slab(self) noexcept
     cdef int close(self) except -1
@@ -78,8 +78,8 @@ cdef class Batch:
     cdef int claim(self) except -1
     cdef int unclaim(self) except -1
     cpdef bint complete(self, int64_t base_offset, int64_t log_append_time) except -1
-    # Make failure the outcome. False when another outcome came first. The caller must call `announce` next, whatever
-    # fails in between. Runs no Python.
+    # Make failure the outcome. False when another outcome came first. After True the caller must call `announce`,
+    # whatever fails in between. Runs no Python code.
     cdef bint decide(self, object error, dict record_errors, object error_of_others) except -1
     # Run the callbacks and wake the waiting threads.
     cdef int announce(self) except -1

@@ -65,7 +65,7 @@ cpdef int give_back_claims() except -1:
 
 @cython.final
 cdef class Batch:
-    """Records of one partition in one run of slabs (Kafka's ProducerBatch). Only the accumulator makes batches."""
+    """Records of one partition in one run of slabs (Kafka's ProducerBatch). Only kafkabuf makes batches."""
 
     def __cinit__(self, str topic, int partition, double created, BufferPool pool not None, Py_ssize_t slab,
                   Py_ssize_t n_slabs, Py_ssize_t write_limit, int magic, incomplete):
@@ -105,7 +105,7 @@ cdef class Batch:
 
     @property
     def waiting(self):
-        """The number of threads that wait for the end."""
+        """The number of threads and event loops that wait for the end."""
         return 0 if self.sleepers is None else len(self.sleepers)
 
     @property
@@ -260,7 +260,7 @@ cdef class Batch:
         return 0
 
     def read_error(self):
-        """Return `error` to the user. From now on it counts as seen."""
+        """Return `error` to the user. From now on the error counts as seen."""
         self.note_error_seen()
         return self.error
 
@@ -327,14 +327,14 @@ cdef class Batch:
     def add_sleeper(self, lock, RecordFuture future=None):
         """Have `lock.release()` called at the batch's end, after the callbacks; False if the batch has ended already.
 
-        With a `future` of the batch, at the end of its record. The thread that decides the outcome calls `release`,
-        which must not raise.
+        With a `future` of the batch, the call comes at the end of the future's record. The thread that decides the
+        outcome calls `release`, which must not raise.
         """
         cdef Batch part
         sleeper = (lock, future)
         new_list = []
-        # Making an object may run the garbage collector, and with it another thread. From the look at the part to the
-        # append the code makes no object.
+        # Making an object may run the garbage collector, and with it another thread. The code makes no object between
+        # the check of the part and the append.
         part = self if future is None else future.part()
         if part.announced:
             return False
@@ -347,7 +347,7 @@ cdef class Batch:
         """Call `callback(metadata, error)` at the record's end, or now if it has an outcome already."""
         cdef Batch part
         cdef list new_list = [] if self.thunks is None else None
-        # As in add_sleeper: between the look at the part and the appends no other thread can run.
+        # As in add_sleeper: no other thread can run between the check of the part and the appends.
         part = holder(self, future.index)
         if part.outcome != PENDING:
             part.note_error_seen()
@@ -449,7 +449,7 @@ cdef inline void set_field(object new_tuple, Py_ssize_t place, object value) noe
 cdef class RecordFuture:
     """The pending result of one send(), with the methods of `concurrent.futures.Future`.
 
-    An acknowledgement does no work for each future: a future points at its batch and asks it when the user asks.
+    An acknowledgement does no work for each future: a future reads the outcome from its batch when the user asks.
     """
 
     def __init__(self):

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Which batches may go now. The Sender asks in every turn, so this is compiled. The rare steps are in accumulator.py.
+"""Finds the batches that may go now. The Sender does so in every turn. The rare steps are in accumulator.py.
 
 A batch may go when it is full, when another batch stands behind it, when it has lingered, when it is retried and its
 back-off is over, when a thread waits for memory, on flush and on close. The cost of a turn grows with the number of
@@ -29,16 +29,16 @@ cdef class DrainCore(AccumulatorCore):
     cdef readonly set flushes               # one token for each flush under way
 
     # ---- thread: Sender
-    # `ready`, `drain` and `time_to_expiry` for Cython callers: in each call a cpdef method would look whether a Python
-    # subclass overrides it.
+    # `ready`, `drain` and `time_to_expiry` for Cython callers: in each call a cpdef method would check whether a
+    # Python subclass overrides it.
     cdef Ready find_ready(self, double now)
     cdef list drain_from(self, list queues, double now, bint full)
     cdef double until_expiry(self, double now) except? -1
     # Take the oldest batch out of its queue; then close, compress and number it.
     cdef Batch take(self, PartitionQueue queue)
     cdef int make_ready(self, PartitionQueue queue, Batch batch) except -1
-    # Called only where partitioner.availability.timeout.ms is set. A node has batches that are ready: it has `taken`
-    # some in this turn or not. Nodes that `queues_by_node` does not name have no batches to take.
+    # Called only where partitioner.availability.timeout.ms is set. A node has batches that are ready. `taken`:
+    # the node takes batches in this turn. Nodes that `queues_by_node` does not name have no batches to take.
     cdef int note_taken(self, object node_id, bint taken, double now) except -1
     cdef int forget_idle(self, dict queues_by_node) except -1
     cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1

@@ -98,7 +98,7 @@ cdef class DrainCore(AccumulatorCore):
             for queue in queues:
                 if self.time_until_sendable(queue, now, exhausted) > 0:
                     continue
-                # Another thread may have run since time_until_sendable looked: a bulk append may have claimed it.
+                # Another thread may have run since the check: a bulk append may have claimed the batch.
                 batch = <Batch>queue.batches[0]
                 if batch.claimed or (full and not batch.closed):
                     continue

@@ -40,7 +40,7 @@ cdef enum:
 def split(AccumulatorCore accumulator not None, Batch refused not None):
     """Put a drained batch of several records back into its queue as two halves.
 
-    Halves also the waiting parts of the same batch that are no smaller than the refused part. Raises the codec's error
+    Also halves the waiting parts of the same batch that are no smaller than the refused part. Raises the codec's error
     if the records do not decompress; then the batch is in no queue.
     """
     cdef PartitionQueue queue = accumulator.queue_for(refused)
@@ -127,7 +127,7 @@ cdef int stand_in_front(list parts, Batch batch, Batch front) except -1:
 
 
 cdef int hand_over(Batch batch, Batch front, list thunks, list sleepers) except -1:
-    """Divide callbacks and waiting threads between both. `batch` keeps its part of them in the given empty lists."""
+    """Divide callbacks and waiting threads between both. `batch` gets the given empty lists, filled with its part."""
     cdef Py_ssize_t i
     cdef RecordFuture future
     if batch.thunks is not None:

@@ -20,7 +20,7 @@ from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 
 
 class RecordAccumulator(DrainCore):
-    """The batches of each partition, and the rules when a batch is sent (Kafka's RecordAccumulator)."""
+    """The batches of each partition, and the rules that say when a batch is sent (Kafka's RecordAccumulator)."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class RecordAccumulator(DrainCore):
     def made_topic(
         self, name: str, leaders: Sequence[int], epochs: Iterable[int] = (), topic_id: UUID | None = None
     ) -> TopicQueues:
-        """The queues of a topic; makes them if there are none yet.
+        """The queues of a topic. Makes the queues if the topic has no queues yet.
 
         `leaders` are node ids by partition, `epochs` are the epochs of these leaders; -1: unknown.
         """
@@ -82,7 +82,7 @@ class RecordAccumulator(DrainCore):
             for batch in list(self.incomplete):
                 seconds_left = None if deadline is None else deadline - self.clock.monotonic()
                 if not batch.wait(seconds_left, self.clock):
-                    text = f"flush: {len(self.incomplete)} batches not acknowledged within {timeout} s"
+                    text = f"flush(): {len(self.incomplete)} batches not acknowledged within {timeout} s"
                     raise TimeoutError(text + batch.why_pending())
         finally:
             self.flushes.discard(token)

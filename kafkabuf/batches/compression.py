@@ -37,7 +37,7 @@ class DoesNotFit(Exception):
 class Codec(NamedTuple):
     """`compress(records, target)` fills `target` from its start and returns the bytes used, or raises DoesNotFit.
 
-    `decompress(frame, target)` does the reverse for frames of this codec, and raises what cramjam does.
+    `decompress(frame, target)` does the reverse for frames of this codec, and raises cramjam's errors.
     """
 
     id: int  # bits 0 to 2 of a batch's attributes
@@ -118,7 +118,8 @@ def _lz4(records: memoryview, target: memoryview) -> int:
 
 
 def _lz4_high(records: memoryview, target: memoryview, level: int) -> int:
-    # cramjam's block function has no levels, but its frames have. These have block checksums, which Java checks.
+    # cramjam's block function takes no level, but its frame compressor does. These frames have block checksums, which
+    # Java checks.
     frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     frame.compress(bytes(records))
     return _put(target, 0, memoryview(frame.finish()))

@@ -1,7 +1,7 @@
 """Which thread gives records their outcome: this thread must not wait for an outcome, or it would wait for itself.
 
 It is the Sender's thread of a producer, or a test's thread while it completes records of a MockProducer. Only a thread
-that is about to wait asks.
+that is about to wait calls `ends_here`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def ending(incomplete: object) -> Iterator[None]:
 
 
 def ends_here(incomplete: object) -> bool:
-    """Whether the calling thread is the one that gives these batches their outcomes."""
+    """Whether the calling thread gives these batches their outcomes."""
     return (get_ident(), id(incomplete)) in _ending
 
 
