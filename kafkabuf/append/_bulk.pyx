@@ -101,7 +101,8 @@ cdef class Walker:
                 self.leave_out(str(error))
         elif stop == TOO_LARGE:
             self.leave_out(f"it needs up to {size_upper_bound(self.magic, &self.record)} bytes, more than "
-                           f"max.request.size ({self.max_request_size}): raise max.request.size, or send smaller records")
+                           f"max.request.size ({self.max_request_size}): raise max.request.size, or send smaller "
+                           f"records")
         elif stop == BAD_PARTITION and self.partition >= self.partitions:
             # The partition may be new: fetch metadata once. No batch may be claimed during the wait.
             self.give_back_all()
@@ -133,7 +134,9 @@ cdef class Walker:
         if stop == BAD_HEADERS and self.magic >= 2:
             raise NullHeaderKeyError(f"row {row}: a header has no key, and Kafka requires a key")
         if stop == BAD_HEADERS:
-            raise SerializationError(f"row {row}: record.magic is 1, and that format has no headers: set record.magic to 2")
+            raise SerializationError(
+                f"row {row}: record.magic is 1, and that format has no headers: send no headers, or set record.magic "
+                f"to 2")
         raise MemoryError(f"row {row}: no memory for the row's headers")
 
     # ---- claims ------------------------------------------------------------------------------------------------------

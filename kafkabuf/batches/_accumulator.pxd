@@ -2,8 +2,8 @@
 """The queues that records wait in: one queue of batches for each partition, with the open batch at its end.
 
 Locks. The GIL guards everything here: between two points where Python code can run, a thread has the queues to itself.
-No thread waits for memory inside such a stretch: `open_batch` tries to
-allocate, waits outside the stretch, and then checks the queue again.
+No thread waits for memory inside such a stretch: `open_batch` tries to allocate, waits outside the stretch, and then
+checks the queue again.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t

@@ -227,7 +227,8 @@ cdef class AccumulatorCore:
         self.require_open()
         if n_slabs > self.pool.slab_count - self.scratch_slabs:
             raise RecordTooLargeError(f"the record needs up to {size_upper_bound(self.magic, r)} bytes, more than "
-                                      f"buffer.memory ({self.pool.total}) holds: raise it, or send smaller records")
+                                      f"buffer.memory ({self.pool.total}) holds: raise buffer.memory, or send smaller "
+                                      f"records")
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
             allocate = self.nonwaiting_allocators.get(get_ident())

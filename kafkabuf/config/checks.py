@@ -14,7 +14,7 @@ from kafkabuf.errors import ConfigError
 
 log = logging.getLogger("kafkabuf.config")
 
-# Settings of which the first must not exceed the second.
+# The first setting of each pair should not exceed the second.
 _FIRST_AND_LONGEST = (
     ("retry_backoff_ms", "retry_backoff_max_ms"),
     ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
@@ -54,7 +54,7 @@ def warn(settings: ProducerSettings) -> None:
     """Log settings that are allowed but probably a mistake. It logs names only, since a value may be a secret."""
     for name, longest in _FIRST_AND_LONGEST:
         if getattr(settings, name) > getattr(settings, longest):
-            log.warning("%s is above %s: %s holds each time", dotted(name), dotted(longest), dotted(longest))
+            log.warning("%s is above %s: the producer always uses %s", dotted(name), dotted(longest), dotted(longest))
     for prefix, protocols in (("ssl_", ("SSL", "SASL_SSL")), ("sasl_", ("SASL_PLAINTEXT", "SASL_SSL"))):
         unused = sorted(dotted(name) for name in settings.model_fields_set if name.startswith(prefix))
         if unused and settings.security_protocol not in protocols:
@@ -118,7 +118,7 @@ def _check_keys(settings: ProducerSettings) -> None:
     """The checks of Java's DefaultSslEngineFactory."""
     chain, key = settings.ssl_keystore_certificate_chain, settings.ssl_keystore_key
     if (chain is None) != (key is None):
-        raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain: both are needed, or neither")
+        raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain: both are needed: give both, or neither")
     if key is not None and settings.ssl_keystore_location is not None:
         raise ConfigError("ssl.keystore.location and ssl.keystore.key both give a private key: leave one out")
     if settings.ssl_truststore_certificates is not None and settings.ssl_truststore_location is not None:

@@ -17,7 +17,7 @@ from kafkabuf.config.security import SecuritySettings
 from kafkabuf.config.values import INT32_MAX, INT64_MAX, PARTITIONERS, SERIALIZERS, dotted
 
 _TYPES = {bool: "boolean", int: "int", float: "float", str: "string", tuple: "list", SecretStr: "password"}
-# Type, default and valid values as a user writes them, for fields whose Python type is another one.
+# Type, default and valid values as a user writes them, for fields whose Python type differs.
 _AS_WRITTEN = {
     "acks": ("string", "all", "all, -1, 0, 1"),
     "bootstrap_servers": ("list", "required", "host:port"),
@@ -33,7 +33,7 @@ nothing in a value (`${env:HOME}` stays as it is) and imports nothing that a val
 Passwords appear in no `repr`, log or error; a pickled configuration contains them. `.ms` settings are milliseconds,
 `.bytes` settings are bytes.
 
-Some settings take an object. The following names, and Java's class names of the same, stand for objects of kafkabuf:
+Some settings take an object. These names, and the names of the same classes in Java, stand for objects of kafkabuf:
 
 - serializers: @SERIALIZERS
 - `partitioner.class`: @PARTITIONERS
@@ -42,7 +42,7 @@ Some settings take an object. The following names, and Java's class names of the
 
 @dataclass(frozen=True)
 class Row:
-    """One setting. `valid` is empty if every value of the type is valid."""
+    """One setting. `valid` is empty if every value of the type is valid; `here` says what the setting does."""
 
     name: str
     type: str
@@ -52,7 +52,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Every setting of Kafka's producer and of kafkabuf: first the producer's, then security, then the refused ones."""
+    """Every setting of Kafka's producer and of kafkabuf: first the producer's, then security, then refused settings."""
     fields = ProducerConfig.model_fields
     ordered = sorted(fields, key=lambda name: name in SecuritySettings.model_fields)
     return [_row(name, fields[name]) for name in ordered] + list(_java_only())

@@ -330,7 +330,7 @@ cdef bint took_all(const unsigned char* response, Py_ssize_t size, int version, 
 
 
 def says_all_were_taken(int version, const uint8_t[::1] frame not None, int partitions):
-    """For tests: whether the poll call takes `frame` for a response without errors about so many partitions."""
+    """For tests: whether the poll call takes `frame` for a response without errors about that many partitions."""
     return frame.shape[0] > 0 and took_all(&frame[0], frame.shape[0], version, partitions)
 
 

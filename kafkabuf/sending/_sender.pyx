@@ -218,7 +218,7 @@ cdef class SenderCore:
     cdef int count_in_flight(self, Batch batch, int change) except -1:
         """Count a batch in flight, and mute the partition if the Sender must send it one batch at a time.
 
-        That is so with max.in.flight.requests.per.connection = 1, and until the leader has taken a batch. A leader that
+        It must if max.in.flight.requests.per.connection is 1, and until the leader has taken a batch. A leader that
         was just elected, or that has just refused a batch, may refuse some of the next batches and take others: with
         several in flight the records would come out of order. The broker keeps the order of batches with numbers, and
         _sequences.pyx decides which of them may go.
@@ -315,7 +315,7 @@ cdef class SenderCore:
         return 0
 
     cdef int put_back(self, ProduceRequest request) except -1:
-        """Put the batches of a request back as they were. Neither it nor any later request was sent."""
+        """Put the batches of a request back as they were. Neither this request nor any later request was sent."""
         cdef PartitionQueue queue
         cdef Batch batch
         for batch in request.batches:
@@ -369,7 +369,7 @@ cdef class SenderCore:
         return has_all
 
     cdef bint on_partition(self, Batch batch, ProduceResponse response) except -1:
-        """Whether the broker has the batch."""
+        """Give the batch its outcome, or retry it. Returns whether the broker has the batch."""
         cdef PartitionResponse result = response.partitions.get((batch.topic, batch.partition))
         if result is None:
             text = f"the broker's response leaves out {batch.topic}-{batch.partition}"

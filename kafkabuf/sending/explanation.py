@@ -63,7 +63,7 @@ class Explanation:
         if refused:
             return f"broker {queue.leader} leads {name}{refused}"
         if queue.in_flight:
-            return f"broker {queue.leader}, which leads {name}, has not answered yet"
+            return f"broker {queue.leader}, which leads {name}, has not responded yet"
         linger = self._accumulator.linger
         if not batch.closed and self._accumulator.clock.monotonic() < batch.created + linger:
             linger_ms = round(linger * 1000)

@@ -108,7 +108,7 @@ class Running:
         self.sender.close(force=force, warned=warned)
 
     def wait(self, timeout: float | None) -> bool:
-        """Whether the thread has ended within `timeout` seconds (None: for ever)."""
+        """Wait for the thread's end, up to `timeout` seconds (None: for ever). Returns whether the thread has ended."""
         ended = self._ended.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
         if ended:
             self.thread.join()

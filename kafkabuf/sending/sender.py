@@ -81,7 +81,7 @@ class Sender(SenderCore):
         self._logged_failure = ""  # the last error with which all buffered records failed
         self.failures = Failures()
         accumulator.on_failed = self._count_failed
-        self._abort_deadline = float("inf")  # while closing: the Sender then stops to wait for the transaction's end
+        self._abort_deadline = float("inf")  # while closing: the Sender then no longer waits for the transaction's end
         self._purging: bool | None = None  # the user wants a purge: of batches in flight too (True) or not (False)
         if config.transactional_id is not None:
             self._transactions = TransactionManager(config, accumulator, client, clock)
@@ -140,7 +140,7 @@ class Sender(SenderCore):
         except Exception:
             if self._disowned:
                 return
-            log.exception("the Sender's turn failed; the next one goes on")
+            log.exception("the Sender's turn failed; the Sender goes on with the next turn")
             # A turn that fails at once each time must not use a whole core.
             pause = threading.Lock()
             pause.acquire()
@@ -272,7 +272,8 @@ class Sender(SenderCore):
     def _fail_gone(self, topic: TopicQueues) -> None:
         """Fail the batches of partitions that are gone: the topic was deleted and made again with fewer partitions.
 
-        These batches cannot go to another partition: the key or the caller chose theirs, and some may be written.
+        These batches cannot go to another partition: the key or the caller chose their partition, and the
+        broker may have written some of them.
         """
         for queue in topic.queues[topic.partitions :]:
             if queue.batches:
@@ -340,12 +341,12 @@ class Sender(SenderCore):
         if not isinstance(error, OutOfOrderSequenceNumberError) or not (state and state.was_overtaken(queue, batch)):
             return error
         return OutOfOrderSequenceNumberError(
-            f"{batch.topic}-{batch.partition} took records that were sent after this one, and refused this one. That "
-            "happens when the topic is deleted and made again. A retry would append the record after them, out of order"
+            f"{batch.topic}-{batch.partition} took records that were sent after this record, and refused this record. "
+            "That happens when the topic is deleted and made again. A retry would append the record out of order"
         )
 
     def _split_or_fail(self, batch: Batch, error: RecordTooLargeError) -> None:
-        """Send a batch again in two parts that was refused as too large. `retries` does not limit this."""
+        """Send a batch that was refused as too large again, in two parts. `retries` does not limit this."""
         try:
             log.debug("%r is split: %s", batch, error)
             split(self._accumulator, batch)
@@ -418,4 +419,4 @@ def _errors_of_records(
     # The error code belongs to the batch: where several records are invalid it need not be the code of each.
     kind = type(error) if len(invalid_records) == 1 else InvalidRecordError
     errors = {place: kind(printable(text) if text else str(error)) for place, text in invalid_records}
-    return errors, KafkaError(f"the record was in a batch of which the broker refused {len(errors)}: {error}")
+    return errors, KafkaError(f"the broker refused {len(errors)} other record(s) of this record's batch: {error}")

@@ -23,7 +23,7 @@ class Failures:
         self._beyond = 0  # records of batches that came after MOST_BATCHES
 
     def add(self, batch: Batch) -> bool:
-        """A batch has failed, and its callbacks have not run yet. Whether records are left that the user must see."""
+        """A batch has failed, and its callbacks have not run yet. Returns whether a record of it has no callback."""
         records = batch.count - batch.callbacks
         if records <= 0:
             return False

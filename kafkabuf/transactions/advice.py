@@ -54,7 +54,7 @@ def _waited_for(queue: RequestQueue, incomplete_batches: int, clock: Clock) -> s
     sent, first = queue.under_way, queue.first
     if sent is not None:
         seconds = clock.monotonic() - sent.sent_at
-        return f"Broker {sent.sent_to} was sent {sent} {seconds:.1f} s ago and has not answered yet."
+        return f"Broker {sent.sent_to} has not responded yet to {sent}, sent {seconds:.1f} s ago."
     if first is None or (first.priority is Priority.END_TXN and incomplete_batches):
         return f"First {incomplete_batches} batch(es) of records must get an outcome, which delivery.timeout.ms bounds."
     node_id = queue.coordinator(first)
@@ -76,8 +76,8 @@ def advice(trouble: KafkaError | None, config: TransactionConfig) -> str:
         )
     if isinstance(trouble, ConcurrentTransactionsError):
         return (
-            "The coordinator still ends an earlier transaction of this transactional.id: check that all partitions of "
-            "that transaction have leaders, and that no other producer uses the id."
+            "The coordinator is still ending an earlier transaction of this transactional.id: check that all "
+            "partitions of that transaction have leaders, and that no other producer uses the id."
         )
     if isinstance(trouble, UnknownTopicOrPartitionError):
         return "A partition of the transaction, or of the offsets to commit, does not exist: create the topic."

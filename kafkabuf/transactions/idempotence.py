@@ -294,12 +294,16 @@ class ProducerIdSource:
             log.debug("a broker gave no producer id; the producer asks again: %s", error)
         elif isinstance(error, ClusterAuthorizationError):
             # The producer asks again for later records: by then the right may have been given.
-            self._give_up(ClusterAuthorizationError(f"no right to send idempotently (IdempotentWrite): {error}"))
+            self._give_up(
+                ClusterAuthorizationError(
+                    f"no right to send idempotently: grant IdempotentWrite, or set enable.idempotence to false ({error})"
+                )
+            )
         elif isinstance(error, UnsupportedVersionError):
             self._fail(error)
         else:
             # Another broker may give an id, or this broker later: one response must not end the producer for good.
-            text = f"no producer id, which enable.idempotence needs: InitProducerId was refused: {error}"
+            text = f"there is no producer id, which enable.idempotence needs: InitProducerId was refused: {error}"
             self._give_up(type(error)(text))
 
     def _fail(self, error: KafkaError) -> None:

@@ -88,7 +88,7 @@ class TransactionManager:
         self.state = State.UNINITIALIZED
         self.is_v2 = False  # whether the cluster had version 2 of transactions when this transaction began
         self.partitions: set[TopicPartition] = set()  # the transaction's partitions that the coordinator knows
-        self._to_add: set[TopicPartition] = set()  # the coordinator has yet to be told of these (version 1)
+        self._to_add: set[TopicPartition] = set()  # the coordinator does not know of these yet (version 1)
         self._adding: set[TopicPartition] = set()  # the request that adds these is queued or under way
         self._started = False  # the coordinator may know of this transaction
         self._began_at = float("inf")  # when this producer began or joined the transaction
@@ -119,7 +119,9 @@ class TransactionManager:
         """Take part in a transaction that another producer has begun (sharing.py). Replaces `init` and `begin`."""
         with self._lock:
             if self.state is not State.UNINITIALIZED:
-                raise IllegalStateError(f"only a new producer can join a transaction; this is {self.state.value}")
+                raise IllegalStateError(
+                    f"only a new producer can join a transaction; this producer is {self.state.value}"
+                )
             self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
             self.is_v2 = is_v2
             self._started = True
@@ -131,7 +133,7 @@ class TransactionManager:
         with self._lock:
             self.refuse_if_failed(_FAILED)
             if self.state is not State.IN_TRANSACTION:
-                raise IllegalStateError(f"there is no transaction to leave; this is {self.state.value}")
+                raise IllegalStateError(f"there is no transaction to leave; this producer is {self.state.value}")
             self.partitions.clear()
             self._started = False
             self._make(Move.LEAVE)
@@ -147,7 +149,7 @@ class TransactionManager:
             self.refuse_if_failed(_FAILED)
             if self.state is not State.IN_TRANSACTION:
                 raise IllegalStateError(
-                    f"send_offsets_to_transaction() needs a transaction; this is {self.state.value}"
+                    f"send_offsets_to_transaction() needs a transaction; this producer is {self.state.value}"
                 )
             commit = TxnOffsetCommit(self, result, offsets, group)
             if self.is_v2:
@@ -170,7 +172,9 @@ class TransactionManager:
         with self._lock:
             if self.state in _FAILED:
                 return self.failure()
-        return IllegalStateError(f"send() needs a transaction: call begin_transaction(); this is {self.state.value}")
+        return IllegalStateError(
+            f"send() needs a transaction: call begin_transaction(); this producer is {self.state.value}"
+        )
 
     def failure(self) -> KafkaError:
         """A new error with the cause of the failure, which says whether abort_transaction() helps."""
@@ -219,7 +223,7 @@ class TransactionManager:
 
     def _init(self, result: Result) -> None:
         if self.state is not State.UNINITIALIZED:
-            raise IllegalStateError(f"init_transactions() is called once; this is {self.state.value}")
+            raise IllegalStateError(f"init_transactions() is called once; this producer is {self.state.value}")
         self._make(Move.INIT)
         self.queue.push(InitProducerId(self, result))
 
@@ -251,7 +255,9 @@ class TransactionManager:
     def _make_for_user(self, move: Move, operation: str) -> None:
         if self.state not in move.sources:
             needed = " or ".join(repr(source.value) for source in move.sources)
-            raise IllegalStateError(f"{operation}() needs a producer {needed}; this one is {self.state.value!r}")
+            raise IllegalStateError(
+                f"{operation}() needs a producer that is {needed}; this producer is {self.state.value!r}"
+            )
         self._make(move)
 
     def _make(self, move: Move) -> None:
@@ -309,7 +315,7 @@ class TransactionManager:
     def doubt_coordinator(self) -> None:
         """A partition's leader could not reach the coordinator, or waits for it: look the coordinator up now.
 
-        To wait for a response of that coordinator would take another request.timeout.ms.
+        Waiting for a response of that coordinator would take another request.timeout.ms.
         """
         with self._lock:
             self.queue.look_up(Coordinator.TRANSACTION)
@@ -334,7 +340,7 @@ class TransactionManager:
 
     @property
     def abort_is_hopeless(self) -> bool:
-        """Whether for request.timeout.ms no coordinator was reached, or none did what the producer asked.
+        """Whether an abort has had no success for request.timeout.ms: no coordinator was reached or did what was asked.
 
         Then the producer leaves the transaction: its coordinator aborts it after transaction.timeout.ms.
         """
@@ -345,7 +351,7 @@ class TransactionManager:
     def warn_of_open_transaction(self) -> None:
         """The producer ends before its transaction has ended: say so in the log."""
         log.warning(
-            "transactional id %s: close() leaves a transaction that is %s; its coordinator may abort it after "
+            "transactional id %s: close() leaves a transaction open (%s); its coordinator may abort it after "
             "transaction.timeout.ms (%d ms). %s",
             self.transactional_id,
             self.state.value,
@@ -398,7 +404,7 @@ class TransactionManager:
         return None
 
     def _terminate_if_failed(self, request: TransactionalRequest) -> bool:
-        """After an error only requests go out that aborting needs: end every other request, and return True."""
+        """After an error only the requests that an abort needs go out: end any other request, and return True."""
         if self.state not in _FAILED:
             return False
         if self.state is State.ABORTABLE_ERROR and isinstance(request, FindCoordinator):
@@ -468,7 +474,7 @@ class TransactionManager:
         self._adding.clear()
         self._started = False
         self._error = None
-        # A late request of a transaction of version 1 must not join a transaction of version 2: that gets a new epoch.
+        # A late request of a transaction of version 1 must not join one of version 2: so the producer gets a new epoch.
         if self._must_bump_epoch or not self.producer_state.has_producer_id or (self._next_is_v2 and not self.is_v2):
             self._must_bump_epoch = False
             self._make(Move.END_AND_BUMP_EPOCH)

@@ -38,7 +38,7 @@ class Operations:
         self._clock = clock
         self._max_block_ms = max_block_ms
         self._wakeup = wakeup
-        self.waited_for: Result | None = None  # of the operation whose outcome its caller has not seen
+        self.waited_for: Result | None = None  # the outcome that an operation's caller has not seen yet
 
     def run(self, operation: str, start: Callable[[Result], None], arguments: object = None) -> None:
         """Start the operation, or find it under way, and wait up to max.block.ms. Raises the operation's error."""

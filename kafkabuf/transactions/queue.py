@@ -98,10 +98,10 @@ class RequestQueue:
         self._heap.clear()
 
     def drop_before_abort(self) -> list[TransactionalRequest]:
-        """Drop the requests that an abort makes needless, and return them.
+        """Drop the requests that an abort makes unnecessary, and return them.
 
         The coordinator does not know of partitions and offsets in requests that were never sent. The abort discards the
-        offsets of the others.
+        offsets of the other requests.
         """
         dropped: list[TransactionalRequest] = [
             request

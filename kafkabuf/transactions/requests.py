@@ -36,7 +36,8 @@ from kafkabuf.transactions.idempotence import TransactionalState
 from kafkabuf.transactions.result import Result
 
 # The first AddPartitionsToTxn of a transaction may come while the coordinator still writes the control records of the
-# transaction before, for some milliseconds. The first and the longest back-off; Java waits for the longest at once.
+# previous transaction, for some milliseconds. These are the first and the longest back-off, in seconds. Java waits for
+# the longest at once.
 CONCURRENT_TRANSACTIONS_BACKOFF = 0.002
 CONCURRENT_TRANSACTIONS_BACKOFF_MAX = 0.02
 
@@ -80,7 +81,7 @@ class Manager(Protocol):
 
 
 class TransactionalRequest:
-    """Base. The request ends `result`, if there is one, when it ends itself."""
+    """Base class. When the request ends, it also ends `result`, if it has one."""
 
     api_key: int
     versions: range

@@ -32,8 +32,8 @@ class Move(Enum):
     END = ((State.COMMITTING, State.ABORTING), State.READY)  # the coordinator has ended the transaction
     # The coordinator has ended the transaction, and the next transaction needs a new epoch.
     END_AND_BUMP_EPOCH = ((State.COMMITTING, State.ABORTING), State.INITIALIZING)
-    # The producer joins and leaves a transaction that another producer has begun (sharing.py). After LEAVE a batch may
-    # still fail that another thread had sent before.
+    # The producer joins and leaves a transaction that another producer has begun (sharing.py). After LEAVE a batch
+    # that another thread sent before may still fail.
     JOIN = ((State.UNINITIALIZED,), State.IN_TRANSACTION)
     LEAVE = ((State.IN_TRANSACTION,), State.UNINITIALIZED)
     # Ctrl-C or another exception interrupted the operation before it had a request.

@@ -341,7 +341,7 @@ def test_forced_close_says_that_the_broker_has_not_answered() -> None:
     future = rig.send()
     rig.turn()
     end(rig)
-    assert "broker 1, which leads orders-0, has not answered yet" in str(future.exception(0))
+    assert "broker 1, which leads orders-0, has not responded yet" in str(future.exception(0))
 
 
 def test_failure_to_find_the_reason_hides_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,7 @@ def test_invalid_records_get_errors_of_their_own() -> None:
     ]
     for n in (1, 2, 4):
         assert type(errors[n]) is KafkaError
-        assert str(errors[n]) == "the record was in a batch of which the broker refused 2: the batch"
+        assert str(errors[n]) == "the broker refused 2 other record(s) of this record's batch: the batch"
     assert outcomes == list(enumerate(errors))
     for future, error in zip(futures, errors, strict=True):
         with pytest.raises(KafkaError) as raised:

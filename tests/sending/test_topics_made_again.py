@@ -306,7 +306,7 @@ def test_record_that_was_overtaken_fails_and_the_next_goes_at_once(seen: bool) -
     brokers.finish()
     error = futures[0].exception(0)
     assert isinstance(error, OutOfOrderSequenceNumberError)
-    assert "took records that were sent after this one" in str(error)
+    assert "took records that were sent after this record" in str(error)
     assert [future.exception(0) for future in futures[1:]] == [None] * 5
     assert brokers.log() == [b"1", b"2", b"3", b"4", b"5"]
     assert rig.clock.monotonic() - began < 2
