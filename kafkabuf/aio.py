@@ -1,9 +1,9 @@
-"""AIOKafkaProducer: KafkaProducer for an event loop, which it never blocks.
+"""AIOKafkaProducer: KafkaProducer for an event loop. It never blocks the loop.
 
 In the loop's thread the producer calls KafkaProducer's own send(), over the same queues, but this send() never waits:
-where it would wait, it raises `_MustWait`. The record then stands in the topic's line, in front of later records of its
-topic, while another thread waits for metadata or memory. A thread that waits for memory returns a Slab, which releases
-itself if no record uses it. So only the loop's thread queues records, and a cancelled task has queued nothing.
+if the record must wait, it raises `_MustWait`. The record then stands in the topic's line, in front of later records of
+its topic, while another thread waits for metadata or memory. A thread that waits for memory returns a Slab, which
+releases itself if no record uses it. So only the loop's thread queues records, and a cancelled task has queued nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class _LoopCore(ProducerCore):
         try:
             return self.send(*arguments)
         finally:
-            # If another record has opened a batch with room meanwhile, send() left the slab: it releases itself.
+            # If another record has opened a batch with room meanwhile, send() did not use the slab. The slab then
+            # releases itself.
             self.partition_looked_up, self.slab = False, None
 
     def _await_topic(self, name: str) -> TopicQueues:

@@ -435,7 +435,7 @@ class RebootstrapRequiredError(RetriableError):
 
 
 def _classes_by_code() -> dict[int, type[KafkaError]]:
-    # TimeoutError, a class of the client, has the code of RequestTimedOutError: a broker's code 7 means the latter.
+    # TimeoutError, a class of the client, also has code 7. From a broker code 7 means RequestTimedOutError.
     classes: dict[int, type[KafkaError]] = {}
     pending = list(KafkaError.__subclasses__())
     while pending:

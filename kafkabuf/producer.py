@@ -122,7 +122,7 @@ class KafkaProducer(ProducerCore):
             return self._metadata.await_topic(topic, timeout)
 
     def _known_topic(self, name: str) -> TopicInfo:
-        """For a callback: it must not wait for metadata, because the thread that it runs in fetches metadata."""
+        """For a callback, which must not wait for metadata: the thread that runs the callback fetches metadata."""
         try:
             return self._metadata.await_topic(name, 0)
         except TimeoutError:
@@ -228,9 +228,9 @@ class KafkaProducer(ProducerCore):
 
         Raises:
             TypeError, ValueError: an argument is not a sequence, or the lengths differ. No record was queued.
-            The errors that send() raises, which name the faulty record by its index. The records before it are queued
-            all the same: `error.report` is their BulkReport, and `error.rows_queued` counts them. No record after it
-            is queued.
+            The errors that send() raises, which name the faulty record by its index. The records before the faulty
+            record are queued all the same: `error.report` is their BulkReport, and `error.rows_queued` counts them. No
+            record after the faulty record is queued.
         """
         self.check_open()
         pending = BulkReport(self._clock, report)

@@ -232,7 +232,7 @@ class MockProducer(ProducerCore):
         return bool(self._uncommitted_offsets)
 
     def fence_producer(self) -> None:
-        """Act as if another producer with the same transactional.id had been started: all further calls raise."""
+        """Act as if another producer with the same transactional.id had been started: sends and transactions raise."""
         self._check_usable()
         self._require(
             self.transaction_initialized, "only a transactional producer can be fenced: call init_transactions() first"

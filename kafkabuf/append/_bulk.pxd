@@ -59,8 +59,8 @@ cdef class Walker:
     # ---- the present chunk of rows
     cdef int64_t first_row          # the number of the chunk's first row in the whole call
     cdef int64_t now                # ms, for rows without a timestamp
-    cdef int32_t* row_segment       # by row, the number of its Segment (-1: no segment); NULL: the report needs none
-    cdef int64_t* row_timestamp     # by row, in ms; NULL: the report needs none, or all rows have `now`
+    cdef int32_t* row_segment       # by row, the number of its Segment (-1: no segment); NULL: no array is needed
+    cdef int64_t* row_timestamp     # by row, in ms; NULL: no array is needed, or all rows have `now`
     # ---- the present row
     cdef int64_t row                # counted in the chunk
     cdef Record record

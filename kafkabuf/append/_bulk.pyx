@@ -229,7 +229,7 @@ cdef class Walker:
         return 0
 
     cdef int give_back_all(self) except -1:
-        # All claims end, even if one of them raises: the Sender never sends a batch that stays claimed.
+        # All claims end, even if the end of a claim raises: the Sender never sends a batch that stays claimed.
         if self.claimed:
             try:
                 while self.claimed:

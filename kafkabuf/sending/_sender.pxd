@@ -39,7 +39,7 @@ cdef class SenderCore:
     cdef bint ordered                   # max.in.flight.requests.per.connection is 1
     # ---- thread: Sender
     cdef public tuple produce_versions  # lowest and highest Produce version that carry batches of the producer's magic
-    cdef public double tell_at          # when to warn of failures that the user has not seen; infinite: there are none
+    cdef public double tell_at          # when to warn of failures that the user has not seen; infinite: no failure
     cdef public bint closing            # any thread sets it before it wakes the Sender
     cdef set fresh_topics               # topics that the Sender has reported to metadata as in use, until fresh_until
     cdef double fresh_until

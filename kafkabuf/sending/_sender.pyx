@@ -101,7 +101,7 @@ cdef class SenderCore:
         self.on_completions(self._client.poll(max(wait, 0.0)))
 
     cdef double send_to_all(self, dict queues_by_node, double now) except? -1:
-        """Call send_to for each node. An error at one node must not delay the other nodes, nor responses that came."""
+        """Call send_to for each node. An error at one node must not delay other nodes or responses."""
         cdef double wait = INFINITY
         node_id = None
         try:

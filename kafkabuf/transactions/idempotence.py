@@ -69,7 +69,7 @@ class ProducerState(SequenceCore):
     def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
         """Whether to retry a batch that the broker refused. Asks for a new epoch if the batch needs one.
 
-        `log_start_offset` is the offset in the response; -1: the response names none.
+        `log_start_offset` is the offset in the response; -1: the response names no offset.
         """
         if isinstance(error, InvalidProducerEpochError):
             return batch.renumbered  # True: the broker refused the earlier epoch, and the batch has a new epoch now
@@ -296,7 +296,7 @@ class ProducerIdSource:
             # The producer asks again for later records: by then the right may have been given.
             self._give_up(
                 ClusterAuthorizationError(
-                    f"no right to send idempotently: grant IdempotentWrite, or set enable.idempotence to false ({error})"
+                    f"no right to send idempotently: grant IdempotentWrite, or set enable.idempotence=false ({error})"
                 )
             )
         elif isinstance(error, UnsupportedVersionError):
