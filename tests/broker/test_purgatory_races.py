@@ -109,7 +109,7 @@ def test_every_operation_is_completed_once_and_not_too_early() -> None:
             purgatory.check_and_complete(partition)
     ends = [operation.ends for operations in everything for operation in operations]
     assert {len(end) for end in ends} == {1}
-    assert len(ends) == 100_000
+    assert len(ends) == THREADS * each
     assert {end for (end,) in ends} == {"reached", "resigned", "expired"}
     assert (purgatory.watched, purgatory.delayed, len(wheel)) == (0, 0, 0)
 
