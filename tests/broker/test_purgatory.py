@@ -196,13 +196,13 @@ def test_idle_keys_are_purged() -> None:
         RequestPurgatory(world.wheel, -1)
 
 
-def test_a_million_completed_operations_leave_nothing_behind() -> None:
+def test_up_to_a_million_completed_operations_leave_nothing_behind() -> None:
     """Kafka may keep `purge_interval` stale operations. Here no operation is stale, and at most as many keys are
     kept."""
     world, operations, shuffle = World(), list[DelayedOperation](), random.Random(6).shuffle
     named = [Name() for _ in range(3000)]
     keys, park = weakref.WeakSet(named), world.purgatory.try_complete_else_watch
-    for number in range(1_000_000):
+    for number in range(effort(1_000_000)):
         operations.append(Quick(0.2))
         park(operations[-1], (named[number % 3000], named[number % 7], number))
         if len(operations) == 1000:

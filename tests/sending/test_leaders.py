@@ -277,7 +277,7 @@ def test_record_errors_of_a_part_count_from_its_first_record() -> None:
     assert [future.exception(0) and str(future.exception(0))[:8] for future in futures] == [
         None,
         None,
-        "the reco",
+        "the brok",
         "the last",
     ]
     assert_whole(rig.pool)

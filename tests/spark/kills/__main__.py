@@ -63,6 +63,8 @@ def main() -> None:
 def _runs(broker: Broker, guarantee: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Run]]:
     if not arguments.no_steps:
         plan = [kill for kill in plan_for(guarantee) if arguments.step is None or kill.step in arguments.step]
+        if not plan:
+            sys.exit(f"{guarantee} has no step {' or '.join(arguments.step)}: {', '.join(STEPS[guarantee])}")
         yield "kills at each step", lambda root: at_each_step(broker, root, guarantee, plan, master=arguments.master)
     if arguments.kills:
         rows, kills, seed = arguments.rows, arguments.kills, arguments.seed
