@@ -58,7 +58,7 @@ demo-kafka: java build  ## Run the demo against a real Apache Kafka (KAFKA_VERSI
 	@$(BIN)/python -m rigs.real_kafka --version $(KAFKA_VERSION) $(BIN)/kafkabuf demo --bootstrap-servers {} $(ARGS)
 
 # One worker more than cores, because some tests wait. The folders of Spark, of real Kafka and of our own tools are left out.
-quick: build  ## Run the tests that start no process, in under a minute; needs no Java, no download (ARGS go to pytest)
+quick: build  ## Run the tests that start no process, in a minute; needs no Java, no download (ARGS go to pytest)
 	@KAFKABUF_EFFORT=quick $(PYTEST) \
 		$(if $(ARGS),,-n $$((1 + $$(nproc))) --dist loadfile --no-loadscope-reorder $(NOT_QUICK)) \
 		-m "not kafka and not spark and not processes and not slow" $(ARGS)
