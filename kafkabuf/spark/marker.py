@@ -5,7 +5,7 @@ marker exists if and only if the rows do. The sink reads it with require_stable,
 transactional id: from then on no earlier attempt can write the marker.
 
     group, transactional id   kafkabuf-sink.SINKID            of a write that is one transaction (atomic)
-                              kafkabuf-sink.SINKID.PARTITION  of one Spark partition (exactly_once)
+                              kafkabuf-sink.SINKID:PARTITION  of one Spark partition (exactly_once)
     topic partition           0 of the marker topic
     offset                    the number of the next micro-batch
     metadata                  JSON: query, run, rows, checksum
@@ -22,10 +22,15 @@ from kafkabuf.metadata.admin import Admin
 from kafkabuf.metadata.groups import OffsetAndMetadata
 from kafkabuf.spark.place import MicroBatch
 
+PREFIX = "kafkabuf-sink."
+
 
 def transactional_id_for(sink_id: str, partition: int | None = None) -> str:
-    """The transactional id of a write, or of one Spark partition. The marker's group has the same name."""
-    return f"kafkabuf-sink.{sink_id}" + ("" if partition is None else f".{partition}")
+    """The transactional id of a write, or of one Spark partition. The marker's group has the same name.
+
+    No sinkId has a colon: so two sinks never share a name, even if one sink is called "s" and the other "s.1".
+    """
+    return f"{PREFIX}{sink_id}" + ("" if partition is None else f":{partition}")
 
 
 @dataclass(frozen=True)
