@@ -74,6 +74,7 @@ class Admin:
         self._timeout = config.max_block_ms / 1000
         self._last_asked: int | None = None  # the broker that got the newest request that any broker can answer
         self._last_error: KafkaError | None = None
+        self._coordinators: dict[tuple[Coordinator, str], int] = {}  # the nodes that brokers have named
         self._metadata = Metadata(config, self._clock)
         self._client = NetworkClient(config, self._clock, self._metadata)
         self._request_timeout = config.request_timeout_ms / 1000
@@ -227,29 +228,37 @@ class Admin:
         codes: Callable[[Any], Iterable[int]],
         values: dict[str, Any],
     ) -> Any:
-        """Look the coordinator up and ask it. Look it up again if it is no longer the coordinator, or is unreachable.
+        """Ask the coordinator. Look it up if it is unknown, is no longer the coordinator, or is unreachable.
 
         A broker that does not know the change yet names the old coordinator, so the next lookup asks another broker.
         """
         deadline = self._clock.monotonic() + self._timeout
         attempts = 0
         while True:
-            response = self._ask(
-                self._any_broker,
-                messages.FIND_COORDINATOR,
-                range(1, 7),
-                lambda reply: [int(_first_coordinator(reply).error_code)],
-                {"key": key, "key_type": kind.value, "coordinator_keys": [key]},
-                deadline,
-            )
-            node_id = int(_first_coordinator(response).node_id)
+            was_known = (kind, key) in self._coordinators
+            if not was_known:
+                self._coordinators[kind, key] = self._find_coordinator(kind, key, deadline)
+            node_id = self._coordinators[kind, key]
             try:
                 return self._ask(partial(int, node_id), api_key, versions, codes, values, deadline, moved=True)
             except _MOVED:
+                self._coordinators.pop((kind, key), None)
                 if self._clock.monotonic() >= deadline:
                     raise
-            self._pause(attempts, deadline)
-            attempts += 1
+            if not was_known:
+                self._pause(attempts, deadline)
+                attempts += 1
+
+    def _find_coordinator(self, kind: Coordinator, key: str, deadline: float) -> int:
+        response = self._ask(
+            self._any_broker,
+            messages.FIND_COORDINATOR,
+            range(1, 7),
+            lambda reply: [int(_first_coordinator(reply).error_code)],
+            {"key": key, "key_type": kind.value, "coordinator_keys": [key]},
+            deadline,
+        )
+        return int(_first_coordinator(response).node_id)
 
     def _any_broker(self) -> int | None:
         """A ready broker, if possible another than in the last call."""

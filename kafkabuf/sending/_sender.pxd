@@ -31,7 +31,7 @@ cdef class SenderCore:
     cdef public object _transactions        # a TransactionManager, or None
     cdef readonly ProducerStats stats
     cdef bytes client_id
-    cdef readonly bytes transactional_id    # or None
+    cdef public bytes transactional_id      # or None; changes only while no batch is under way (sharing.py)
     cdef int acks
     cdef int request_timeout_ms
     cdef double retry_backoff           # seconds

@@ -95,6 +95,7 @@ class TransactionManager:
         self._must_bump_epoch = False  # the producer needs a new epoch once the transaction has ended (version 1)
         self._error: KafkaError | None = None  # the cause of ABORTABLE_ERROR or FATAL_ERROR
         self.queue = RequestQueue(client, clock, backoff)
+        self.queue.assign(Coordinator.TRANSACTION, self.transactional_id)
         self._operations = Operations(self, self._lock, clock, config.max_block_ms, client.wakeup)
         self.producer_state.send_allowed = self.send_allowed
         self.producer_state.on_failure = self.on_failure
@@ -113,7 +114,7 @@ class TransactionManager:
             self.refuse_if_failed(_FAILED)
             self._make_for_user(Move.BEGIN, "begin_transaction")
             self._began_at = self._clock.monotonic()
-            self.is_v2 = self._next_is_v2
+            self.is_v2 = self.next_is_v2
 
     def join(self, producer_id: int, producer_epoch: int, *, is_v2: bool) -> None:
         """Take part in a transaction that another producer has begun (sharing.py). Replaces `init` and `begin`."""
@@ -138,8 +139,28 @@ class TransactionManager:
             self._started = False
             self._make(Move.LEAVE)
 
+    def assign(self, transactional_id: str) -> None:
+        """Serve another transactional id from now on. The caller makes sure that no batch is under way."""
+        with self._lock:
+            self.refuse_if_failed(_FAILED)
+            self._make_for_user(Move.ASSIGN, "assign")
+            self.transactional_id = transactional_id
+            self.queue.assign(Coordinator.TRANSACTION, transactional_id)
+
+    def resume(self, producer_id: int, producer_epoch: int) -> None:
+        """Go on after the last transaction of another producer. Replaces `init`.
+
+        Only under version 2: there the end of a transaction gives an epoch that has used no sequence number. Under
+        version 1 a leader would take this producer's first batches for repetitions, and drop them.
+        """
+        with self._lock:
+            if not self.next_is_v2:
+                raise IllegalStateError("the cluster has no transactions of version 2: call init_transactions()")
+            self._make_for_user(Move.RESUME, "resume")
+            self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
+
     @property
-    def _next_is_v2(self) -> bool:
+    def next_is_v2(self) -> bool:
         return self._client.finalized_features.get(TRANSACTION_VERSION, 0) >= 2
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
@@ -397,7 +418,7 @@ class TransactionManager:
             elif request.priority is Priority.END_TXN and has_incomplete:
                 return None
             elif request.coordinator is not None and self.queue.lacks_coordinator(request):
-                key = self.queue.group if request.coordinator is Coordinator.GROUP else self.transactional_id
+                key = self.queue.keys[request.coordinator]
                 self.queue.push_lookup(FindCoordinator(self, request.coordinator, key))
             else:
                 return request
@@ -475,7 +496,7 @@ class TransactionManager:
         self._started = False
         self._error = None
         # A late request of a transaction of version 1 must not join one of version 2: so the producer gets a new epoch.
-        if self._must_bump_epoch or not self.producer_state.has_producer_id or (self._next_is_v2 and not self.is_v2):
+        if self._must_bump_epoch or not self.producer_state.has_producer_id or (self.next_is_v2 and not self.is_v2):
             self._must_bump_epoch = False
             self._make(Move.END_AND_BUMP_EPOCH)
             self.queue.push(InitProducerId(self, result, bump=self.producer_state.has_producer_id))

@@ -66,6 +66,10 @@ class Place:
     not_before: float = 0.0  # the producer asks no broker before this time
 
 
+# Coordinators of former keys that the producer remembers: one for each transactional id and group that it has served.
+_REMEMBERED = 1_000
+
+
 class RequestQueue:
     """Requests by priority, then by age, and the coordinators as far as the producer knows them."""
 
@@ -76,7 +80,8 @@ class RequestQueue:
         self._heap: list[tuple[int, int, TransactionalRequest]] = []
         self._count = itertools.count()
         self._places = {kind: Place() for kind in Coordinator}
-        self.group = ""  # the group of the group coordinator
+        self.keys = dict.fromkeys(Coordinator, "")  # the transactional id and the group whose coordinators are in use
+        self._remembered: dict[tuple[Coordinator, str], int] = {}  # the nodes of these keys and of former keys
         self.under_way: TransactionalRequest | None = None
         self.trouble: KafkaError | None = None  # the last error; None after a coordinator's response without error
         self.trouble_since = float("inf")
@@ -119,10 +124,23 @@ class RequestQueue:
         kind = request.coordinator
         if kind is None:
             return False
-        if isinstance(request, TxnOffsetCommit) and request.group.group_id != self.group:
-            self.group = request.group.group_id
-            self._places[kind] = Place()
+        if isinstance(request, TxnOffsetCommit) and request.group.group_id != self.keys[kind]:
+            self.assign(kind, request.group.group_id)
         return self._places[kind].node_id is None
+
+    def assign(self, kind: Coordinator, key: str) -> None:
+        """Use the coordinator of `key` from now on: the remembered node, or the node that a broker will name."""
+        self.keys[kind] = key
+        self._places[kind] = Place()
+        node_id = self._remembered.get((kind, key))
+        if node_id is not None:
+            self._use(kind, node_id)
+
+    def remember(self, kind: Coordinator, key: str, node_id: int) -> None:
+        """Another producer has found the coordinator of `key`."""
+        while len(self._remembered) >= _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[kind, key] = node_id
 
     def coordinator(self, request: TransactionalRequest) -> int | None:
         """The node that the request goes to; None: unknown, or any node."""
@@ -131,23 +149,38 @@ class RequestQueue:
     def look_up(self, kind: Coordinator | None) -> None:
         """Forget the coordinator's node: another node is the coordinator now, or the node is gone."""
         if kind is not None:
-            self._places[kind].node_id = None
+            self._forget(kind)
+
+    def _forget(self, kind: Coordinator) -> None:
+        self._places[kind].node_id = None
+        self._remembered.pop((kind, self.keys[kind]), None)
 
     def push_lookup(self, request: FindCoordinator) -> None:
         """Queue the lookup of a coordinator. It goes as soon as the producer may ask again."""
         request.not_before = self._places[request.kind].not_before
         self.push(request)
 
-    def found_coordinator(self, kind: Coordinator, node_id: int) -> None:
+    def found_coordinator(self, kind: Coordinator, key: str, node_id: int) -> None:
+        """A broker has named the node of the coordinator of `key`."""
+        self.remember(kind, key, node_id)
+        if key == self.keys[kind]:
+            self._use(kind, node_id)
+
+    def _use(self, kind: Coordinator, node_id: int) -> None:
         place = self._places[kind]
         place.node_id, place.earlier_error = node_id, self._client.last_error(node_id)
+
+    def known_node(self, kind: Coordinator) -> int:
+        """The node of the coordinator in use; -1: unknown."""
+        node_id = self._places[kind].node_id
+        return -1 if node_id is None else node_id
 
     def _unreachable(self, kind: Coordinator, error: KafkaError) -> None:
         """The named node takes no request: look the coordinator up again, the first time at once."""
         place = self._places[kind]
         place.not_before = self._clock.monotonic() + (self._retry_delay() if place.took_no_request else 0.0)
         place.took_no_request = True
-        place.node_id = None
+        self._forget(kind)
         self.note_trouble(error)
 
     def _retry_delay(self) -> float:

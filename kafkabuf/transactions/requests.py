@@ -55,7 +55,7 @@ class Priority(IntEnum):
 class Queue(Protocol):
     """The methods of RequestQueue that the requests need."""
 
-    def found_coordinator(self, kind: Coordinator, node_id: int) -> None: ...
+    def found_coordinator(self, kind: Coordinator, key: str, node_id: int) -> None: ...
     def look_up(self, kind: Coordinator | None) -> None: ...
     def retry(self, request: TransactionalRequest, error: KafkaError, longest_delay: float | None = None) -> None: ...
     def forget_trouble(self) -> None: ...
@@ -191,7 +191,7 @@ class FindCoordinator(TransactionalRequest):
         if node_id < 0:
             self.on_error(CoordinatorNotAvailableError(f"broker {self.sent_to} names node {node_id}"))
         else:
-            self.manager.queue.found_coordinator(self.kind, node_id)
+            self.manager.queue.found_coordinator(self.kind, self.key, node_id)
 
     @staticmethod
     def _coordinator_of(response: Any) -> Any:

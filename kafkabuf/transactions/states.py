@@ -36,6 +36,10 @@ class Move(Enum):
     # that another thread sent before may still fail.
     JOIN = ((State.UNINITIALIZED,), State.IN_TRANSACTION)
     LEAVE = ((State.IN_TRANSACTION,), State.UNINITIALIZED)
+    # The producer serves another transactional id from now on, or goes on where another producer of the id has stopped
+    # between two transactions (sharing.py).
+    ASSIGN = ((State.UNINITIALIZED, State.READY), State.UNINITIALIZED)
+    RESUME = ((State.UNINITIALIZED,), State.READY)
     # Ctrl-C or another exception interrupted the operation before it had a request.
     UNDO_INIT = ((State.INITIALIZING,), State.UNINITIALIZED)
     UNDO_COMMIT = ((State.COMMITTING,), State.IN_TRANSACTION)
