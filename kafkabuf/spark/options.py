@@ -60,6 +60,13 @@ class OnRowError(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
+class OnLostMarker(StrEnum):
+    """What a stream does where the markers of earlier micro-batches are gone: stop, or write on without them."""
+
+    FAIL = "fail"
+    CONTINUE = "continue"
+
+
 class DriverCheck(StrEnum):
     """Whether the driver checks before the tasks that the brokers answer and the topics exist (preflight.py)."""
 
@@ -85,6 +92,8 @@ _OWN = {
         "deliveryGuarantee",
         "sinkId",
         "markerTopic",
+        "onLostMarker",
+        "writeId",
         "onRowError",
         "deadLetterTopic",
         "driverCheck",
@@ -113,7 +122,8 @@ class SinkOptions:
 
     `producer` holds the producer's settings under Kafka's names, sorted, so that equal settings share one producer. It
     may hold passwords, so the repr leaves it out. The sink commits offsets for `marker_topic` that mark finished
-    batches; only the guarantees with transactions need this topic.
+    batches; only the guarantees with transactions need this topic. `write_id` names a write of `df.write`: a write with
+    `atomic` that has the same name as a finished one writes nothing. With `at_least_once` it only labels the report.
     """
 
     topic: str | None
@@ -125,6 +135,8 @@ class SinkOptions:
     dead_letter_topic: str | None = None
     driver_check: bool = True
     log_report: LogReport = LogReport.BATCH
+    on_lost_marker: OnLostMarker = OnLostMarker.FAIL
+    write_id: str | None = None
 
     def sink_id_and_marker_topic(self) -> tuple[str, str]:
         """Only for a transactional guarantee: `parse` has checked that both are set."""
@@ -160,6 +172,8 @@ class SinkOptions:
             *_on_row_error(options, guarantee),
             _driver_check(options, guarantee),
             _choice(LogReport, "logReport", options.get("logreport", LogReport.BATCH)),
+            _choice(OnLostMarker, "onLostMarker", options.get("onlostmarker", OnLostMarker.FAIL)),
+            _legal_id("writeId", options.get("writeid")),
         )
 
 
@@ -216,11 +230,15 @@ def _sink_id(given: str | None, guarantee: Guarantee) -> str | None:
             f"option 'sinkId' is required with deliveryGuarantee '{guarantee}': give a name that no other query has "
             "and that this query keeps when it starts again; the sink finds by it what was already written"
         )
-    if not _LEGAL_ID.fullmatch(given):
-        raise ConfigError(
-            f"option 'sinkId' is '{given}'; allowed are 1 to 200 letters, digits, and the characters '.', '_' and '-'"
-        )
-    return given
+    return _legal_id("sinkId", given)
+
+
+def _legal_id(name: str, given: str | None) -> str | None:
+    if given is None or _LEGAL_ID.fullmatch(given):
+        return given
+    raise ConfigError(
+        f"option '{name}' is '{given}'; allowed are 1 to 200 letters, digits, and the characters '.', '_' and '-'"
+    )
 
 
 def _marker_topic(given: str | None, topic: str | None, guarantee: Guarantee) -> str | None:

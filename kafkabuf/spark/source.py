@@ -49,4 +49,9 @@ class KafkabufDataSource(DataSource):
         `overwrite` stands for output mode complete: each micro-batch appends the whole result, as in Spark's own sink.
         """
         options = SinkOptions.parse(self.options)
+        if options.write_id is not None:
+            raise ConfigError(
+                "option 'writeId' is for df.write: the sink knows the micro-batches of a stream by their number. Leave "
+                "the option out"
+            )
         return StreamWriter(ArrowSink(options, sink_columns(schema, options.topic)))

@@ -133,6 +133,12 @@ CASES = {
         "with deliveryGuarantee 'atomic' the driver must reach the brokers",
         {"topic": "t", "deliveryGuarantee": "atomic", "sinkId": "s", "driverCheck": "false"},
     ),
+    "an unknown onLostMarker": Case(
+        "no such option", "'onLostMarker' is 'skip'; allowed: fail, continue", {"topic": "t", "onLostMarker": "skip"}
+    ),
+    "an illegal writeId": Case(
+        "no such option", "'writeId' is 'of today'; allowed are 1 to 200 letters", {"topic": "t", "writeId": "of today"}
+    ),
     "an unknown logReport": Case(
         "no such option", "allowed: off, batch, tasks", {"topic": "t", "logReport": "all"}
     ),
@@ -151,6 +157,23 @@ def test_bad_input_is_refused_before_any_task_runs(name: str) -> None:
 def test_blanks_around_a_topic_are_removed() -> None:
     """Spark's own sink removes them, too."""
     assert batch_writer({**SERVERS, "topic": " t\n"}).sink.options.topic == "t"
+
+
+def test_a_stream_refuses_a_write_id() -> None:
+    options = CaseInsensitiveDict({**SERVERS, "topic": "t", "writeId": "today"})
+    with pytest.raises(
+        ConfigError, match=r"'writeId' is for df\.write: the sink knows the micro-batches of a stream by their"
+    ):
+        KafkabufDataSource(options).streamWriter(T.StructType([T.StructField(*VALUE)]), overwrite=False)
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "atomic"])
+def test_write_id_and_on_lost_marker_are_read(guarantee: str) -> None:
+    given = {"deliveryGuarantee": guarantee, "sinkId": "s", "writeId": "orders.2026-08-01", "onLostMarker": "Continue"}
+    options = batch_writer({**SERVERS, "topic": "t", **given}).sink.options
+    assert (options.write_id, options.on_lost_marker) == ("orders.2026-08-01", "continue")
+    options = batch_writer({**SERVERS, "topic": "t"}).sink.options
+    assert (options.write_id, options.on_lost_marker) == (None, "fail")
 
 
 def batch_writer(options: dict[str, str], columns: tuple[tuple[str, T.DataType], ...] = (VALUE,)) -> BatchWriter:
