@@ -6,8 +6,9 @@ give the names of the methods in Kafka's Admin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +35,8 @@ from kafkabuf.protocol import messages
 # Version 7 is the first that can ask for stable offsets. From version 8 on a request names several groups.
 OFFSET_FETCH_VERSIONS = range(7, 10)
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 # After these errors another broker may be the coordinator or leader.
 _MOVED = (NotCoordinatorError, CoordinatorNotAvailableError, NetworkError)
 
@@ -43,23 +46,31 @@ class ActiveProducer:
     """What a partition's leader knows of one producer.
 
     `transaction_start` is the first offset of the producer's open transaction, or -1. `last_sequence` is -1 if the
-    producer wrote nothing under `producer_epoch`.
+    producer wrote nothing under `producer_epoch`. `last_timestamp` is the time of its newest batch: milliseconds since
+    1970, or -1.
     """
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     transaction_start: int
+    last_timestamp: int = -1
 
 
 @dataclass(frozen=True)
 class TransactionDescription:
-    """What the coordinator knows of a transactional id. `state` is Kafka's: Empty, Ongoing, CompleteCommit..."""
+    """What the coordinator knows of a transactional id. `state` is Kafka's: Empty, Ongoing, CompleteCommit...
+
+    `started_ms` is when the newest transaction began: milliseconds since 1970, or -1 before the first. `timeout_ms` is
+    the producer's transaction.timeout.ms.
+    """
 
     state: str
     producer_id: int
     producer_epoch: int
     partitions: frozenset[TopicPartition]
+    started_ms: int = -1
+    timeout_ms: int = -1
 
 
 class Admin:
@@ -117,57 +128,19 @@ class Admin:
             },
         )
         return {
-            (str(topic.name), int(partition.partition_index)): _committed(partition)
-            for topic in _group_of(response).topics
+            (str(topic.name), int(partition.partition_index)): offset_in(partition)
+            for topic in group_in(response).topics
             for partition in topic.partitions
         }
 
     def active_producers(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, list[ActiveProducer]]:
         """Admin.describeProducers: what the leaders of the partitions know of the producers that wrote to them."""
-        producers: dict[TopicPartition, list[ActiveProducer]] = {}
-        deadline = self._clock.monotonic() + self._timeout
-        while missing := [partition for partition in partitions if partition not in producers]:
-            leaders = {partition: self._leader(*partition) for partition in missing}
-            node_id = next((leader for leader in leaders.values() if leader is not None), None)
-            if node_id is None:
-                if self._clock.monotonic() >= deadline:
-                    raise LeaderNotAvailableError(f"{missing[0][0]}-{missing[0][1]} has no leader")
-                self._metadata.request_update()
-                self._pump(deadline)
-                continue
-            led = [partition for partition in missing if leaders[partition] == node_id]
-            try:
-                producers |= self._producers_at(node_id, led, deadline)
-            except NetworkError:
-                # The leader may be gone for good: new metadata names the current one.
-                if self._clock.monotonic() >= deadline:
-                    raise
-                self._metadata.request_update()
-                self._pause(0, deadline)
-        return producers
 
-    def _producers_at(
-        self, node_id: int, partitions: list[TopicPartition], deadline: float
-    ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """What one leader knows, without the partitions that it no longer leads. Raises NetworkError if it is gone."""
-        topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
-        response = self._ask(
-            lambda: node_id,
-            messages.DESCRIBE_PRODUCERS,
-            range(1),
-            lambda reply: [code for code in _partition_codes(reply) if not error_for_code(code).invalid_metadata],
-            {"topics": topics},
-            deadline,
-            moved=True,
-        )
-        if any(_partition_codes(response)):
-            self._metadata.request_update()
-        return {
-            (str(topic.name), int(partition.partition_index)): list(map(_producer, partition.active_producers))
-            for topic in response.topics
-            for partition in topic.partitions
-            if not partition.error_code
-        }
+        def values(led: Mapping[str, list[int]]) -> dict[str, Any]:
+            return {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in led.items()]}
+
+        answers = self._from_leaders(partitions, messages.DESCRIBE_PRODUCERS, range(1), values)
+        return {found: list(map(_producer, answer.active_producers)) for found, answer in answers.items()}
 
     def transaction(self, transactional_id: str) -> TransactionDescription:
         """Admin.describeTransactions: a transactional id's state. Raises TransactionalIdNotFoundError."""
@@ -185,6 +158,8 @@ class Admin:
             int(state.producer_id),
             int(state.producer_epoch),
             frozenset((str(topic.topic), int(number)) for topic in state.topics for number in topic.partitions),
+            milliseconds(state.transaction_start_time),
+            round(state.transaction_timeout.total_seconds() * 1000),
         )
 
     def partitions_of(self, topic: str) -> int:
@@ -210,6 +185,58 @@ class Admin:
             self._pump(deadline)
 
     # ---- which broker to ask -----------------------------------------------------------------------------------------
+
+    def _from_leaders(
+        self,
+        partitions: Collection[TopicPartition],
+        api_key: int,
+        versions: range,
+        values: Callable[[Mapping[str, list[int]]], dict[str, Any]],
+    ) -> dict[TopicPartition, Any]:
+        """What the response of its leader says of each partition. `values` makes a request from numbers by topic."""
+        answers: dict[TopicPartition, Any] = {}
+        deadline = self._clock.monotonic() + self._timeout
+        while missing := [partition for partition in partitions if partition not in answers]:
+            leaders = {partition: self._leader(*partition) for partition in missing}
+            node_id = next((leader for leader in leaders.values() if leader is not None), None)
+            if node_id is None:
+                if self._clock.monotonic() >= deadline:
+                    raise LeaderNotAvailableError(f"{missing[0][0]}-{missing[0][1]} has no leader")
+                self._metadata.request_update()
+                self._pump(deadline)
+                continue
+            led = by_topic(partition for partition in missing if leaders[partition] == node_id)
+            try:
+                answers |= self._from_leader(node_id, api_key, versions, values(led), deadline)
+            except NetworkError:
+                # The leader may be gone for good: new metadata names the current one.
+                if self._clock.monotonic() >= deadline:
+                    raise
+                self._metadata.request_update()
+                self._pause(0, deadline)
+        return answers
+
+    def _from_leader(
+        self, node_id: int, api_key: int, versions: range, values: dict[str, Any], deadline: float
+    ) -> dict[TopicPartition, Any]:
+        """What one leader says, without the partitions that it no longer leads. Raises NetworkError if it is gone."""
+        response = self._ask(
+            partial(int, node_id),
+            api_key,
+            versions,
+            lambda reply: [code for code in _partition_codes(reply) if not error_for_code(code).invalid_metadata],
+            values,
+            deadline,
+            moved=True,
+        )
+        if any(_partition_codes(response)):
+            self._metadata.request_update()
+        return {
+            (str(topic.name), int(partition.partition_index)): partition
+            for topic in response.topics
+            for partition in topic.partitions
+            if not partition.error_code
+        }
 
     def _leader(self, topic: str, number: int) -> int | None:
         self._metadata.add_topic(topic)
@@ -350,12 +377,13 @@ def _first_coordinator(response: Any) -> Any:
     return response.coordinators[0] if hasattr(response, "coordinators") else response
 
 
-def _group_of(response: Any) -> Any:
+def group_in(response: Any) -> Any:
+    """The one group of a response to OffsetFetch."""
     return response.groups[0] if hasattr(response, "groups") else response
 
 
 def _offset_codes(response: Any) -> Iterable[int]:
-    group = _group_of(response)
+    group = group_in(response)
     yield int(group.error_code)
     for topic in group.topics:
         for partition in topic.partitions:
@@ -372,10 +400,17 @@ def _producer(state: Any) -> ActiveProducer:
         int(state.producer_epoch),
         int(state.last_sequence),
         int(state.current_txn_start_offset),
+        int(state.last_timestamp),
     )
 
 
-def _committed(partition: Any) -> OffsetAndMetadata | None:
+def milliseconds(time: datetime | None) -> int:
+    """Milliseconds since 1970, -1 for no time."""
+    return -1 if time is None else (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def offset_in(partition: Any) -> OffsetAndMetadata | None:
+    """The committed offset in a partition of a response to OffsetFetch."""
     if partition.committed_offset < 0:
         return None
     return OffsetAndMetadata(

@@ -15,8 +15,15 @@ LARGEST_EARLY_RESPONSE = 512 * KIB
 METADATA_OF_BROKERS, METADATA_OF_A_TOPIC, LARGEST_METADATA = 1 * MIB, 4 * MIB, 32 * MIB
 # Nearly all other responses repeat what the request names, each with an error code and perhaps a message.
 SMALL_RESPONSE, RESPONSE_TO_A_BYTE = 64 * KIB, 16
-# Responses that name more than their request: the cluster determines how many offsets, producers or partitions.
-LARGE_RESPONSES = {messages.OFFSET_FETCH, messages.DESCRIBE_PRODUCERS, messages.DESCRIBE_TRANSACTIONS}
+# Responses that name more than their request: the cluster determines how many groups, offsets, producers, transactions
+# or partitions.
+LARGE_RESPONSES = {
+    messages.OFFSET_FETCH,
+    messages.LIST_GROUPS,
+    messages.DESCRIBE_PRODUCERS,
+    messages.DESCRIBE_TRANSACTIONS,
+    messages.LIST_TRANSACTIONS,
+}
 LARGEST_RESPONSE = 32 * MIB
 # A frame without a request is read up to this size, so that the error can name its correlation id.
 LARGEST_STRAY = 64 * KIB
