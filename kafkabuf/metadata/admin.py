@@ -23,6 +23,7 @@ from kafkabuf.errors import (
     NetworkError,
     NotCoordinatorError,
     TimeoutError,
+    UnstableOffsetCommitError,
     error_for_code,
 )
 from kafkabuf.metadata.groups import Coordinator, OffsetAndMetadata, TopicPartition, by_topic
@@ -81,6 +82,7 @@ class Admin:
     """
 
     def __init__(self, config: ProducerConfig, clock: Clock | None = None) -> None:
+        self.config = config
         self._clock = clock or SystemClock()
         self._timeout = config.max_block_ms / 1000
         self._last_asked: int | None = None  # the broker that got the newest request that any broker can answer
@@ -107,19 +109,24 @@ class Admin:
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition]
+        self, group: str, partitions: Collection[TopicPartition], *, wait: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Admin.listConsumerGroupOffsets: the group's committed offsets; None for a partition without an offset.
 
-        Only stable offsets (KIP-447): while an open transaction commits offsets of the group, the call waits for it.
+        Only stable offsets (KIP-447): while an open transaction commits offsets of the group, the call waits for it, or
+        raises UnstableOffsetCommitError at once without `wait`.
         """
+
+        def codes(reply: Any) -> list[int]:
+            return [code for code in _offset_codes(reply) if wait or code != UnstableOffsetCommitError.code]
+
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
         response = self._ask_coordinator(
             Coordinator.GROUP,
             group,
             messages.OFFSET_FETCH,
             OFFSET_FETCH_VERSIONS,
-            _offset_codes,
+            codes,
             {
                 "group_id": group,
                 "topics": topics,
@@ -127,6 +134,8 @@ class Admin:
                 "require_stable": True,
             },
         )
+        if UnstableOffsetCommitError.code in _offset_codes(response):
+            raise UnstableOffsetCommitError(f"an open transaction commits offsets of group {group!r}")
         return {
             (str(topic.name), int(partition.partition_index)): offset_in(partition)
             for topic in group_in(response).topics

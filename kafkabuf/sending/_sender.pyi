@@ -24,6 +24,7 @@ class SenderCore:
     stats: ProducerStats
     _producer_state: SequenceCore | None
     _transactions: TransactionManager | None
+    transactional_id: bytes | None
     produce_versions: tuple[int, int]
     tell_at: float
     closing: bool

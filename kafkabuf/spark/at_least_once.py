@@ -12,6 +12,7 @@ This file loads no extension until a row is sent: the driver commits without the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kafkabuf.spark.delivery import Delivery
@@ -38,24 +39,17 @@ class AtLeastOnce(Delivery[None]):
         from kafkabuf.spark import workers
         from kafkabuf.spark.task import Task
 
-        settings = self.options.producer
+        with ExitStack() as lent:
 
-        def open_producer() -> KafkaProducer:
-            nonlocal settings
-            settings = workers.task_settings(self.options)
-            return workers.producer_for(settings)
+            def open_producer() -> KafkaProducer:
+                return lent.enter_context(workers.lent(workers.task_settings(self.options)))
 
-        task = Task(open_producer, self.options, self.columns)
-        try:
+            task = Task(open_producer, self.options, self.columns)
             task.send_all(batches)
-        except BaseException:
-            # The retry may run in this process: it must not find unsent rows of this attempt in the buffer.
-            workers.discard(settings)
-            raise
-        return task.report(TaskAttempt.current())
+            return task.report(TaskAttempt.current())
 
-    def commit(self, reports: Sequence[TaskReport], batch_id: int | None) -> None:
+    def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: None) -> None:
         """Nothing: the tasks have sent their rows."""
 
-    def abort(self, reports: Sequence[TaskReport], begun: None) -> None:
+    def abort(self, reports: Sequence[TaskReport | None], begun: None) -> None:
         """Nothing: no broker deletes a row."""

@@ -1,13 +1,15 @@
 """`atomic`: all tasks of a write share one transaction. The whole DataFrame becomes visible at once, or not at all.
 
 1. The driver initialises the transactional id. That fences every earlier writer with this sinkId and ends the
-   transaction that an earlier writer left open. The driver begins a transaction and reads the marker (marker.py) of a
-   stream. Spark pickles both to the tasks as `SharedBatch`.
+   transaction that an earlier writer left open. The driver reads the marker (marker.py): of the newest micro-batch, or
+   of the `df.write` with this writeId. It begins a transaction. Spark pickles both to the tasks as `SharedBatch`.
 2. Each task joins the transaction (sharing.py): it sends its rows under the same producer id and epoch, and leaves. A
-   task whose micro-batch the marker covers sends nothing.
-3. The driver checks the transaction, sends the marker of the micro-batch, and commits.
-4. If a task or the commit fails, the driver aborts the transaction. If the driver dies, the next initialisation of the
-   transactional id aborts it, or the coordinator does after transaction.timeout.ms. A replay may have other rows.
+   task whose micro-batch or write was committed before sends nothing.
+3. The driver checks the transaction, sends the marker, and commits. If no response says whether the commit was carried
+   out, the driver fences the transaction and looks whether the marker is there: then the write has succeeded.
+4. If a task or the commit fails, the driver aborts the transaction and gives the transactional id a new epoch: a task
+   that lives on can add nothing. If the driver dies, the next initialisation of the transactional id aborts the
+   transaction, or the coordinator does after transaction.timeout.ms. A replay may have other rows.
 
 Sequence numbers count by partition and producer id. So one task writes each Kafka partition, and a task has only one
 attempt: a second attempt fails at once. Before the commit the driver checks what the tasks cannot see: no two tasks
@@ -23,23 +25,34 @@ second attempt's batch for a repetition, drop the batch, and acknowledge it.
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkabuf.errors import IllegalStateError
+from kafkabuf.errors import IllegalStateError, KafkaError, ProducerFencedError, TransactionalIdNotFoundError
 from kafkabuf.metadata.admin import ActiveProducer, Admin
 from kafkabuf.offset_range import OffsetRange
-from kafkabuf.sharing import SharedTransaction, begin_shared, join, leave
+from kafkabuf.sharing import SharedTransaction, assign, begin_shared, join, leave
+from kafkabuf.spark import preflight, workers
 from kafkabuf.spark.delivery import Delivery
-from kafkabuf.spark.marker import Marker, read_marker, transactional_id_for
-from kafkabuf.spark.options import SinkOptions
+from kafkabuf.spark.marker import (
+    Marker,
+    WriteMarker,
+    is_written,
+    read_marker,
+    read_write_marker,
+    refuse_lost,
+    refuse_other_guarantee,
+    transactional_id_for,
+    write_group_for,
+)
+from kafkabuf.spark.options import Guarantee, SinkOptions
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
-from kafkabuf.spark.preflight import check_cluster
 from kafkabuf.spark.report import CHECKSUMS, TaskReport
-from kafkabuf.spark.task import Task
-from kafkabuf.spark.workers import close_after_failure, task_settings, transactional_producer
+from kafkabuf.spark.task import Task, count_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,10 +68,15 @@ _NAMED = 5  # partitions that an error names
 
 @dataclass(frozen=True)
 class SharedBatch:
-    """What the driver gives its tasks: the transaction, and the marker of the newest micro-batch."""
+    """What the driver gives its tasks: the transaction, and the marker of the newest micro-batch or of this write.
 
-    transaction: SharedTransaction
-    marker: Marker | None
+    `write` is the name of a `df.write`: its writeId or a random name; "" for a micro-batch. A write that was committed
+    before has no transaction.
+    """
+
+    transaction: SharedTransaction | None
+    marker: Marker | WriteMarker | None
+    write: str = ""
 
 
 class Atomic(Delivery[SharedBatch]):
@@ -69,99 +87,175 @@ class Atomic(Delivery[SharedBatch]):
     # ---- the driver, before the tasks --------------------------------------------------------------------------------
 
     def begin(self, *, is_stream: bool) -> SharedBatch:
+        preflight.check(self.options, repeat=not is_stream)
+        sink_id, _ = self.options.sink_id_and_marker_topic()
+        with workers.lent_transactional(self.options.producer) as producer:
+            assign(producer, transactional_id_for(sink_id))
+            producer.init_transactions()
+            if is_stream:
+                return SharedBatch(begin_shared(producer), self._newest_marker())
+            write = self.options.write_id or uuid.uuid4().hex
+            marker = None if self.options.write_id is None else self._write_marker()
+            return SharedBatch(None if marker is not None else begin_shared(producer), marker, write)
+
+    def _newest_marker(self) -> Marker | None:
         sink_id, marker_topic = self.options.sink_id_and_marker_topic()
-        name = transactional_id_for(sink_id)
-        producer = transactional_producer(self.options.producer, name)
-        try:
-            with Admin(producer.config) as admin:
-                check_cluster(admin, self.options)
-                producer.init_transactions()
-                # `df.write` has no micro-batch that a marker could name.
-                marker = read_marker(admin, name, marker_topic) if is_stream else None
-            return SharedBatch(begin_shared(producer), marker)
-        finally:
-            producer.close()
+        with workers.lent_admin(self.options.producer) as admin:
+            marker = read_marker(admin, transactional_id_for(sink_id), marker_topic)
+            if marker is None and read_marker(admin, transactional_id_for(sink_id, 0), marker_topic) is not None:
+                refuse_other_guarantee(self.options, Guarantee.EXACTLY_ONCE)
+        return marker
+
+    def _write_marker(self) -> WriteMarker | None:
+        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
+        with workers.lent_admin(self.options.producer) as admin:
+            return read_write_marker(admin, write_group_for(sink_id, self.options.write_id), marker_topic)
 
     # ---- a task ------------------------------------------------------------------------------------------------------
 
     def send(self, batches: Iterator[pa.RecordBatch], begun: SharedBatch) -> TaskReport:
         attempt, transaction = TaskAttempt.current(), begun.transaction
-        if _is_written(attempt.micro_batch, begun):
-            deque(batches, maxlen=0)
-            return TaskReport(
-                attempt.partition, attempt.attempt, 0, 0, (), already_written=True, batch=attempt.micro_batch
-            )
+        if transaction is None or self._is_written(attempt.micro_batch, begun, transaction.transactional_id):
+            return self._already_written(batches, attempt)
         if attempt.attempt > 0:
             raise IllegalStateError(
                 f"attempt {attempt.attempt} of task {attempt.partition}: with deliveryGuarantee 'atomic' Spark can try "
                 "a task only once, because the rows of an earlier attempt stay in the transaction. The whole write "
                 "fails and can be repeated; set spark.speculation to false"
             )
-        part = _TransactionPart(self.options, transaction, _opening_sizes(attempt.attempt_id))
-        task = Task(part.producer, self.options, self.columns)
-        try:
+        with ExitStack() as lent:
+            part = _TransactionPart(self.options, transaction, _opening_sizes(attempt.attempt_id), lent)
+            task = Task(part.producer, self.options, self.columns)
             task.send_all(part.watch(batches))
             part.leave(task.ranges)
-        except BaseException:
-            part.close_after_failure()
-            raise
-        return task.report(attempt, transaction=transaction)
+            return task.report(attempt, transaction=transaction)
+
+    def _is_written(self, micro_batch: MicroBatch | None, begun: SharedBatch, group: str) -> bool:
+        """Whether an earlier attempt has committed the micro-batch. Raises IllegalStateError as `is_written` does."""
+        if micro_batch is None or isinstance(begun.marker, WriteMarker):
+            return False
+        if is_written(begun.marker, micro_batch, group):
+            return True
+        newest = -1 if begun.marker is None else begun.marker.micro_batch.number
+        if newest < micro_batch.number - 1:
+            found = "there is no marker" if begun.marker is None else f"the marker is that of micro-batch {newest}"
+            refuse_lost(group, micro_batch, self.options, found)
+        return False
+
+    def _already_written(self, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt) -> TaskReport:
+        """The report of a task whose rows were committed before. It counts the rows that it would have sent."""
+        rows, checksum = count_rows(batches, self.columns)
+        return TaskReport(
+            attempt.partition,
+            attempt.attempt,
+            0,
+            0,
+            (),
+            already_written=True,
+            batch=attempt.micro_batch,
+            given=(rows, checksum),
+        )
 
     # ---- the driver, after the tasks ---------------------------------------------------------------------------------
 
-    def commit(self, reports: Sequence[TaskReport], batch_id: int | None) -> None:
-        """End the transaction, unless an earlier attempt has written the micro-batch.
+    def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: SharedBatch | None) -> None:
+        """End the transaction, unless the micro-batch or the write was committed before.
 
         Raises IllegalStateError where the transaction does not hold exactly the rows of the reports.
         """
         transaction = next((report.transaction for report in reports if report.transaction is not None), None)
         if transaction is None:
+            if begun is not None and isinstance(begun.marker, WriteMarker):
+                _compare(begun.marker, reports)
             return
-        micro_batch = None if batch_id is None else reports[0].batch
+        marker = self._marker_of(reports, begun)
         ranges = [entry for report in reports for entry in report.ranges]
-        producer = transactional_producer(self.options.producer, transaction.transactional_id)
-        try:
-            with Admin(producer.config) as admin:
-                _check_contents(admin, ranges, transaction)
-            if ranges or micro_batch is not None:
-                join(producer, transaction)
-                if micro_batch is not None:
-                    self._send_marker(producer, reports, micro_batch)
-                producer.commit_transaction()
-        except BaseException:
-            producer.close(timeout=0)
-            raise
-        producer.close()
-
-    def _send_marker(self, producer: KafkaProducer, reports: Sequence[TaskReport], micro_batch: MicroBatch) -> None:
-        rows = sum(report.rows + report.skipped for report in reports)
-        marker = Marker(micro_batch, rows, sum(report.checksum for report in reports) % CHECKSUMS)
-        name = producer.config.transactional_id
-        assert name is not None
-        _, marker_topic = self.options.sink_id_and_marker_topic()
-        producer.send_offsets_to_transaction({(marker_topic, 0): marker.offset()}, name)
-
-    def abort(self, reports: Sequence[TaskReport], begun: SharedBatch | None) -> None:
-        """Abort the transaction at once, because readers wait for its end."""
-        if begun is not None:
-            transaction: SharedTransaction | None = begun.transaction
-        else:
-            transaction = next((report.transaction for report in reports), None)
-        if transaction is None:
-            return
-        producer = transactional_producer(self.options.producer, transaction.transactional_id)
-        try:
+        with workers.lent_admin(self.options.producer) as admin:
+            _check_contents(admin, ranges, transaction)
+        with workers.lent_transactional(self.options.producer, close_seconds=0.0) as producer:
             join(producer, transaction)
-            producer.abort_transaction()
-        finally:
-            close_after_failure(producer)
+            _, marker_topic = self.options.sink_id_and_marker_topic()
+            producer.send_offsets_to_transaction({(marker_topic, 0): marker.offset()}, self._group_of(marker))
+            try:
+                producer.commit_transaction()
+            except KafkaError as error:
+                if not self._is_committed(marker, error):
+                    raise
+
+    def _marker_of(self, reports: Sequence[TaskReport], begun: SharedBatch | None) -> Marker | WriteMarker:
+        rows, checksum = _given(reports)
+        micro_batch = reports[0].batch
+        if begun is not None and begun.write:
+            return WriteMarker(begun.write, rows, checksum)
+        assert micro_batch is not None
+        return Marker(micro_batch, rows, checksum)
+
+    def _group_of(self, marker: Marker | WriteMarker) -> str:
+        sink_id, _ = self.options.sink_id_and_marker_topic()
+        if isinstance(marker, WriteMarker):
+            return write_group_for(sink_id, self.options.write_id)
+        return transactional_id_for(sink_id)
+
+    def _is_committed(self, marker: Marker | WriteMarker, error: KafkaError) -> bool:
+        """Whether the commit was carried out although it ended with `error`.
+
+        The commit may still be on its way to the coordinator. So the driver first fences the transaction: then the
+        commit was carried out before, or never will be. Raises KafkaError where the cluster cannot be asked.
+        """
+        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
+        group = self._group_of(marker)
+        try:
+            with workers.lent_admin(self.options.producer) as admin:
+                if not isinstance(error, ProducerFencedError):  # else another writer has fenced this one
+                    admin.fence(transactional_id_for(sink_id))
+                read = read_write_marker if isinstance(marker, WriteMarker) else read_marker
+                return read(admin, group, marker_topic) == marker
+        except KafkaError as unknown:
+            raise type(unknown)(
+                f"it is unknown whether the write was committed: {error}. The driver could not find out: {unknown}. "
+                f"Before you repeat the write, see whether `kafkabuf spark status {sink_id}` shows this marker in "
+                f"group {group!r}: {marker.offset().metadata}. Option 'writeId' makes a repetition safe"
+            ) from None
+
+    def abort(self, reports: Sequence[TaskReport | None], begun: SharedBatch | None) -> None:
+        """Abort the transaction at once, because readers wait for its end, and fence the tasks that live on."""
+        transaction = next((report.transaction for report in reports if report and report.transaction), None)
+        if begun is not None:
+            transaction = begun.transaction
+            if transaction is None:
+                return
+        sink_id, _ = self.options.sink_id_and_marker_topic()
+        with workers.lent_admin(self.options.producer) as admin:
+            # Without a report this driver does not know its transaction. It fences in any case: at worst it fails a
+            # micro-batch of the query's next run, which Spark then repeats.
+            if transaction is None or _is_open(admin, transaction):
+                admin.fence(transactional_id_for(sink_id))
 
 
-def _is_written(micro_batch: MicroBatch | None, begun: SharedBatch) -> bool:
-    """Whether an earlier attempt has committed the micro-batch."""
-    if micro_batch is None or begun.marker is None:
+def _is_open(admin: Admin, transaction: SharedTransaction) -> bool:
+    """Whether the transaction may still be open: no other writer has the transactional id."""
+    try:
+        known = admin.transaction(transaction.transactional_id)
+    except TransactionalIdNotFoundError:
         return False
-    return begun.marker.covers(micro_batch, begun.transaction.transactional_id)
+    return (known.producer_id, known.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
+
+
+def _given(reports: Sequence[TaskReport]) -> tuple[int, int]:
+    """Rows and checksum of all rows of the write."""
+    rows, checksums = zip(*(report.given for report in reports), strict=True)
+    return sum(rows), sum(checksums) % CHECKSUMS
+
+
+def _compare(marker: WriteMarker, reports: Sequence[TaskReport]) -> None:
+    """Raises IllegalStateError where a repeated write has other rows than the write that was committed."""
+    rows, checksum = _given(reports)
+    if (rows, checksum) != (marker.rows, marker.checksum):
+        raise IllegalStateError(
+            f"writeId '{marker.write}' was written before with {marker.rows} rows (checksum {marker.checksum:016x}); "
+            f"this write has {rows} ({checksum:016x}), and nothing of it was written. To write these rows, give "
+            "another writeId"
+        )
 
 
 # ---- a task's part in the transaction --------------------------------------------------------------------------------
@@ -175,8 +269,12 @@ def _opening_sizes(attempt_id: int) -> deque[int]:
 class _TransactionPart:
     """What one task does in the transaction. A task without rows opens no producer."""
 
-    def __init__(self, options: SinkOptions, transaction: SharedTransaction, opening: deque[int]) -> None:
+    def __init__(
+        self, options: SinkOptions, transaction: SharedTransaction, opening: deque[int], lent: ExitStack
+    ) -> None:
         self._options = options
+        self._lent = lent
+        """Gives the producer back when the task has ended. After an error the driver aborts the transaction."""
         self._transaction = transaction
         self._opening = opening
         """Rows that are left to send in each of the two opening batches."""
@@ -188,8 +286,8 @@ class _TransactionPart:
     def producer(self) -> KafkaProducer:
         """The task's own producer, which has joined the transaction."""
         if self._producer is None:
-            settings = task_settings(self._options)
-            self._producer = transactional_producer(settings, self._transaction.transactional_id)
+            settings = workers.task_settings(self._options)
+            self._producer = self._lent.enter_context(workers.lent_transactional(settings, close_seconds=0.0))
             join(self._producer, self._transaction)
         return self._producer
 
@@ -218,7 +316,7 @@ class _TransactionPart:
         if not topics:
             return
         self._checked_topics |= topics
-        with Admin(self.producer().config) as admin:
+        with workers.lent_admin(self._options.producer) as admin:
             for topic in topics:
                 partitions = [(topic, number) for number in range(admin.partitions_of(topic))]
                 found = admin.active_producers(partitions)
@@ -234,12 +332,6 @@ class _TransactionPart:
         twice = sorted({(entry.topic, entry.partition) for entry in ranges} & self._written_before)
         if twice:
             raise IllegalStateError(_written_by_two(twice))
-        self._producer.close()
-
-    def close_after_failure(self) -> None:
-        """Drop the unsent rows. The driver aborts the transaction."""
-        if self._producer is not None:
-            self._producer.close(timeout=0)
 
 
 # ---- what the transaction holds --------------------------------------------------------------------------------------
@@ -269,27 +361,24 @@ def _check_contents(admin: Admin, ranges: Sequence[OffsetRange], transaction: Sh
     twice = sorted({partition for partition in partitions if partitions.count(partition) > 1})
     if twice:
         raise IllegalStateError(_written_by_two(twice))
-    if not partitions:
-        return
     known = admin.transaction(transaction.transactional_id)
     if (known.producer_id, known.producer_epoch) != (transaction.producer_id, transaction.producer_epoch):
         raise IllegalStateError(
             f"another writer has taken over {transaction.transactional_id}, or the transaction took longer than "
             "transaction.timeout.ms: no row of this write is visible"
         )
-    written = {partition for partition in known.partitions if partition[0] != _OFFSETS_TOPIC}
-    unmatched = sorted(written ^ set(partitions))
-    if unmatched:
-        raise IllegalStateError(
-            f"{unmatched[0][0]}-{unmatched[0][1]} (and {len(unmatched) - 1} more) is not part of both the transaction "
-            "and the tasks' reports: Spark ran a task again and did not tell the sink. No row of this write is visible"
-        )
-    found = admin.active_producers(partitions)
-    for entry in ranges:
-        writer = _writer_in(found[entry.topic, entry.partition], transaction)
-        if writer is None or writer.last_sequence != (entry.rows - 1) % _SEQUENCES:
-            rows = 0 if writer is None else writer.last_sequence + 1
+    reported = {(entry.topic, entry.partition): entry.rows for entry in ranges}
+    # A partition whose rows the broker refused, all of them, is part of the transaction and has no row of it.
+    known_to_coordinator = {partition for partition in known.partitions if partition[0] != _OFFSETS_TOPIC}
+    found = admin.active_producers(sorted(known_to_coordinator | set(partitions)))
+    for partition, producers in found.items():
+        writer = _writer_in(producers, transaction)
+        rows = reported.get(partition, 0)
+        # A sequence number counts the rows from 0. It starts again from 0 after 2^31 rows.
+        is_complete = writer is None if rows == 0 else writer and writer.last_sequence == (rows - 1) % _SEQUENCES
+        if not is_complete:
             raise IllegalStateError(
-                f"{entry.topic}-{entry.partition} has {rows} rows of this transaction, the tasks reported "
-                f"{entry.rows}: Spark ran a task again and did not tell the sink. No row of this write is visible"
+                f"{partition[0]}-{partition[1]} has {0 if writer is None else writer.last_sequence + 1} rows of this "
+                f"transaction, the tasks reported {rows}: Spark ran a task again and did not tell the sink. No row of "
+                "this write is visible"
             )

@@ -45,9 +45,15 @@ class Delivery(ABC, Generic[Begun]):
         """Send every row and wait until the brokers have acknowledged all of them. The first error fails the task."""
 
     @abstractmethod
-    def commit(self, reports: Sequence[TaskReport], batch_id: int | None) -> None:
-        """Finish the write. `batch_id` is the number of the micro-batch, None for `df.write`."""
+    def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: Begun | None) -> None:
+        """Finish the write. `batch_id` is the number of the micro-batch, None for `df.write`.
+
+        `begun` is None where Spark has made the writer again: in streams.
+        """
 
     @abstractmethod
-    def abort(self, reports: Sequence[TaskReport], begun: Begun | None) -> None:
-        """Take back what can be taken back. `begun` is None where Spark has made the writer again: in streams."""
+    def abort(self, reports: Sequence[TaskReport | None], begun: Begun | None) -> None:
+        """Take back what can be taken back. `reports` has None for each task that has not succeeded.
+
+        `begun` is None where Spark has made the writer again: in streams.
+        """

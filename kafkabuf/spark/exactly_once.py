@@ -1,102 +1,240 @@
 """`exactly_once`: each task of a micro-batch writes one transaction, which holds the rows and a marker (marker.py).
 
-1. The driver checks that it reaches the brokers and that the topics exist (preflight.py).
+1. The driver checks that it reaches the brokers and that the topics exist (preflight.py). If the last micro-batch that
+   it began was not committed, or if it began none, the driver reads the markers of all Spark partitions: an earlier run
+   may have left an unfinished micro-batch. The tasks get what the driver knows.
 2. The task initialises its transactional id. That fences every earlier attempt and ends the transaction that an earlier
-   attempt left open. No earlier attempt can write a marker from then on.
-3. The task reads the marker. So the marker says for good whether an earlier attempt has written these rows.
-4. If so, the task sends nothing: it counts its rows and compares them with the marker.
-5. Else the task sends its rows and the marker, and commits the transaction.
-6. The driver has one part: on the first micro-batch after a restart it looks for markers of Spark partitions that the
-   replay does not have. Without this check nobody would notice that their rows are in the topic twice.
+   attempt left open. No earlier attempt can write a marker from then on. Then the task reads its marker. So the marker
+   says for good whether an earlier attempt has written these rows. Where the note of the last task is at hand
+   (handover.py), the task goes on from there without asking.
+3. If they are written, the task sends nothing: it counts its rows and compares them with the marker.
+4. Else the task sends its rows and the marker, and commits the transaction.
+5. But if another Spark partition of this micro-batch was written by an earlier run, the task leaves its transaction to
+   the driver. Spark may have cut the micro-batch into other partitions this time. Then the partition that was written
+   has other rows now, and its task fails. So the driver ends the transactions after all tasks have succeeded, and after
+   it has found no marker of a Spark partition that the replay does not have: no row becomes visible twice.
 
 The marker decides every crash. Attempts that run side by side (speculation) fence each other; the last attempt finds
 the other's marker, or finds no marker and writes.
 
 The guarantee holds for micro-batches whose tasks have the same rows in every replay. Spark promises that for sources
-that it can replay, under plans whose partitions do not depend on the order of rows. Other rows in a replay are an
-error, not a duplicate.
+that it can replay, under plans whose partitions do not depend on the order of rows, with the same number of partitions.
+Other rows in a replay are an error, not a duplicate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import IllegalStateError
-from kafkabuf.metadata.admin import Admin
+from kafkabuf.errors import IllegalStateError, UnstableOffsetCommitError
+from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.spark import preflight
+from kafkabuf.sharing import assign, join, knows_version_2, leave, pause, resume
+from kafkabuf.spark import handover, preflight, scratch, workers
 from kafkabuf.spark.delivery import Delivery
-from kafkabuf.spark.marker import Marker, read_marker, transactional_id_for
-from kafkabuf.spark.place import TaskAttempt
+from kafkabuf.spark.handover import Handover
+from kafkabuf.spark.marker import (
+    Marker,
+    is_written,
+    partition_of,
+    read_marker,
+    refuse_lost,
+    refuse_other_guarantee,
+    transactional_id_for,
+)
+from kafkabuf.spark.options import Guarantee
+from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.task import Task, count_rows
-from kafkabuf.spark.workers import close_after_failure, task_settings, transactional_producer
 
 
-class ExactlyOnce(Delivery[None]):
+@dataclass(frozen=True)
+class Committed:
+    """The driver has committed this micro-batch, and has begun no other since."""
+
+    query_id: str
+    number: int
+
+    def is_begun(self, micro_batch: MicroBatch) -> bool:
+        """Whether an earlier run may have written a part of the micro-batch, or all of it."""
+        return (micro_batch.query_id, micro_batch.number) != (self.query_id, self.number + 1)
+
+    def loss(self, partition: int, micro_batch: MicroBatch) -> None:
+        """No marker was lost since."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The markers that the driver has found: the newest micro-batch of each Spark partition."""
+
+    query_id: str
+    numbers: Mapping[int, int]
+
+    def is_begun(self, micro_batch: MicroBatch) -> bool:
+        """Whether an earlier run has written a part of the micro-batch, or all of it."""
+        return micro_batch.query_id == self.query_id and micro_batch.number in self.numbers.values()
+
+    def loss(self, partition: int, micro_batch: MicroBatch) -> str | None:
+        """What shows that the partition's marker is lost; None where no marker is missing."""
+        before = micro_batch.number - 1
+        newest = max(self.numbers.values(), default=-1)
+        if newest < before:
+            return f"the newest marker is that of micro-batch {newest}" if self.numbers else "there is no marker"
+        # The micro-batch before had at least these partitions. A partition without its marker may be a new partition.
+        last = max((found for found, number in self.numbers.items() if number == before), default=-1)
+        if self.numbers.get(partition, -1) < before and partition < last:
+            return f"partition {last} has the marker of micro-batch {before}, and partition {partition} has not"
+        return None
+
+
+class ExactlyOnce(Delivery[Committed | Found]):
     """See the protocol above. Only streams can have it: `df.write` has no number that tells a repetition."""
 
     after_abort = "readers with read_committed see no row twice"
 
-    def begin(self, *, is_stream: bool) -> None:
+    # ---- the driver, before the tasks --------------------------------------------------------------------------------
+
+    def begin(self, *, is_stream: bool) -> Committed | Found:
         preflight.check(self.options, repeat=not is_stream)
+        note = scratch.take(self._committed_note)
+        if note is not None:
+            return Committed(str(note.get("query")), int(note.get("number", -1)))
+        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
+        with workers.lent_admin(self.options.producer) as admin:
+            if read_marker(admin, transactional_id_for(sink_id), marker_topic) is not None:
+                refuse_other_guarantee(self.options, Guarantee.ATOMIC)
+            markers = self._markers(admin)
+        newest = max(markers.values(), key=lambda marker: marker.micro_batch.number, default=None)
+        numbers = {partition: marker.micro_batch.number for partition, marker in markers.items()}
+        return Found("" if newest is None else newest.micro_batch.query_id, numbers)
 
-    def send(self, batches: Iterator[pa.RecordBatch], begun: None) -> TaskReport:
+    @property
+    def _committed_note(self) -> str:
+        """The name of the note that the driver has committed the newest micro-batch that it began."""
+        return f"{transactional_id_for(self.options.sink_id_and_marker_topic()[0])}:committed"
+
+    def _markers(self, admin: TransactionAdmin, first: int = 0) -> dict[int, Marker]:
+        """The markers of the Spark partitions from `first` on.
+
+        A transaction that an earlier run has left open there is aborted first: no task of this run uses it yet.
+        """
+        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
+        markers = {}
+        for group in admin.groups(f"{transactional_id_for(sink_id)}:"):
+            partition = partition_of(group)
+            if partition is None or partition < first:
+                continue
+            try:
+                marker = read_marker(admin, group, marker_topic, wait=False)
+            except UnstableOffsetCommitError:
+                admin.fence(group)  # the transactional id of the partition
+                marker = read_marker(admin, group, marker_topic)
+            if marker is not None:
+                markers[partition] = marker
+        return markers
+
+    # ---- a task ------------------------------------------------------------------------------------------------------
+
+    def send(self, batches: Iterator[pa.RecordBatch], begun: Committed | Found) -> TaskReport:
         attempt = TaskAttempt.current()
-        attempt.require_micro_batch()
-        sink_id, _ = self.options.sink_id_and_marker_topic()
-        name = transactional_id_for(sink_id, attempt.partition)
-        producer = transactional_producer(task_settings(self.options), name)
-        try:
-            report = self._send(producer, name, batches, attempt)
-        except BaseException:
-            close_after_failure(producer)
-            raise
-        producer.close()
-        return report
+        micro_batch = attempt.require_micro_batch()
+        with workers.lent_transactional(workers.task_settings(self.options)) as producer:
+            marker = self._take_over(producer, attempt, micro_batch)
+            name = self._name(attempt.partition)
+            if is_written(marker, micro_batch, name):
+                assert marker is not None
+                _compare(marker, *count_rows(batches, self.columns), attempt)
+                _hand_over(producer, marker)
+                is_replay = begun.is_begun(micro_batch)
+                return self._new_task(producer).report(attempt, already_written=True, is_replay=is_replay)
+            if (loss := begun.loss(attempt.partition, micro_batch)) is not None:
+                refuse_lost(name, micro_batch, self.options, loss)
+            return self._write(producer, batches, attempt, begun)
 
-    def _send(
-        self, producer: KafkaProducer, name: str, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt
+    def _name(self, partition: int) -> str:
+        return transactional_id_for(self.options.sink_id_and_marker_topic()[0], partition)
+
+    def _take_over(self, producer: KafkaProducer, attempt: TaskAttempt, micro_batch: MicroBatch) -> Marker | None:
+        """Make sure that no earlier attempt can write, and find out what the earlier attempts have written."""
+        name = self._name(attempt.partition)
+        note = handover.take(name)
+        if note is not None and note.is_for(micro_batch) and knows_version_2(producer):
+            resume(producer, note.pause)
+            return note.marker
+        assign(producer, name)
+        producer.init_transactions()
+        with workers.lent_admin(self.options.producer) as admin:
+            return read_marker(admin, name, self.options.sink_id_and_marker_topic()[1])
+
+    def _new_task(self, producer: KafkaProducer) -> Task:
+        return Task(lambda: producer, self.options, self.columns)
+
+    def _write(
+        self, producer: KafkaProducer, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt, begun: Committed | Found
     ) -> TaskReport:
         micro_batch = attempt.require_micro_batch()
-        _, marker_topic = self.options.sink_id_and_marker_topic()
-        producer.init_transactions()
-        with Admin(producer.config) as admin:
-            marker = read_marker(admin, name, marker_topic)
-        task = Task(lambda: producer, self.options, self.columns)
-        first_of_run = marker is None or marker.micro_batch.run_id != micro_batch.run_id
-        if marker is not None and marker.covers(micro_batch, name):
-            _compare(marker, *count_rows(batches, self.columns), attempt)
-            return task.report(attempt, already_written=True, first_of_run=first_of_run)
+        task = self._new_task(producer)
         producer.begin_transaction()
         task.send_all(batches)
-        # A task without rows writes a marker too: the driver finds the last Spark partition by the first gap.
-        written = Marker(micro_batch, *task.rows_and_checksum_given())
-        producer.send_offsets_to_transaction({(marker_topic, 0): written.offset()}, name)
+        # A task without rows writes a marker too: it shows that Spark has run the task.
+        marker = Marker(micro_batch, *task.rows_and_checksum_given())
+        _, marker_topic = self.options.sink_id_and_marker_topic()
+        producer.send_offsets_to_transaction({(marker_topic, 0): marker.offset()}, self._name(attempt.partition))
+        if begun.is_begun(micro_batch):
+            return task.report(attempt, transaction=leave(producer), is_replay=True)
         producer.commit_transaction()
-        return task.report(attempt, first_of_run=first_of_run)
+        _hand_over(producer, marker)
+        return task.report(attempt)
 
-    def commit(self, reports: Sequence[TaskReport], batch_id: int | None) -> None:
-        """Raises IllegalStateError where an earlier attempt of the micro-batch had more Spark partitions."""
-        if not any(report.first_of_run for report in reports):
-            return
-        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
-        number = len(reports)
-        with Admin(ProducerConfig.from_mapping(dict(self.options.producer))) as admin:
-            while (marker := read_marker(admin, transactional_id_for(sink_id, number), marker_topic)) is not None:
-                if marker.micro_batch.number == batch_id:
-                    raise IllegalStateError(
-                        f"micro-batch {batch_id} was begun with a partition {number} and replayed with {len(reports)} "
-                        "partitions: its rows are in the topic twice. exactly_once needs the same number of partitions "
-                        "in every replay of a micro-batch"
-                    )
-                number += 1
+    # ---- the driver, after the tasks ---------------------------------------------------------------------------------
 
-    def abort(self, reports: Sequence[TaskReport], begun: None) -> None:
-        """Nothing: each task ends its own transaction."""
+    def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: Committed | Found | None) -> None:
+        """End the transactions that the tasks have left.
+
+        Raises IllegalStateError where an earlier attempt of the micro-batch had more Spark partitions.
+        """
+        micro_batch = reports[0].batch
+        assert micro_batch is not None
+        if any(report.is_replay for report in reports):
+            self._refuse_other_partitions(micro_batch, len(reports))
+        for transaction in [report.transaction for report in reports if report.transaction is not None]:
+            with workers.lent_transactional(self.options.producer, close_seconds=0.0) as producer:
+                join(producer, transaction)
+                producer.commit_transaction()
+        scratch.put(self._committed_note, {"query": micro_batch.query_id, "number": micro_batch.number})
+
+    def _refuse_other_partitions(self, micro_batch: MicroBatch, partitions: int) -> None:
+        with workers.lent_admin(self.options.producer) as admin:
+            markers = self._markers(admin, first=partitions)
+        others = [number for number, marker in markers.items() if marker.is_of(micro_batch)]
+        if others:
+            raise IllegalStateError(
+                f"micro-batch {micro_batch.number} was begun with a partition {max(others)}, and is replayed with "
+                f"{partitions} partitions: the replay is not visible. {_SAME_PARTITIONS}"
+            )
+
+    def abort(self, reports: Sequence[TaskReport | None], begun: Committed | Found | None) -> None:
+        """End the transactions of tasks that were killed, and those that tasks have left to the driver."""
+        with workers.lent_admin(self.options.producer) as admin:
+            for partition, report in enumerate(reports):
+                if report is None or report.transaction is not None:
+                    admin.fence(self._name(partition))
+
+
+_SAME_PARTITIONS = (
+    "exactly_once needs the same number of Spark partitions in every replay of a micro-batch, and files are cut by the "
+    "number of cores: start the query with the cores (and spark.sql.files.*, spark.sql.shuffle.partitions) that it "
+    "had, until it has written this micro-batch"
+)
+
+
+def _hand_over(producer: KafkaProducer, marker: Marker) -> None:
+    paused = pause(producer)
+    if paused is not None:
+        handover.put(Handover(paused, marker))
 
 
 def _compare(marker: Marker, rows: int, checksum: int, attempt: TaskAttempt) -> None:
@@ -105,6 +243,6 @@ def _compare(marker: Marker, rows: int, checksum: int, attempt: TaskAttempt) -> 
         raise IllegalStateError(
             f"partition {attempt.partition} of micro-batch {marker.micro_batch.number} was written with {marker.rows} "
             f"rows (checksum {marker.checksum:016x}), and is replayed with {rows} ({checksum:016x}): it was not "
-            "written again. exactly_once needs a plan that gives the same rows to the same partition each time; use "
-            "deliveryGuarantee 'atomic' for other plans"
+            f"written again, and the replay is not visible. {_SAME_PARTITIONS}. A plan whose partitions depend on the "
+            "order of rows needs deliveryGuarantee 'atomic' and a new sinkId"
         )

@@ -28,9 +28,9 @@ class TaskReport(WriterCommitMessage):
     not count the rows that `onRowError` left out: `skipped` and `dead_lettered` do. `retries` counts rows that were
     sent again, `wait_seconds` the time spent waiting for memory.
 
-    `already_written`: an earlier attempt wrote all rows, and the counts are 0. `first_of_run`: no attempt of this run
-    of the query had left a marker before. `transaction` is the transaction that the driver ends. `batch` is the
-    micro-batch.
+    `already_written`: an earlier attempt wrote all rows, and the counts are 0. `is_replay`: an earlier run of the query
+    may have written a part of the micro-batch. `transaction` is the transaction that the driver ends. `batch` is the
+    micro-batch. `given` has the number and the checksum of all rows that Spark gave the task, sent or not.
     """
 
     partition: int
@@ -44,9 +44,10 @@ class TaskReport(WriterCommitMessage):
     retries: int = 0
     wait_seconds: float = 0.0
     already_written: bool = False
-    first_of_run: bool = False
+    is_replay: bool = False
     transaction: SharedTransaction | None = None
     batch: MicroBatch | None = None
+    given: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         if self.already_written:

@@ -56,10 +56,10 @@ class ArrowSink:
         except KafkaError as error:
             raise explained(error, self.options) from None
 
-    def commit(self, reports: Sequence[TaskReport], batch_id: int | None) -> None:
+    def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: Any) -> None:
         """See `Delivery.commit`."""
         try:
-            self.delivery().commit(reports, batch_id)
+            self.delivery().commit(reports, batch_id, begun)
         except KafkaError as error:
             raise explained(error, self.options) from None
 

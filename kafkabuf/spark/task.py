@@ -88,6 +88,7 @@ class Task:
             dead_lettered=self.dead_lettered,
             retries=int(retries - self._totals_at_start[0]),
             wait_seconds=waited - self._totals_at_start[1],
+            given=self.rows_and_checksum_given(),
             **more,
         )
 

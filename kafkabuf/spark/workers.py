@@ -1,8 +1,12 @@
-"""The producers of this process: one for each configuration, and one for each task that writes a transaction.
+"""The producers and admins that live in this Python worker from task to task, and from micro-batch to micro-batch.
 
-Spark uses a Python worker for one task after the other, and ends it with os._exit or SIGKILL. So a producer lives as
-long as its worker, two tasks never use a producer at the same time, and no exit handler runs: each task flushes what it
-has sent.
+Spark uses a Python worker for one task after the other, and ends it with os._exit or SIGKILL. So a producer keeps its
+connections, metadata and memory for the next task with the same settings. A producer with transactions serves the
+transactional id of one task after the other (sharing.py). No exit handler runs: each task flushes the rows that it has
+sent.
+
+A task has a producer for itself: `lent` takes it out of the store, and puts it back if the task succeeded. A producer
+that no task has used for a minute is closed.
 
 Only tasks and the transactional guarantees import this module: it loads the extensions.
 """
@@ -10,25 +14,42 @@ Only tasks and the transactional guarantees import this module: it loads the ext
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import NamedTuple, TypeVar
 
 from kafkabuf.config import ProducerConfig
-from kafkabuf.metadata.admin import Admin
+from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.options import SinkOptions
 
 Settings = tuple[tuple[str, str], ...]
+Kept = TypeVar("Kept", KafkaProducer, TransactionAdmin)
 
 # A task has many rows at hand, so batches fill: eight times Kafka's 16 KiB halves the CPU of client and broker.
 # With fewer than four slabs for each partition the pool runs dry first, and the batches that go out are almost empty.
 _SMALLEST_BATCH, _LARGEST_BATCH = 1 << 14, 1 << 17
 _SLABS_PER_PARTITION = 4
 
+_IDLE_SECONDS = 60.0
+# The transactional id of a producer that serves none yet.
+_UNASSIGNED = "kafkabuf-sink"
 # How long closing may take after a failure: readers wait for the end of the transaction, the retry waits for the close.
-_CLOSE_SECONDS = 5.0
+ABORT_SECONDS = 5.0
+
+
+class _Idle(NamedTuple):
+    client: KafkaProducer | TransactionAdmin
+    since: float
+
 
 # The key has the process id: a forked child must not use the sockets and threads of its parent.
-_producers: dict[tuple[int, Settings], KafkaProducer] = {}
+_idle: dict[tuple[int, type, Settings], list[_Idle]] = {}
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -40,9 +61,8 @@ def task_settings(options: SinkOptions) -> Settings:
     """
     if options.topic is None or "batch.size" in dict(options.producer):
         return options.producer
-    config = ProducerConfig.from_mapping(dict(options.producer))
-    with Admin(config) as admin:
-        size = batch_size(config.buffer_memory, admin.partitions_of(options.topic))
+    with lent_admin(options.producer) as admin:
+        size = batch_size(admin.config.buffer_memory, admin.partitions_of(options.topic))
     return tuple(sorted([*options.producer, ("batch.size", str(size))]))
 
 
@@ -52,27 +72,74 @@ def batch_size(buffer_memory: int, partitions: int) -> int:
     return max(_SMALLEST_BATCH, min(_LARGEST_BATCH, 1 << max(fitting.bit_length() - 1, 0)))
 
 
-def producer_for(settings: Settings) -> KafkaProducer:
-    """The producer of this process with `settings`. The first call opens it."""
-    key = (os.getpid(), settings)
-    producer = _producers.get(key)
-    if producer is None:
-        producer = _producers[key] = KafkaProducer(dict(settings))
-    return producer
+# ---- clients ---------------------------------------------------------------------------------------------------------
 
 
-def discard(settings: Settings) -> None:
-    """Close the producer at once and drop its unsent records. The next task opens a new producer."""
-    producer = _producers.pop((os.getpid(), settings), None)
-    if producer is not None:
-        producer.close(timeout=0)
+@contextmanager
+def lent(settings: Settings) -> Iterator[KafkaProducer]:
+    """A producer without transactions. An error drops its unsent records: the retry must not find them."""
+    with _lent(KafkaProducer, settings, lambda: KafkaProducer(dict(settings)), 0.0) as producer:
+        yield producer
 
 
-def transactional_producer(settings: Settings, transactional_id: str) -> KafkaProducer:
-    """A new producer with transactions. A producer that sends rows takes the settings of `task_settings`."""
-    return KafkaProducer({**dict(settings), "transactional.id": transactional_id})
+@contextmanager
+def lent_transactional(settings: Settings, *, close_seconds: float = ABORT_SECONDS) -> Iterator[KafkaProducer]:
+    """A producer with transactions: the caller assigns it a transactional id (sharing.py).
+
+    An error closes it. Then it aborts its open transaction, if that takes `close_seconds` at most. With 0 it leaves the
+    transaction to others.
+    """
+    with_id = tuple(sorted([*settings, ("transactional.id", _UNASSIGNED)]))
+    with _lent(KafkaProducer, with_id, lambda: KafkaProducer(dict(with_id)), close_seconds) as producer:
+        yield producer
 
 
-def close_after_failure(producer: KafkaProducer) -> None:
-    """Close a producer, and abort its open transaction if that takes a few seconds at most."""
-    producer.close(timeout=_CLOSE_SECONDS)
+@contextmanager
+def lent_admin(settings: Settings) -> Iterator[TransactionAdmin]:
+    """An admin. It may know topics and leaders of some minutes ago."""
+
+    def make() -> TransactionAdmin:
+        return TransactionAdmin(ProducerConfig.from_mapping(dict(settings)))
+
+    with _lent(TransactionAdmin, settings, make, 0.0) as admin:
+        yield admin
+
+
+@contextmanager
+def _lent(kind: type[Kept], settings: Settings, make: Callable[[], Kept], close_seconds: float) -> Iterator[Kept]:
+    key = (os.getpid(), kind, settings)
+    _close_idle()
+    kept = _idle.get(key)
+    found = kept.pop().client if kept else make()
+    assert isinstance(found, kind)
+    try:
+        yield found
+    except BaseException:
+        close_after_failure(found, close_seconds)
+        raise
+    _idle.setdefault(key, []).append(_Idle(found, time.monotonic()))
+
+
+def close_after_failure(client: KafkaProducer | TransactionAdmin, seconds: float) -> None:
+    """Close a client that may be in any state."""
+    if isinstance(client, KafkaProducer):
+        client.close(timeout=seconds)
+    else:
+        client.close()
+
+
+def _close_idle() -> None:
+    """Close what no task has used for a minute: a query that has ended leaves its producers behind."""
+    oldest = time.monotonic() - _IDLE_SECONDS
+    for key, kept in _idle.items():
+        if key[0] == os.getpid():
+            for idle in [idle for idle in kept if idle.since < oldest]:
+                kept.remove(idle)
+                idle.client.close()
+
+
+def close_all() -> None:
+    """Close every producer and admin that no task uses now. For tests: Spark ends a worker without a call."""
+    for key in [key for key in _idle if key[0] == os.getpid()]:
+        for idle in _idle.pop(key):
+            idle.client.close()

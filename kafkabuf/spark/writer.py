@@ -66,13 +66,13 @@ class _Writer:
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
         reports = task_reports(messages)
-        self.sink.commit(reports, batch_id)
+        self.sink.commit(reports, batch_id, self.begun)
         _log_write(WriteReport.from_messages(messages, batch_id), reports, self.sink.options.log_report)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         delivery = self.sink.delivery()
         try:
-            delivery.abort([message for message in messages if isinstance(message, TaskReport)], self.begun)
+            delivery.abort([found if isinstance(found, TaskReport) else None for found in messages], self.begun)
         except Exception as error:
             # The next attempt ends the transaction, or the coordinator does after transaction.timeout.ms.
             logger.warning("the transaction of the failed write stays open until its time-out: %s", error)

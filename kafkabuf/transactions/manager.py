@@ -124,6 +124,11 @@ class TransactionManager:
                     f"only a new producer can join a transaction; this producer is {self.state.value}"
                 )
             self.producer_state.set_producer_id_and_epoch(producer_id, producer_epoch)
+            # This producer may have taken part in this transaction before. It must not go on with its numbers: the
+            # leaders then refuse its batches in a partition that has rows of the transaction, as they must.
+            for topic in self._accumulator.topics.values():
+                for queue in topic.queues:
+                    self.producer_state.start_sequences_at_beginning(queue)
             self.is_v2 = is_v2
             self._started = True
             self._began_at = self._clock.monotonic()

@@ -1,0 +1,103 @@
+"""Small files that the Python workers of one JVM leave for each other: Spark gives them no other common memory.
+
+A worker is a child of its JVM, the driver's or an executor's. Each JVM has a folder, which only this user can read. A
+note may be missing at any time (another host, a full disk, a folder that is not ours): then a worker asks the cluster
+instead. So no failure here fails a write.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("kafkabuf.spark")
+
+
+def put(name: str, note: dict[str, Any]) -> None:
+    """Leave a note under a name, in place of an earlier note."""
+    folder = _folder(os.getpid())
+    if folder is None:
+        return
+    unfinished = folder / f"{name}.{os.getpid()}.new"
+    try:
+        unfinished.write_text(json.dumps(note))
+        unfinished.replace(folder / name)
+    except OSError as error:
+        logger.debug("no note %s: %s", name, error)
+
+
+def take(name: str) -> dict[str, Any] | None:
+    """The note under a name, which is gone then. If several workers take it at the same time, only one gets it."""
+    folder = _folder(os.getpid())
+    if folder is None:
+        return None
+    taken = folder / f"{name}.{os.getpid()}.taken"
+    try:
+        (folder / name).rename(taken)
+        note = json.loads(taken.read_text())
+        taken.unlink()
+    except (OSError, ValueError):
+        return None
+    return note if isinstance(note, dict) else None
+
+
+@cache
+def _folder(pid: int) -> Path | None:
+    """The folder of the JVM above this process; of the process itself where there is no JVM."""
+    root = Path(tempfile.gettempdir(), f"kafkabuf-{os.getuid()}")
+    try:
+        root.mkdir(mode=0o700, exist_ok=True)
+        found = root.lstat()
+        # Another user may have made it, to read the notes or to leave false notes.
+        if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+            logger.warning("%s does not belong to this user alone: the sink leaves no notes there", root)
+            return None
+        owner = jvm_above(pid) or pid
+        folder = root / f"{owner}-{_started(owner)}"
+        if not folder.exists():
+            _remove_folders_of_ended_processes(root)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        logger.debug("no folder for notes: %s", error)
+        return None
+    return folder
+
+
+def _remove_folders_of_ended_processes(root: Path) -> None:
+    for folder in root.iterdir():
+        pid, dash, started = folder.name.partition("-")
+        if dash and pid.isdigit() and started.isdigit() and _started(int(pid)) != started:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def jvm_above(pid: int) -> int | None:
+    """The nearest ancestor of a process that is a JVM."""
+    while pid > 1:
+        name, fields = _status(pid)
+        if name == "java":
+            return pid
+        pid = int(fields[1]) if fields else 0
+    return None
+
+
+def _started(pid: int) -> str:
+    """When a process started, in ticks of the kernel; "0": unknown. A later process may get its pid."""
+    _, fields = _status(pid)
+    return fields[19] if fields else "0"
+
+
+def _status(pid: int) -> tuple[str, list[str]]:
+    """The name of a process, and the fields of its status behind the name."""
+    with suppress(OSError):
+        status = Path(f"/proc/{pid}/stat").read_text()
+        # The name stands in parentheses, and may have any character, parentheses too.
+        return status[status.index("(") + 1 : status.rindex(")")], status[status.rindex(")") + 2 :].split()
+    return "", []
