@@ -50,7 +50,8 @@ class ProduceRequest:
 class PartitionResult:
     """The result for one partition's records.
 
-    Offsets are -1 if no record was appended. `leader` (node id, leader epoch) names the leader to a client that asked
+    Offsets are -1 if no record was appended. `record_errors` has (index in the batch, text) of each refused record
+    (version 8 and later, KIP-467). `leader` (node id, leader epoch) names the leader to a client that asked
     another node.
     """
 
@@ -61,6 +62,7 @@ class PartitionResult:
     log_start_offset: int = -1
     error_message: str | None = None
     leader: tuple[int, int] | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,11 @@ def _put_result(out: bytearray, result: PartitionResult, version: int) -> None:
     if version >= 5:
         out += _INT64(result.log_start_offset)
     if version >= 8:
-        put_count(out, 0, flexible)
+        put_count(out, len(result.record_errors), flexible)
+        for index, text in result.record_errors:
+            out += _INT32(index)
+            put_nullable_string(out, text, flexible)
+            out += b"\0" * flexible
         put_nullable_string(out, result.error_message, flexible)
     if version >= FIRST_LEADER_HINTS and result.leader is not None:
         out += _LEADER(1, 0, 9, *result.leader, 0)

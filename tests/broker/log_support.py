@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kafkabuf.broker.log.batch import Limits, check_batch, stamp
+from kafkabuf.broker.log.batch import check_batch, stamp
+from kafkabuf.broker.log.config import Limits
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.storage.batches import heads
@@ -13,7 +14,7 @@ Producer = tuple[int, int, int]
 
 def append(log: PartitionLog, data: bytes, epoch: int = 0) -> int:
     """Appends one batch of magic 2. Raises the errors that Produce answers with."""
-    info = check_batch(memoryview(data), 9, Limits(), NOW)
+    info = check_batch(memoryview(data), 9, Limits())
     if info.producer_id >= 0:
         log.producers.check(info, NOW)
     stored = bytearray(data)

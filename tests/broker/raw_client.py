@@ -135,6 +135,7 @@ def sized(data: bytes | None) -> bytes:
 def batch(
     values: Sequence[bytes | None],
     *,
+    keys: Sequence[bytes | None] | None = None,
     timestamps: Sequence[int] | None = None,
     attributes: int = 0,
     producer: tuple[int, int, int] = (-1, -1, -1),
@@ -142,12 +143,13 @@ def batch(
     last_delta: int | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """A magic 2 batch without keys. `count`, `last_delta` and `body` override the fields that follow from `values`."""
+    """A magic 2 batch, without keys unless `keys` gives them. `count`, `last_delta` and `body` override the
+    fields that follow from `values`."""
     times = timestamps or [NOW + index for index in range(len(values))]
     if body is None:
         body = b""
-        for index, (value, time) in enumerate(zip(values, times, strict=True)):
-            record = b"\0" + varint(time - times[0]) + varint(index) + sized(None) + sized(value) + varint(0)
+        for index, (value, key, time) in enumerate(zip(values, keys or [None] * len(values), times, strict=True)):
+            record = b"\0" + varint(time - times[0]) + varint(index) + sized(key) + sized(value) + varint(0)
             body += varint(len(record)) + record
     number = len(values) if count is None else count
     last = len(values) - 1 if last_delta is None else last_delta

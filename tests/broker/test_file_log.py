@@ -21,8 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkabuf.broker.log.batch import Limits
-from kafkabuf.broker.log.config import LogConfig
+from kafkabuf.broker.log.config import Limits, LogConfig
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.message_set import check_message_set, stamp
 from kafkabuf.broker.log.storage.files import FileSegments
@@ -433,7 +432,7 @@ def test_old_messages_on_disk_keep_their_offsets(tmp_path: Path) -> None:
         time = NOW + number
         inner = b"".join(message(b"v" * 40, offset=one, time=time) for one in range(5))
         data = message(b"first" * 30) + message(gzip.compress(inner), attributes=1, time=time) + message(b"last")
-        info, offsets = check_message_set(memoryview(data), Limits(), NOW)
+        info, offsets = check_message_set(memoryview(data), Limits())
         stamp(kept := bytearray(data), offsets, log.end_offset)
         log.append(kept, info, 0)
     before = stored(log)

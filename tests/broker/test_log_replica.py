@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkabuf.broker.embedded import EmbeddedCluster
-from kafkabuf.broker.log.batch import Limits, check_batch
-from kafkabuf.broker.log.config import LogConfig
+from kafkabuf.broker.log.batch import check_batch
+from kafkabuf.broker.log.config import Limits, LogConfig
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import (
@@ -82,7 +82,7 @@ def test_truncation_forgets_exactly_the_dropped_batches_of_a_producer() -> None:
     for sequence in range(4):
         put(log, b"x", producer=(7, 0, sequence))
     log.truncate_to(2)
-    info = [check_batch(memoryview(batch([b"x"], producer=(7, 0, one))), 9, Limits(), NOW) for one in range(4)]
+    info = [check_batch(memoryview(batch([b"x"], producer=(7, 0, one))), 9, Limits()) for one in range(4)]
     found = [log.producers.duplicate(one) for one in info]
     assert [one and one.base_offset for one in found] == [0, 1, None, None]
     with pytest.raises(OutOfOrderSequenceNumberError, match="2 is next"):

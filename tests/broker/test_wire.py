@@ -67,7 +67,7 @@ def test_produce_request_is_read_as_kio_wrote_it(version: int) -> None:
 def test_produce_response_is_read_by_kio(version: int) -> None:
     results = [
         produce.PartitionResult(3, 0, 1234, -1, 17),
-        produce.PartitionResult(4, 6, error_message="elsewhere", leader=(7, 3)),
+        produce.PartitionResult(4, 6, error_message="elsewhere", leader=(7, 3), record_errors=[(0, "bad"), (9, "")]),
     ]
     by_id = version >= produce.FIRST_TOPIC_ID
     names: list[str | UUID] = [UUID(int=1), UUID(int=2)] if by_id else ["a", "b"]
@@ -83,6 +83,8 @@ def test_produce_response_is_read_by_kio(version: int) -> None:
         assert (first.log_start_offset, second.log_start_offset) == (17, -1)
     if version >= 8:
         assert (first.error_message, second.error_message) == (None, "elsewhere")
+        errors = [(one.batch_index, one.batch_index_error_message) for one in second.record_errors]
+        assert (first.record_errors, errors) == ((), [(0, "bad"), (9, "")])
     if version >= 10:
         hints = [(one.current_leader.leader_id, one.current_leader.leader_epoch) for one in (first, second)]
         assert hints == [(-1, -1), (7, 3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ from tests.broker.raw_client import NOW, batch
 from tests.conformance.script import Conversation, step
 
 _NOBODY = UUID(int=77)
+_LOG_APPEND_TIME = 0x08
 WAIT = 5000
 PATIENCE = 30.0  # seconds
 
@@ -80,6 +82,69 @@ def produces(talk: Conversation, version: int) -> None:
     send("an unknown codec", batch([b"c"], attributes=7))
     send("magic 1", b"\0" * 8 + b"\0\0\0\x0e" + b"\0" * 4 + b"\x01" + b"\0" * 9)
     send("the next", batch([b"d"]))
+
+
+@step(m.PRODUCE)
+def refuses_records(talk: Conversation, version: int) -> None:
+    """Records that a topic's configs refuse: the response names each."""
+    now = time.time_ns() // 1_000_000
+    past, future = now - 700_000, now + 700_000
+    limits = {"message_timestamp_before_max_ms": "600000", "message_timestamp_after_max_ms": "600000"}
+    names = {"limits": limits, "compact": {"cleanup_policy": "compact"}, "hour": {}}
+    names["both"] = {**limits, "cleanup_policy": "compact,delete"}
+    names["append"] = {**limits, "message_timestamp_type": "LogAppendTime"}
+    ids = {name: make_topic(talk, talk.own(name), **configs) for name, configs in names.items()}
+
+    def send(label: str, topic: str, records: bytes) -> None:
+        data = [{"index": 0, "records": records}]
+        values = {"transactional_id": None, "acks": -1, "timeout": WAIT}
+        entry = {"name": talk.own(topic), "topic_id": ids[topic], "partition_data": data}
+        talk.ask(f"{topic}: {label}", topic_data=[entry], **values)
+
+    def pack(codec: int, **more: Any) -> bytes:
+        records = batch([b"v"] * 5, **more)
+        return batch([b"v"] * 5, attributes=1, body=gzip.compress(records[61:]), **more) if codec else records
+
+    for codec, name in enumerate(("plain", "gzip")):
+        send(f"in time, {name}", "limits", pack(codec, timestamps=[now - 500_000, now, now, now, now + 500_000]))
+        send(f"early and late, {name}", "limits", pack(codec, timestamps=[now, past, now, future, now]))
+        send(f"no timestamps, {name}", "limits", pack(codec, timestamps=[-1] * 5))
+        send(f"some keys, {name}", "compact", pack(codec, keys=[b"k", None, b"", None, b"k"]))
+        send(f"keys, {name}", "compact", pack(codec, keys=[b"k"] * 5))
+        both = {"keys": [None, b"k", None, b"k", b"k"], "timestamps": [past, future, now, now, now]}
+        send(f"keys and times, {name}", "both", pack(codec, **both))
+        send(f"a key, {name}", "both", pack(codec, keys=[b"k"] * 4 + [None], timestamps=[now] * 4 + [future]))
+        send(f"any time, {name}", "append", pack(codec, timestamps=[now, past, now, future, now]))
+        send(f"two hours ahead, {name}", "hour", pack(codec, timestamps=[now] * 4 + [now + 7_200_000]))
+        send(f"years old, {name}", "hour", pack(codec, timestamps=[NOW] * 5))
+    for topic in ("append", "limits"):
+        send("the leader's type", topic, batch([b"v"], timestamps=[now], attributes=_LOG_APPEND_TIME))
+    stamped = batch([b"v"] * 2, timestamps=[now, future], attributes=_LOG_APPEND_TIME)
+    send("the leader's type, late", "limits", stamped)
+    send("afterwards", "limits", batch([b"d"], timestamps=[now]))
+
+
+@step(m.FETCH)
+def fetches_appended_times(talk: Conversation, version: int) -> None:
+    """Batches whose timestamps or timestamp type the leader replaces."""
+    if version > 12:
+        return
+    now = time.time_ns() // 1_000_000
+    for kind in ("CreateTime", "LogAppendTime"):
+        topic = talk.own(kind)
+        make_topic(talk, topic, message_timestamp_type=kind)
+        produce(talk, topic, batch([b"v"] * 2, timestamps=[now, now]))
+        produce(talk, topic, batch([b"v"] * 2, timestamps=[now, now], attributes=_LOG_APPEND_TIME))
+        item = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+        wanted = [{"topic": topic, "partitions": [item]}]
+        fetched = talk.do(m.FETCH, version, max_wait=0, min_bytes=0, max_bytes=1 << 20, session_epoch=-1, topics=wanted)
+        records = bytes(fetched.responses[0].partitions[0].records)
+        stamps = []
+        while records:
+            attributes, newest = records[22], int.from_bytes(records[35:43], "big")
+            stamps.append((attributes, newest >= now, newest < now + 60_000, newest == now or kind != "CreateTime"))
+            records = records[12 + int.from_bytes(records[8:12], "big") :]
+        talk.record(kind, tuple(stamps))
 
 
 @step(m.FETCH)

@@ -14,11 +14,7 @@ from kafkabuf.protocol.messages import CREATE_PARTITIONS, RequestHeader
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = node.cluster.faults.take_errors(CREATE_PARTITIONS, [topic.name for topic in request.topics])
     dry_run = request.validate_only
-    return {
-        "results": [
-            _create(node, topic, dry_run, injected.get(topic.name, injected.get(None, 0))) for topic in request.topics
-        ]
-    }
+    return {"results": [_create(node, topic, dry_run, injected.code_for(topic.name)) for topic in request.topics]}
 
 
 def _create(node: Node, topic: Any, dry_run: bool, injected: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     results = []
     for name, topic in requested.items():
         try:
-            if code := injected.get(name, injected.get(None, 0)):
+            if code := injected.code_for(name):
                 raise error_for_code(code)
             if times[name] > 1:
                 raise InvalidRequestError(f"the request names topic {name!r} {times[name]} times")

@@ -23,7 +23,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             {
                 "name": topic.name,
                 "partitions": [
-                    _delete(node, topic.name, partition, injected.get(topic.name, injected.get(None, 0)))
+                    _delete(node, topic.name, partition, injected.code_for(topic.name))
                     for partition in topic.partitions
                 ],
             }

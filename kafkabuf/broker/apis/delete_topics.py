@@ -19,11 +19,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     else:
         requested = [(topic.name, topic.topic_id) for topic in request.topics]
     injected = node.cluster.faults.take_errors(DELETE_TOPICS, [name for name, _ in requested if name is not None])
-    return {
-        "responses": [
-            _delete(node, name, topic_id, injected.get(name, injected.get(None, 0))) for name, topic_id in requested
-        ]
-    }
+    return {"responses": [_delete(node, name, topic_id, injected.code_for(name)) for name, topic_id in requested]}
 
 
 def _delete(node: Node, name: str | None, topic_id: UUID | None, injected: int) -> dict[str, Any]:

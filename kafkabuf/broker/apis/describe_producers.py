@@ -19,7 +19,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             {
                 "name": topic.name,
                 "partitions": [
-                    _describe(node, topic.name, index, injected.get(topic.name, injected.get(None, 0)))
+                    _describe(node, topic.name, index, injected.code_for(topic.name))
                     for index in topic.partition_indexes
                 ],
             }

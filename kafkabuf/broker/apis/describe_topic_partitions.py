@@ -38,7 +38,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     for name in names:
         if room == 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
-        topic = _describe(node, name, first, room, injected.get(name, injected.get(None, 0)))
+        topic = _describe(node, name, first, room, injected.code_for(name))
         topics.append(topic)
         next_index = first + len(topic["partitions"])
         if next_index < topic.pop("count"):

@@ -30,6 +30,6 @@ def handle(node: Node, header: RequestHeader, request: FetchRequest) -> Response
     if request.session_id != 0:
         return _FETCH_SESSION_ID_NOT_FOUND
     names = {topic: node.cluster.catalogue.topic_name(topic) for topic, _ in request.topics}
-    codes = node.cluster.faults.take_errors(FETCH, list(names.values()))
-    injected = {topic: codes.get(name, codes.get(None, 0)) for topic, name in names.items()} if codes else {}
-    return read(node, request, injected)
+    injected = node.cluster.faults.take_errors(FETCH, list(names.values()))
+    codes = {topic: injected.code_for(name) for topic, name in names.items()} if injected else {}
+    return read(node, request, codes)

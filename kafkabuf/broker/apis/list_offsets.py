@@ -33,9 +33,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             {
                 "name": topic.name,
                 "partitions": [
-                    _look_up(
-                        node, header, topic.name, requested, committed, injected.get(topic.name, injected.get(None, 0))
-                    )
+                    _look_up(node, header, topic.name, requested, committed, injected.code_for(topic.name))
                     for requested in topic.partitions
                 ],
             }

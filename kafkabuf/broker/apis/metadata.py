@@ -14,6 +14,7 @@ from uuid import UUID
 from kafkabuf.broker.apis.dispatch import api
 from kafkabuf.broker.apis.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.faults import InjectedError
 from kafkabuf.broker.log.names import check_name
 from kafkabuf.broker.replica.replication import Partition
 from kafkabuf.broker.replica.state import leader_error
@@ -37,9 +38,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     injected = cluster.faults.take_errors(METADATA, names)
     create = cluster.config.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
     if requested is None:
-        topics = [
-            _describe(cluster.catalogue.topics[name], node, injected.get(None, 0)) for name in cluster.catalogue.topics
-        ]
+        topics = [_describe(cluster.catalogue.topics[name], node, injected.code) for name in cluster.catalogue.topics]
     else:
         topics = [_find(node, topic, create, injected) for topic in requested]
     operations = getattr(request, "include_cluster_authorized_operations", False)
@@ -54,10 +53,10 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     }
 
 
-def _find(node: Node, requested: Any, create: bool, injected: dict[str | None, int]) -> dict[str, Any]:
+def _find(node: Node, requested: Any, create: bool, injected: InjectedError) -> dict[str, Any]:
     name, topic_id = requested.name, getattr(requested, "topic_id", None) or NO_TOPIC_ID
     try:
-        if code := injected.get(name, injected.get(None, 0)):
+        if code := injected.code_for(name):
             raise error_for_code(code)
         if name is not None:
             check_name(name)

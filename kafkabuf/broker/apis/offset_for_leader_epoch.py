@@ -21,7 +21,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
             {
                 "topic": topic.topic,
                 "partitions": [
-                    _look_up(node, topic.topic, requested, injected.get(topic.topic, injected.get(None, 0)))
+                    _look_up(node, topic.topic, requested, injected.code_for(topic.topic))
                     for requested in topic.partitions
                 ],
             }

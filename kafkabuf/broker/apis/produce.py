@@ -5,9 +5,8 @@ records; where the leader has the only copy, that is at once. It does not answer
 closes the connection, as in Kafka. From version 10 on, a client that asks the wrong node learns from the response which
 node leads (KIP-951).
 
-Deviations: the node does not convert message sets to magic 2. Timestamps are always the producer's (CreateTime). Every
-error has a message. The error for an unknown codec says what is wrong, unlike Kafka's. The log_start_offset of a
-refused batch may differ from Kafka's.
+Deviations: the node does not convert message sets to magic 2. Every error has a message. The error for an unknown codec
+says what is wrong, unlike Kafka's. The log_start_offset of a refused batch may differ from Kafka's.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from uuid import UUID
 
 from kafkabuf.broker.apis.dispatch import Frame, api
 from kafkabuf.broker.cluster.node import Node
+from kafkabuf.broker.guards.faults import NO_ERROR
 from kafkabuf.broker.replica.appending import ALL, Appended, Terms, append_as_leader
 from kafkabuf.broker.replica.delayed import DelayedResponse, Pending, ReplicationWait
 from kafkabuf.errors import (
@@ -83,11 +83,10 @@ class _Produce:
         names = {topic: node.cluster.catalogue.topic_name(topic) for topic, _ in request.topics}
         faults = node.cluster.faults
         before = faults.take_errors(PRODUCE, list(names.values()))
-        after = {} if before else faults.take_errors(PRODUCE, list(names.values()), after=True)
+        after = NO_ERROR if before else faults.take_errors(PRODUCE, list(names.values()), after=True)
         self._topics: list[tuple[str | UUID, list[_Partition]]] = []
         for topic, partitions in request.topics:
-            code = before.get(names[topic], before.get(None, 0))
-            code_after = after.get(names[topic], after.get(None, 0))
+            code, code_after = before.code_for(names[topic]), after.code_for(names[topic])
             self._topics.append(
                 (topic, [self._append(topic, index, data, code, code_after) for index, data in partitions])
             )
@@ -105,11 +104,17 @@ class _Produce:
         start, error = appended.log_start_offset, appended.error
         if error is not None:
             log.info("node %d: produce to %s-%d refused: %s", self._node.node_id, topic, index, error)
-            result = PartitionResult(index, error.code, log_start_offset=start, error_message=str(error))
+            result = PartitionResult(
+                index,
+                error.code,
+                log_start_offset=start,
+                error_message=str(error),
+                record_errors=appended.record_errors,
+            )
         elif code_after:
             result = PartitionResult(index, code_after)
         else:
-            result = PartitionResult(index, 0, appended.base_offset, appended.max_timestamp, start)
+            result = PartitionResult(index, 0, appended.base_offset, appended.append_time, start)
         return _Partition(appended, result)
 
     def _tell_followers(self) -> list[tuple[_Partition, Pending]]:

@@ -15,8 +15,7 @@ from kafkabuf.broker.cluster.controller import Controller
 from kafkabuf.broker.cluster.memory import ClusterMemory, KeptTopic
 from kafkabuf.broker.cluster.placement import DEFAULT, Placement
 from kafkabuf.broker.groups.groups import Groups
-from kafkabuf.broker.log.batch import Limits
-from kafkabuf.broker.log.config import LogConfig, int_config
+from kafkabuf.broker.log.config import Limits, LogConfig, int_config
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.log.manager import LogManager
 from kafkabuf.broker.log.names import check_name
@@ -181,7 +180,7 @@ class Catalogue:
     def _new_topic(self, name: str, configs: dict[str, str]) -> Topic:
         """A topic that has no partitions yet: `Topic.add` adds them."""
         log_config = LogConfig.of(configs, self._config.retention_bytes)
-        limits = Limits(max_message_bytes=int_config(configs, "max.message.bytes", self._config.max_message_bytes))
+        limits = Limits.of(configs, self._config.max_message_bytes)
         int_config(configs, "min.insync.replicas", self._config.min_insync_replicas, 1)
 
         def new_log(node: int, index: int) -> PartitionLog:

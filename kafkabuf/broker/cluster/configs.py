@@ -1,8 +1,10 @@
 """The settings of topics and of nodes, as DescribeConfigs lists them, with the names, types, defaults and ranges of
 Kafka's LogConfig.
 
-The broker acts on a topic's max.message.bytes, min.insync.replicas and unclean.leader.election.enable, and on the
-settings of log/config.py. It checks, stores and lists the other settings of a topic, without an effect.
+The broker acts on a topic's min.insync.replicas and unclean.leader.election.enable, and on the settings of
+log/config.py: max.message.bytes, message.timestamp.type, message.timestamp.before.max.ms,
+message.timestamp.after.max.ms, cleanup.policy, retention.bytes, retention.ms, segment.bytes and flush.messages. It
+checks, stores and lists the other settings of a topic, without an effect.
 
 Deviation: segments may be smaller than 1 MiB.
 """

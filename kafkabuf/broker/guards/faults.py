@@ -17,6 +17,24 @@ class _Fault:
     after: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class InjectedError:
+    """The error for one request. With a `topic` the error concerns only that topic. The `code` 0 is no error."""
+
+    code: int = 0
+    topic: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.code)
+
+    def code_for(self, topic: str | None) -> int:
+        """The error code for the partitions of `topic`; 0 without an error."""
+        return self.code if self.topic is None or self.topic == topic else 0
+
+
+NO_ERROR = InjectedError()
+
+
 @dataclass(slots=True)
 class _Cut:
     """The node closes the connection over which the last of `remaining` bytes passes. `node_id` None: any node."""
@@ -64,18 +82,18 @@ class Faults:
         for queue in queues:
             queue.clear()
 
-    def take_errors(self, api_key: int, topics: Collection[str] = (), *, after: bool = False) -> dict[str | None, int]:
-        """The next error for a request that names `topics`: {topic: code}, or {None: code} for the whole request. With
-        `after`, the next error that the node answers after it has carried the request out."""
+    def take_errors(self, api_key: int, topics: Collection[str] = (), *, after: bool = False) -> InjectedError:
+        """The next error for a request that names `topics`. With `after`, the next error that the node answers after it
+        has carried the request out."""
         for fault in self._errors.get(api_key, ()):
             if fault.after == after and (fault.topic is None or fault.topic in topics):
                 _use(self._errors, api_key, fault)
-                return {fault.topic: int(fault.value)}
-        return {}
+                return InjectedError(int(fault.value), fault.topic)
+        return NO_ERROR
 
     def take_error(self, api_key: int, *, after: bool = False) -> int:
         """The error code for a whole request; 0 without a fault."""
-        return next(iter(self.take_errors(api_key, after=after).values()), 0)
+        return self.take_errors(api_key, after=after).code
 
     def take_delay(self, api_key: int, node_id: int) -> float:
         """Seconds by which the node holds the response back. The latencies of the API and of the node add up."""

@@ -1,4 +1,6 @@
-"""Record batches as the broker sees them: checked on arrival, stamped with offset and epoch, otherwise left alone.
+"""Record batches as the broker sees them: checked on arrival, stamped with offset and epoch.
+
+Otherwise the broker leaves the bytes alone, unless it must replace the timestamps.
 
 Magic 2, one batch:
     base offset i64 | length i32 | leader epoch i32 | magic i8 | crc u32 | attributes i16 | last offset delta i32 |
@@ -6,8 +8,8 @@ Magic 2, one batch:
     records
 The CRC-32C covers attributes to end, so base offset and leader epoch are stamped without touching it.
 
-The checks are those of Kafka's UnifiedLog and LogValidator that need only the header. The broker reads the records
-themselves only with `verify_records` (records.py): that takes a few microseconds for each record.
+The checks are those of Kafka's UnifiedLog and LogValidator that need only the header. validator.py has those that may
+need the records.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from kafkabuf.broker.log import compression
+from kafkabuf.broker.log.config import Limits
 from kafkabuf.errors import (
     CorruptMessageError,
     InvalidRecordError,
-    InvalidTimestampError,
     RecordTooLargeError,
     UnsupportedCompressionTypeError,
 )
+
+Data = bytes | bytearray | memoryview
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
@@ -38,8 +42,12 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 NO_TIMESTAMP = -1
 
+_CRC_AT = 17
+_NEWEST_AT = 35
+
 _BASE = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +64,11 @@ class BatchInfo:
     transactional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of a topic. `timestamp_after_max_ms`: how far a timestamp may be ahead of the broker's clock
-    (KIP-937)."""
-
-    max_message_bytes: int = 1_048_588
-    timestamp_after_max_ms: int = 3_600_000
-
-
-def check_batch(records: memoryview, version: int, limits: Limits, now_ms: int) -> BatchInfo:
+def check_batch(records: memoryview, version: int, limits: Limits) -> BatchInfo:
     """Checks the one magic 2 batch of a Produce request, version 3 or later. Raises the error of the response.
 
     CorruptMessageError for a wrong length or CRC, InvalidRecordError for a header that contradicts itself,
-    RecordTooLargeError, UnsupportedCompressionTypeError, InvalidTimestampError.
+    RecordTooLargeError, UnsupportedCompressionTypeError.
     """
     if not len(records):
         raise InvalidRecordError("there must be one record batch for the partition, found none")
@@ -92,8 +91,6 @@ def check_batch(records: memoryview, version: int, limits: Limits, now_ms: int) 
     if attributes & CONTROL:
         raise InvalidRecordError("clients may not write control batches")
     _check_codec(attributes & CODEC_MASK, version)
-    if max_timestamp > now_ms + limits.timestamp_after_max_ms:
-        raise InvalidTimestampError(f"timestamp {max_timestamp} is more than {limits.timestamp_after_max_ms} ms ahead")
     return BatchInfo(count, max_timestamp, 2, pid, pid_epoch, sequence, bool(attributes & TRANSACTIONAL))
 
 
@@ -117,3 +114,16 @@ def stamp(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
     """Writes the two fields of a magic 2 batch that the leader sets. The CRC covers neither."""
     _BASE.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, OVERHEAD, leader_epoch)
+
+
+def has_append_time(batch: Data) -> bool:
+    """Whether the header of a magic 2 batch says that the leader set the timestamps."""
+    return batch[MAGIC_AT] == 2 and bool(batch[ATTRIBUTES_AT + 1] & LOG_APPEND_TIME)
+
+
+def stamp_timestamps(batch: bytearray, newest: int, append_time: bool) -> None:
+    """Writes the greatest timestamp and the timestamp type of a magic 2 batch, and its new CRC. With `append_time`
+    readers take `newest` for the timestamp of every record."""
+    batch[ATTRIBUTES_AT + 1] = batch[ATTRIBUTES_AT + 1] & ~LOG_APPEND_TIME | LOG_APPEND_TIME * append_time
+    _BASE.pack_into(batch, _NEWEST_AT, newest)
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))

@@ -1,4 +1,4 @@
-"""The configs of a topic that concern its logs, under Kafka's names."""
+"""The configs of a topic that concern its logs and the records that they take, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from kafkabuf.errors import InvalidConfigError
 UNLIMITED = -1
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
+# The value of a topic's config in milliseconds that sets no bound.
+UNBOUNDED_MS = _INT64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,31 @@ class LogConfig:
             int_config(configs, "retention.ms", UNLIMITED, -1),
             int_config(configs, "segment.bytes", 1 << 30, 14, _INT32),
             int_config(configs, "flush.messages", _INT64, 1),
-            _deletes(configs.get("cleanup.policy", "delete")),
+            "delete" in _policies(configs),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The records that a topic takes. A timestamp of a producer may be `timestamp_before_max_ms` before the broker's
+    clock and `timestamp_after_max_ms` after it (KIP-937). With `log_append_time` the leader replaces the timestamps by
+    its own. A `compacted` topic takes no record without a key."""
+
+    max_message_bytes: int = 1_048_588
+    timestamp_before_max_ms: int = UNBOUNDED_MS
+    timestamp_after_max_ms: int = 3_600_000
+    log_append_time: bool = False
+    compacted: bool = False
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str], max_message_bytes: int) -> Limits:
+        """Raises InvalidConfigError for a value that is not valid. `max_message_bytes` is the cluster's default."""
+        return cls(
+            int_config(configs, "max.message.bytes", max_message_bytes),
+            int_config(configs, "message.timestamp.before.max.ms", UNBOUNDED_MS, 0),
+            int_config(configs, "message.timestamp.after.max.ms", 3_600_000, 0),
+            configs.get("message.timestamp.type", "CreateTime") == "LogAppendTime",
+            "compact" in _policies(configs),
         )
 
 
@@ -54,8 +80,9 @@ def int_config(
     return value
 
 
-def _deletes(policies: str) -> bool:
+def _policies(configs: Mapping[str, str]) -> set[str]:
+    policies = configs.get("cleanup.policy", "delete")
     names = {name.strip() for name in policies.split(",")}
     if not names <= {"delete", "compact"}:
         raise InvalidConfigError(f"cleanup.policy={policies!r}: delete, compact or both are allowed")
-    return "delete" in names
+    return names

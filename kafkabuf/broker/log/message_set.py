@@ -7,7 +7,8 @@ a compressed message is a message set. The compressed message has the offset of 
 inner messages are relative in magic 1 (KIP-31).
 
 Deviations from Kafka: the broker stores a set as it came and does not convert it to magic 2. The broker refuses a
-compressed magic 0 message, because it would have to rewrite the inner offsets and compress them again.
+compressed magic 0 message, because it would have to rewrite the inner offsets and compress them again. With
+message.timestamp.type=LogAppendTime the messages keep the producer's timestamps.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kafkabuf.broker.log.batch import CODEC_MASK, NO_TIMESTAMP, BatchInfo, Limits
+from kafkabuf.broker.log.batch import CODEC_MASK, NO_TIMESTAMP, BatchInfo
 from kafkabuf.broker.log.compression import NAMES, NONE, ZSTD, decompress, max_unpacked
+from kafkabuf.broker.log.config import Limits
 from kafkabuf.errors import (
     CorruptMessageError,
     InvalidRecordError,
-    InvalidTimestampError,
     RecordTooLargeError,
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
@@ -45,6 +46,7 @@ class Message:
     magic: int
     codec: int
     timestamp: int
+    has_key: bool
     value: slice
 
 
@@ -83,10 +85,10 @@ def _message(data: memoryview, start: int) -> Message:
         raise CorruptMessageError(
             f"a key of {key_size} bytes and a value of {value_size} bytes do not fill a message of {size} bytes"
         )
-    return Message(start, end, offset, magic, attributes & CODEC_MASK, timestamp, value)
+    return Message(start, end, offset, magic, attributes & CODEC_MASK, timestamp, key_size >= 0, value)
 
 
-def check_message_set(records: memoryview, limits: Limits, now_ms: int) -> tuple[BatchInfo, list[tuple[int, int]]]:
+def check_message_set(records: memoryview, limits: Limits) -> tuple[BatchInfo, list[tuple[int, int]]]:
     """Checks a whole set. Returns the facts that the log keeps, and (position, offset within the set) of each message.
 
     Raises the error of the response, as `check_batch` does.
@@ -107,8 +109,6 @@ def check_message_set(records: memoryview, limits: Limits, now_ms: int) -> tuple
         newest, magic = max(newest, message.timestamp), max(magic, message.magic)
     if not count:
         raise InvalidRecordError("there must be a message for the partition, found none")
-    if newest > now_ms + limits.timestamp_after_max_ms:
-        raise InvalidTimestampError(f"timestamp {newest} is more than {limits.timestamp_after_max_ms} ms ahead")
     return BatchInfo(count, newest, magic), offsets
 
 

@@ -1,4 +1,5 @@
-"""Reads stored records one by one: for ListOffsets by timestamp, and to verify batches when `verify_records` is set.
+"""Reads records one by one: for ListOffsets by timestamp, to validate them, and to verify batches when `verify_records`
+is set.
 
 A magic 2 record is
     length varint | attributes i8 | timestamp delta varlong | offset delta varint | key | value | header count | headers
@@ -18,10 +19,11 @@ from kafkabuf.errors import InvalidRecordError
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """Offset and timestamp of a record."""
+    """Offset and timestamp of a record, and whether its key is other than null."""
 
     offset: int
     timestamp: int
+    has_key: bool
 
 
 def read_records(batch: bytes | bytearray | memoryview) -> Iterator[StoredRecord]:
@@ -40,11 +42,11 @@ def _batch_records(view: memoryview) -> Iterator[StoredRecord]:
             end = start + length
             if length < 0 or end > len(body):
                 raise InvalidRecordError(f"record {index} says {length} bytes, {len(body) - start} are left")
-            timestamp_delta, offset_delta = _check_record(body, start, end, index)
+            timestamp_delta, offset_delta, has_key = _check_record(body, start, end, index)
             if offset_delta != index:
                 raise InvalidRecordError(f"record {index} has offset delta {offset_delta}")
             stamped = max_timestamp if attributes & LOG_APPEND_TIME else first_timestamp + timestamp_delta
-            yield StoredRecord(base_offset + offset_delta, stamped)
+            yield StoredRecord(base_offset + offset_delta, stamped, has_key)
             position = end
     except IndexError:
         raise InvalidRecordError(f"the batch ends before the last of its {count} records") from None
@@ -52,10 +54,13 @@ def _batch_records(view: memoryview) -> Iterator[StoredRecord]:
         raise InvalidRecordError(f"{len(body) - position} bytes are left after {count} records")
 
 
-def _check_record(body: bytes | bytearray, start: int, end: int, index: int) -> tuple[int, int]:
-    """Timestamp delta and offset delta. Raises InvalidRecordError unless the record fills its length exactly."""
+def _check_record(body: bytes | bytearray, start: int, end: int, index: int) -> tuple[int, int, bool]:
+    """Timestamp delta, offset delta, and whether the record has a key. Raises InvalidRecordError unless the record
+    fills its length exactly."""
     timestamp_delta, position = _varint(body, start + 1)
     offset_delta, position = _varint(body, position)
+    # The byte 1 is the varint -1, the length of null.
+    has_key = body[position] != 1
     for _ in ("key", "value"):
         position = _skip_bytes(body, position, end, null=True)
     headers, position = _varint(body, position)
@@ -66,7 +71,7 @@ def _check_record(body: bytes | bytearray, start: int, end: int, index: int) -> 
         position = _skip_bytes(body, position, end, null=True)
     if position != end:
         raise InvalidRecordError(f"record {index} ends {position - end:+d} bytes from the end that its length gives")
-    return timestamp_delta, offset_delta
+    return timestamp_delta, offset_delta, has_key
 
 
 def _skip_bytes(body: bytes | bytearray, position: int, end: int, null: bool) -> int:
@@ -91,11 +96,12 @@ def _varint(body: bytes | bytearray, position: int) -> tuple[int, int]:
 def _set_records(view: memoryview) -> Iterator[StoredRecord]:
     for message in messages(view):
         if message.codec == NONE:
-            yield StoredRecord(message.offset, message.timestamp)
+            yield StoredRecord(message.offset, message.timestamp, message.has_key)
             continue
         inner = list(messages(memoryview(decompress(message.codec, bytes(view[message.value])))))
         for relative, inner_message in enumerate(inner):
-            yield StoredRecord(message.offset - len(inner) + 1 + relative, inner_message.timestamp)
+            offset = message.offset - len(inner) + 1 + relative
+            yield StoredRecord(offset, inner_message.timestamp, inner_message.has_key)
 
 
 def verify(batch: bytes | bytearray | memoryview) -> None:

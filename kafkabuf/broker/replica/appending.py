@@ -1,20 +1,23 @@
 """The leader appends a producer's batch to its log (Kafka's ReplicaManager.appendToLocalLog).
 
 Version 2 of Produce brings message sets of magic 0 and 1, later versions a single batch of magic 2. The leader checks
-the batch, writes its base offset and leader epoch into the header, and stores all other bytes as they came. The leader
-checks the batches of idempotent producers against the partition's producer state (log/producer_state.py). Before a
-transaction's first batch in a partition, the leader asks the coordinator whether the partition is part of the
-transaction. From version 12 on the coordinator then adds the partition to the transaction (KIP-890).
+the batch and its records, writes its base offset and leader epoch into the header, and stores all other bytes as they
+came, except for timestamps that the topic's message.timestamp.type replaces. The leader checks the batches of
+idempotent producers against the partition's producer state (log/producer_state.py). Before a transaction's first batch
+in a partition, the leader asks the coordinator whether the partition is part of the transaction. From version 12 on the
+coordinator then adds the partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
 
 from kafkabuf.broker.log import batch, message_set, records
 from kafkabuf.broker.log.batch import BatchInfo
+from kafkabuf.broker.log.validator import RefusedRecordsError, check_records
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.broker.replica.topics import Catalogue
 from kafkabuf.broker.transactions import Transactions
@@ -73,15 +76,17 @@ class Terms:
 @dataclass(frozen=True, slots=True)
 class Appended:
     """The result of an append (Kafka's LogAppendResult). `end` is the offset behind the batch's last record. A batch
-    that came twice has the offsets of its first arrival; only such a batch has a `max_timestamp`. A refused batch has
-    an `error`; it has a `log_start_offset` if the batch itself was valid."""
+    that came twice has the offsets of its first arrival. Only such a batch, and a batch that got its timestamps from
+    the leader, have an `append_time`. A refused batch has an `error`, with the (index, text) of each bad record; it has
+    a `log_start_offset` if its header was valid."""
 
     leader: Replica | None = None
     base_offset: int = -1
     end: int = -1
-    max_timestamp: int = -1
+    append_time: int = -1
     log_start_offset: int = -1
     error: KafkaError | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 def append_as_leader(node: Node, topic: str | UUID, index: int, data: memoryview, terms: Terms) -> Appended:
@@ -94,12 +99,13 @@ def append_as_leader(node: Node, topic: str | UUID, index: int, data: memoryview
         leader = _find_leader(node, topic, index, terms.acks)
         if terms.version < _FIRST_OF_BATCHES:
             return _append_message_set(node, leader, data)
-        limits, now = leader.partition.topic.limits, node.cluster.clock.time_ms()
-        info = batch.check_batch(data, terms.version, limits, now)
+        info = batch.check_batch(data, terms.version, leader.partition.topic.limits)
         if info.producer_id >= 0 and info.transactional:
             _join_transaction(node, leader, info, terms)
         start = leader.log.log_start_offset
         return _append_batch(node, leader, info, data)
+    except RefusedRecordsError as refused:
+        return Appended(log_start_offset=start, error=refused.error, record_errors=refused.records)
     except KafkaError as error:
         return Appended(log_start_offset=start, error=error)
 
@@ -142,8 +148,9 @@ def _join_transaction(node: Node, leader: Replica, info: BatchInfo, terms: Terms
 
 
 def _append_message_set(node: Node, leader: Replica, data: memoryview) -> Appended:
-    log = leader.log
-    info, offsets = message_set.check_message_set(data, leader.partition.topic.limits, node.cluster.clock.time_ms())
+    log, limits = leader.log, leader.partition.topic.limits
+    info, offsets = message_set.check_message_set(data, limits)
+    check_records(data, info, limits, node.cluster.clock.time_ms())
     stored = bytearray(data)
     message_set.stamp(stored, offsets, log.end_offset)
     base = log.append(stored, info, leader.known.epoch)
@@ -151,7 +158,8 @@ def _append_message_set(node: Node, leader: Replica, data: memoryview) -> Append
 
 
 def _append_batch(node: Node, leader: Replica, info: BatchInfo, data: memoryview) -> Appended:
-    log, now = leader.log, node.cluster.clock.time_ms()
+    log, limits, now = leader.log, leader.partition.topic.limits, node.cluster.clock.time_ms()
+    newest = check_records(data, info, limits, now)
     if info.producer_id >= 0:
         if (first := log.producers.duplicate(info)) is not None:
             end = first.base_offset + info.count
@@ -161,5 +169,9 @@ def _append_batch(node: Node, leader: Replica, info: BatchInfo, data: memoryview
         records.verify(data)
     stored = bytearray(data)
     batch.stamp(stored, log.end_offset, leader.known.epoch)
+    if newest != info.max_timestamp or batch.has_append_time(stored) != limits.log_append_time:
+        batch.stamp_timestamps(stored, newest, limits.log_append_time)
+        info = replace(info, max_timestamp=newest)
     base = log.append(stored, info, leader.known.epoch, now)
-    return Appended(leader, base, base + info.count, log_start_offset=log.log_start_offset)
+    append_time = newest if limits.log_append_time else -1
+    return Appended(leader, base, base + info.count, append_time, log.log_start_offset)

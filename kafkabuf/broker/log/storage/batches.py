@@ -16,11 +16,10 @@ from kafkabuf.broker.log.batch import (
     OVERHEAD,
     TRANSACTIONAL,
     BatchInfo,
+    Data,
 )
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.errors import CorruptMessageError
-
-Data = bytes | bytearray | memoryview
 
 NO_LIMIT = 2**63 - 1
 NO_EPOCH = -1
