@@ -91,6 +91,13 @@ class NullHeaderKeyError(SerializationError):
     """A row of Arrow data has a header without a key, which Kafka does not allow; the other rows may be sent."""
 
 
+class RefusedWithOthersError(KafkaError):
+    """The broker refused other records of the record's batch, and with them the whole batch (KIP-467).
+
+    Nothing is wrong with the record itself: it can be sent again.
+    """
+
+
 class NetworkError(InvalidMetadataError):
     """A connection failed or was closed before the response came."""
 

@@ -69,6 +69,15 @@ def join(producer: KafkaProducer, shared: SharedTransaction) -> None:
     producer._transaction_manager().join(shared.producer_id, shared.producer_epoch, is_v2=shared.version == 2)
 
 
+def outlive_refusals(producer: KafkaProducer) -> None:
+    """Let the producer's transactions go on after the broker has refused records: these fail, the others are sent.
+
+    The caller must look at the outcome of every record before the commit, which no longer raises for these records.
+    """
+    transactions = producer._transaction_manager()
+    transactions.producer_state.outlives_refusals = True
+
+
 def leave(producer: KafkaProducer) -> SharedTransaction:
     """Wait until all records are acknowledged, then leave the transaction to the others: close() will not abort it.
 

@@ -116,7 +116,7 @@ cdef class Walker:
         """Skip the row, which is too large; the other rows are sent."""
         cdef int64_t row = self.first_row + self.row
         self.waited = 0
-        self.too_large = RecordTooLargeError(f"row {row} is too large: {reason}")
+        self.too_large = RecordTooLargeError(f"row {row}: the record is too large: {reason}")
         self.report.leave_out(row, self.topic.name, self.too_large)
         if self.row_segment != NULL:
             self.row_segment[self.row] = -1

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 Number = TypeVar("Number", np.int16, np.int32, np.int64)
+RowsOf = Callable[[int], Int64Array | None]
 
 ROWS, ERRORS = "rows", "errors"
 
@@ -38,7 +39,8 @@ class _Chunk(NamedTuple):
 class BulkResult(NamedTuple):
     """The outcome of each row: `error_code` 0 is success; `offset` is -1 if the row was not delivered, or with acks=0.
 
-    A row that was too large has error code 10 (MESSAGE_TOO_LARGE) and partition -1.
+    A row that was too large has error code 10 (MESSAGE_TOO_LARGE) and partition -1. Where the broker named the rows that
+    it refused, the other rows of their batch have error code -1 (RefusedWithOthersError).
     """
 
     partition: Int32Array
@@ -51,8 +53,10 @@ class Failure(NamedTuple):
     """Rows that were not delivered: of the rows from `first_row` to `last_row`, those for `partition` of `topic`.
 
     `rows` is their number. If it equals the length of the range, the failure covers the whole range. If it is less, the
-    range also contains rows for other partitions, or rows in a part of the batch that was delivered (KIP-126). A row
-    that was too large has a Failure of its own, with partition -1. Rows are counted from 0 over all data of the call.
+    range also contains rows for other partitions, rows in a part of the batch that was delivered (KIP-126), or rows that
+    failed with another error. A row that was too large has a Failure of its own, with partition -1, and so has a row
+    that the broker named (KIP-467). The other rows of its batch fail with RefusedWithOthersError, and can be sent again.
+    Rows are counted from 0 over all data of the call.
     """
 
     error: KafkaError
@@ -66,6 +70,19 @@ class Failure(NamedTuple):
     def error_code(self) -> int:
         """Kafka's error code; -1 for an error that never crosses the wire."""
         return self.error.code
+
+
+class FailedRows(NamedTuple):
+    """Rows that failed with the same error, by their numbers. `partition` is -1 for a row that was left out.
+
+    `records` counts the records of their batch that have this error, rows of other calls included: the broker blames no
+    record in particular, unless the number is 1.
+    """
+
+    error: KafkaError
+    partition: int
+    rows: Int64Array
+    records: int
 
 
 class _Piece(NamedTuple):
@@ -114,7 +131,7 @@ class BulkReport:
         """Drop the segments that have ended, and keep their offsets or their failure."""
         # Each segment is checked once: the Sender may announce further batches meanwhile.
         over = {segment: None for segment in self.segments if _is_over(segment)}
-        self._failures += _failures(over)
+        self._failures += _failures(over, lambda _: None)
         self._failed += [piece.batch for piece in _pieces(over) if piece.batch.error is not None]
         self._ranges = merge_ranges((*self._ranges, *_ranges(over)))
         self.segments[:] = [segment for segment in self.segments if segment not in over]
@@ -142,7 +159,29 @@ class BulkReport:
         """The rows that were not delivered, sorted by their first row. Waits as `wait` does."""
         self.wait(timeout)
         self._read_errors()
-        return tuple(sorted((*self._failures, *_failures(self.segments)), key=lambda failure: failure.first_row))
+        found = (*self._failures, *_failures(self.segments, self._rows_of))
+        return tuple(sorted(found, key=lambda failure: failure.first_row))
+
+    def failed_rows(self, timeout: float | None = None) -> tuple[FailedRows, ...]:
+        """The numbers of the rows that were not delivered, by error. Waits as `wait` does.
+
+        Raises ValueError if the call was made with `report="errors"`.
+        """
+        self._require_rows()
+        self.wait(timeout)
+        self._read_errors()
+        left_out = (FailedRows(one.error, -1, np.array([one.first_row], np.int64), 1) for one in self._failures)
+        return (*left_out, *_failed_rows(self.segments, self._rows_of))
+
+    def _require_rows(self) -> None:
+        if not self.row_aligned:
+            raise ValueError('report="errors" keeps no rows: call failures() and ranges(), or send with report="rows"')
+
+    def _rows_of(self, segment: int) -> Int64Array | None:
+        """The rows of the Segment with this number, in order; None where no row numbers are kept."""
+        if not self.row_aligned:
+            return None
+        return np.flatnonzero(_joined([chunk.segment for chunk in self._chunks], np.int32) == segment)
 
     def _read_errors(self) -> None:
         """Note that the user has seen every failure, so that the Sender warns of no failure."""
@@ -160,8 +199,7 @@ class BulkReport:
 
         Raises ValueError if the call was made with `report="errors"`.
         """
-        if not self.row_aligned:
-            raise ValueError('report="errors" keeps no rows: call failures() and ranges(), or send with report="rows"')
+        self._require_rows()
         self.wait(timeout)
         self._read_errors()
         segment_of_row = _joined([chunk.segment for chunk in self._chunks], np.int32)
@@ -175,11 +213,15 @@ class BulkReport:
 
         base = column(lambda batch: batch.base_offset, -1, np.int64)
         appended = column(lambda batch: batch.log_append_time, -1, np.int64)
+        error_code = column(_error_code, RecordTooLargeError.code, np.int16)
+        if any(batch.record_errors for batch in batches):
+            for failed in _failed_rows(self.segments, self._rows_of):
+                error_code[failed.rows] = failed.error.code
         return BulkResult(
             column(lambda batch: batch.partition, -1, np.int32),
             np.where(base >= 0, base + index, -1),
             np.where(appended >= 0, appended, timestamp),
-            column(_error_code, RecordTooLargeError.code, np.int16),
+            error_code,
         )
 
     def ranges(self, timeout: float | None = None) -> tuple[OffsetRange, ...]:
@@ -229,16 +271,57 @@ def _error_code(batch: Batch) -> int:
     return 0 if batch.error is None else batch.error.code
 
 
-def _failures(segments: Iterable[Segment]) -> Iterator[Failure]:
-    for piece in _pieces(segments):
-        batch, segment = piece.batch, piece.segment
-        if batch.error is None:
-            continue
-        first, last = segment.first_row, segment.end_row - 1
-        if last - first == segment.rows - 1:  # the range has no rows of other partitions, so the part's rows are known
-            first += batch.first + piece.first - segment.first_index
-            last = first + piece.rows - 1
-        yield Failure(batch.error, batch.topic, batch.partition, first, last, piece.rows)
+def _failures(segments: Iterable[Segment], rows_of: RowsOf) -> Iterator[Failure]:
+    for number, segment in enumerate(segments):
+        for piece in _pieces([segment]):
+            batch = piece.batch
+            if batch.error is None:
+                continue
+            rows = _rows_of_piece(piece, number, rows_of if batch.record_errors else lambda _: None)
+            for error, places in _errors(piece):
+                first, last = segment.first_row, segment.end_row - 1
+                if rows is not None:
+                    first, last = int(rows[places[0]]), int(rows[places[-1]])
+                yield Failure(error, batch.topic, batch.partition, first, last, len(places))
+
+
+def _failed_rows(segments: Iterable[Segment], rows_of: RowsOf) -> Iterator[FailedRows]:
+    for number, segment in enumerate(segments):
+        for piece in _pieces([segment]):
+            if piece.batch.error is None:
+                continue
+            rows = _rows_of_piece(piece, number, rows_of)
+            assert rows is not None
+            named = len(piece.batch.record_errors or ())
+            for error, places in _errors(piece):
+                is_named = error is not piece.batch.error and error is not piece.batch.error_of_others
+                records = 1 if is_named else piece.batch.count - named
+                yield FailedRows(error, piece.batch.partition, rows[places], records)
+
+
+def _rows_of_piece(piece: _Piece, number: int, rows_of: RowsOf) -> Int64Array | None:
+    """The numbers of a piece's rows, in order. None where they are not known: rows of other partitions lie between."""
+    segment = piece.segment
+    begin = piece.batch.first + piece.first - segment.first_index
+    if segment.end_row - segment.first_row == segment.rows:
+        return np.arange(segment.first_row + begin, segment.first_row + begin + piece.rows)
+    rows = rows_of(number)
+    return None if rows is None else rows[begin : begin + piece.rows]
+
+
+def _errors(piece: _Piece) -> Iterator[tuple[KafkaError, Int64Array]]:
+    """The errors of a failed piece, each with the places of its rows in the piece."""
+    batch = piece.batch
+    places = np.arange(piece.rows)
+    named = {place - piece.first: error for place, error in (batch.record_errors or {}).items()}
+    named = {place: named[place] for place in sorted(named) if 0 <= place < piece.rows}
+    for place, error in named.items():
+        yield error, places[place : place + 1]
+    others = np.setdiff1d(places, list(named), assume_unique=True)
+    error_of_others = batch.error_of_others if batch.record_errors else batch.error
+    if len(others):
+        assert error_of_others is not None
+        yield error_of_others, others
 
 
 def _ranges(segments: Iterable[Segment]) -> Iterator[OffsetRange]:

@@ -50,6 +50,7 @@ cdef class Batch:
     cdef readonly int32_t base_sequence     # number of its first record
     cdef readonly bint renumbered           # the header, and the request in flight, still have the old numbers
     cdef public bint unseen                 # the broker refused the newest attempt because of the batch's number
+    cdef public bint doubtful               # an attempt ended, and it is not certain that the broker did not append it
 
     # ---- a batch that was refused as too large, and its parts (_split.pyx); the Sender writes, the GIL guards reads
     cdef readonly int32_t first             # index of the first record, as its future counts; 0 except in parts
@@ -63,9 +64,9 @@ cdef class Batch:
     cdef readonly int64_t base_offset       # -1: unknown (acks=0, failure)
     cdef readonly int64_t log_append_time   # ms; -1: the records' own timestamps hold
     cdef readonly object error
-    cdef dict record_errors                 # place in the batch: error, for records that the broker named; None: all
+    cdef readonly dict record_errors        # place in the batch: error, for records that the broker named; None: all
     #                                         records failed with `error`
-    cdef object error_of_others             # the error of the records that record_errors does not name
+    cdef readonly object error_of_others    # the error of the records that record_errors does not name
     cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
     cdef list sleepers                      # (lock, RecordFuture or None); the end calls lock.release(); or None
     cdef public object error_watcher        # its seen(batch) is called when the user reads the error; or None

@@ -30,12 +30,15 @@ class Batch:
     base_sequence: int
     renumbered: bool
     unseen: bool
+    doubtful: bool
     first: int
     parts: list[Batch] | None
     whole: Batch | None
     base_offset: int
     log_append_time: int
     error: KafkaError | None
+    record_errors: dict[int, KafkaError] | None
+    error_of_others: KafkaError | None
     error_watcher: ErrorWatcher | None
     def __new__(
         cls,

@@ -172,6 +172,41 @@ cdef class SequenceCore:
     def resolved(self, PartitionQueue queue not None):
         queue.unresolved = False
 
+    def release(self, PartitionQueue queue not None, Batch batch not None):
+        """Free the numbers of a batch that no broker has, and number no batch of the partition until `close_gaps`.
+
+        False, and no change, if the batch has no numbers or new numbers. The batches behind it keep their numbers: the
+        broker refuses those that are on their way, because numbers are missing before them.
+        """
+        if batch.renumbered or batch not in queue.in_sequence:
+            return False
+        queue.in_sequence.remove(batch)
+        queue.unresolved = True
+        return True
+
+    def close_gaps(self, PartitionQueue queue not None):
+        """Let the batches behind freed numbers go as if they had never gone. Nothing of the partition is in flight.
+
+        A batch that the broker might have keeps its number, and so do the batches behind it.
+        """
+        cdef list under_way = queue.in_sequence
+        cdef int32_t free = sequence_after(queue.last_acked, 1)
+        cdef Py_ssize_t place = 0
+        cdef Batch batch
+        while place < len(under_way) and (<Batch>under_way[place]).base_sequence == free:
+            free = sequence_after(free, (<Batch>under_way[place]).builder.count)
+            place += 1
+        for batch in under_way[place:]:
+            if batch.doubtful:
+                return
+        for batch in under_way[place:]:
+            batch.producer_id = batch.producer_epoch = batch.base_sequence = -1
+            batch.renumbered = batch.unseen = False
+            batch.attempts = 0
+            batch.retry_at = 0
+        del under_way[place:]
+        queue.next_sequence = free
+
     cdef int close_gap(self, PartitionQueue queue, Batch batch, Py_ssize_t place) except -1:
         """Free the numbers of a batch that never went under them: the later batches move up.
 

@@ -86,6 +86,7 @@ cdef Batch halve(Batch batch, Batch whole):
     cut(&batch.builder, &front.builder)
     front.closed = True
     front.number = batch.number
+    front.doubtful = batch.doubtful
     front.whole = whole
     front.first = batch.first
     batch.first += front.builder.count

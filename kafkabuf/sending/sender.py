@@ -27,6 +27,7 @@ from kafkabuf.errors import (
     OutOfOrderSequenceNumberError,
     PurgedError,
     RecordTooLargeError,
+    RefusedWithOthersError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     printable,
@@ -54,6 +55,15 @@ _COORDINATOR_ERRORS = (
     CoordinatorNotAvailableError,
     NetworkError,
     NotCoordinatorError,
+)
+# The responses with these errors come before the leader appends the batch. Other errors may come after it: a leader that
+# has lost its partition, or whose followers are late, has the batch in its log.
+_BEFORE_THE_APPEND = (
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+    OutOfOrderSequenceNumberError,
 )
 
 
@@ -320,12 +330,16 @@ class Sender(SenderCore):
             return
         self.stats.retried(batch.topic, batch.count, self._clock.monotonic())
         log.debug("%r is sent again: %s", batch, error)
+        is_certain = response is not None and isinstance(error, _BEFORE_THE_APPEND)
+        batch.doubtful = batch.doubtful or not is_certain
         soon = False
         if self._transactions is not None and isinstance(error, _COORDINATOR_ERRORS):
             self._transactions.doubt_coordinator()
             # The leader responded, so it works: it finds the new coordinator soon, and the whole transaction waits.
             soon = response is not None
         self._accumulator.requeue(batch, self._clock.monotonic(), soon=soon)
+        if is_certain and batch.renumbered:
+            batch.retry_at = 0.0  # the broker refused the old numbers, which says nothing about the new numbers
 
     def _can_retry(
         self, queue: PartitionQueue, batch: Batch, error: KafkaError, response: PartitionResponse | None
@@ -376,7 +390,9 @@ class Sender(SenderCore):
         self, batch: Batch, error: KafkaError, response: PartitionResponse | None = None, *, refused: bool = False
     ) -> None:
         """`refused`: it is certain that the broker did not append the batch in this attempt."""
-        invalid_records = response.record_errors if response is not None else ()
+        # A place outside of the batch would name no record, and no record would be at fault.
+        named = response.record_errors or () if response is not None else ()
+        invalid_records = [(place, text) for place, text in named if 0 <= place < batch.count]
         record_errors, error_of_others = _errors_of_records(error, invalid_records) if invalid_records else (None, None)
         self._accumulator.fail(batch, error, record_errors, error_of_others, refused)
 
@@ -419,4 +435,6 @@ def _errors_of_records(
     # The error code belongs to the batch: where several records are invalid it need not be the code of each.
     kind = type(error) if len(invalid_records) == 1 else InvalidRecordError
     errors = {place: kind(printable(text) if text else str(error)) for place, text in invalid_records}
-    return errors, KafkaError(f"the broker refused {len(errors)} other record(s) of this record's batch: {error}")
+    return errors, RefusedWithOthersError(
+        f"the broker refused {len(errors)} other record(s) of this record's batch: {error}"
+    )

@@ -27,8 +27,12 @@ from kafkabuf.errors import (
     ClusterAuthorizationError,
     CorruptMessageError,
     InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTimestampError,
     KafkaError,
     OutOfOrderSequenceNumberError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
     UnknownProducerIdError,
     UnsupportedVersionError,
     error_for_code,
@@ -41,6 +45,9 @@ log = logging.getLogger("kafkabuf.producer")
 LARGEST_EPOCH = 2**15 - 1
 INIT_PRODUCER_ID_VERSIONS = range(6)
 NO_TRANSACTION_TIMEOUT = 2**31 - 1
+# A leader that responds with one of these errors has validated the records, and has appended none of them. The errors
+# say nothing about other records. CORRUPT_MESSAGE is not among them: it is retriable, since bytes may change on the way.
+ERRORS_OF_RECORDS = (InvalidRecordError, InvalidTimestampError, RecordListTooLargeError, RecordTooLargeError)
 
 
 class ProducerState(SequenceCore):
@@ -152,19 +159,48 @@ class TransactionalState(ProducerState):
 
     A partition whose numbers are in doubt fails the transaction. TransactionManager then gets a new epoch from the
     coordinator, and under the new epoch every partition counts from 0.
+
+    With `outlives_refusals` the transaction goes on after a batch that the broker refused because of its records: these
+    records fail, and the batches behind take over their numbers in the same epoch (Kafka's
+    adjustSequencesDueToFailedBatch). No record may come twice by that. The danger is a request that the producer no
+    longer knows of and the broker carries out late: a batch that goes under new numbers would be another batch to the
+    broker. Hence:
+
+    - The refused batch must have had no attempt before whose outcome is unknown (`Batch.doubtful`). Else the broker may
+      have the batch, and its numbers are used. Which place the batch has in the sequence does not matter: a batch before
+      it keeps its numbers, and gets its outcome under them.
+    - The batches behind the gap that are in flight come back with OUT_OF_ORDER_SEQUENCE. A leader takes a first batch
+      with any number only if it does not know the producer, and such a leader gets one batch alone
+      (`PartitionQueue.proven`). A leader that took a later batch all the same, because the topic was made again, has
+      closed the gap: its acknowledgement sets `last_acked` behind the freed numbers.
+    - No batch gets new numbers while a request for the partition is in flight, so that no request with old numbers is
+      left. A batch behind the gap whose request had an unknown outcome keeps its number, and is refused for it when it
+      goes again: then the transaction must be aborted.
     """
 
     def __init__(self) -> None:
         super().__init__(transactional=True)
         self.needs_update = False
         self.on_failure: OnFailure | None = None  # TransactionManager.on_failure
+        self.outlives_refusals = False
+        self._with_gaps: set[PartitionQueue] = set()  # a refused batch has freed its numbers, and close_gaps is due
 
     def set_producer_id_and_epoch(self, producer_id: int, producer_epoch: int) -> None:
         super().set_producer_id_and_epoch(producer_id, producer_epoch)
-        for queue in self._unresolved:
+        for queue in self._unresolved | self._with_gaps:
             self.start_sequences_at_beginning(queue)
         self._unresolved.clear()
+        self._with_gaps.clear()
         self.needs_update = False
+
+    def update(self) -> None:
+        """Close the gaps that refused batches have left, where nothing is in flight."""
+        for queue in [queue for queue in self._with_gaps if not queue.in_flight]:
+            self._with_gaps.discard(queue)
+            if queue not in self._unresolved:
+                self.close_gaps(queue)
+                self.resolved(queue)
+        self.needs_update = bool(self._with_gaps)
 
     def can_retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, log_start_offset: int = -1) -> bool:
         if not isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
@@ -178,14 +214,19 @@ class TransactionalState(ProducerState):
             # To count from 0 again uses no number twice, so the transaction can go on.
             self.start_sequences_at_beginning(queue)
             return True
-        return False
+        return queue in self._with_gaps and not batch.doubtful
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
+        assert batch.error is not None
+        if self.outlives_refusals and refused and isinstance(batch.error, ERRORS_OF_RECORDS):
+            if not batch.doubtful and self.release(queue, batch):
+                self._with_gaps.add(queue)
+                self.needs_update = True
+                return
         numbers_lost = self.failed(queue, batch)
         if numbers_lost:
             self._unresolved.add(queue)
         assert self.on_failure is not None
-        assert batch.error is not None
         self.on_failure(batch.error, numbers_lost=numbers_lost)
 
     def fail(self, error: KafkaError) -> None:

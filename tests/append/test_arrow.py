@@ -55,7 +55,7 @@ def test_topic_argument_takes_precedence_over_the_column() -> None:
 
 def test_row_without_topic_is_refused() -> None:
     rig = Rig()
-    with pytest.raises(InvalidTopicError, match="row 1 has no topic") as raised:
+    with pytest.raises(InvalidTopicError, match="row 1: there is no topic") as raised:
         rig.producer.send_arrow(pa.record_batch({"topic": [TOPIC, None], "value": ["a", "b"]}))
     assert raised.value.rows_queued == 1
     rig.ack_all()
@@ -159,7 +159,7 @@ def test_row_that_is_too_large_is_reported_and_the_others_are_sent(magic: int, l
     error = report.exception(0)
     assert isinstance(error, RecordTooLargeError)
     what = r"max\.request\.size \(2000\)" if limit["max_request_size"] == 2_000 else r"buffer\.memory \(2048\)"
-    assert re.match(rf"row 0 is too large: .* needs up to 50\d\d bytes, more than {what}", str(error))
+    assert re.match(rf"row 0: the record is too large: .* needs up to 50\d\d bytes, more than {what}", str(error))
     assert (report.rows, sum(one.rows for one in report.ranges(0))) == (4, 2)
     assert_whole(rig.pool)
 
@@ -171,7 +171,7 @@ def test_row_numbers_count_over_all_chunks() -> None:
     )
     (failure,) = rig.producer.send_arrow(table, TOPIC).too_large
     assert (failure.first_row, failure.last_row, failure.rows, failure.error_code) == (3, 3, 1, 10)
-    assert str(failure.error).startswith("row 3 ")
+    assert str(failure.error).startswith("row 3: ")
     stamps = [pa.array(part, pa.timestamp("ms")) for part in ([1, 2], [3, -4])]
     late = pa.table({"value": ["v"] * 4, "timestamp": pa.chunked_array(stamps)})
     with pytest.raises(InvalidTimestampError, match="row 3: "):

@@ -160,7 +160,7 @@ def test_dictionary_encoded_columns_are_decoded(index_type: pa.DataType, value_t
 def test_null_topic_in_a_dictionary_is_refused(indices: list[int | None]) -> None:
     rig = Rig()
     topic = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array([None, TOPIC]))
-    with pytest.raises(InvalidTopicError, match="row 1 has no topic") as raised:
+    with pytest.raises(InvalidTopicError, match="row 1: there is no topic") as raised:
         rig.producer.send_arrow(pa.record_batch({"topic": topic, "value": ["a", "b"]}))
     assert raised.value.rows_queued == 1
 

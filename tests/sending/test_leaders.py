@@ -15,6 +15,7 @@ from kafkabuf.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     KafkaError,
+    RefusedWithOthersError,
     TopicAuthorizationError,
 )
 from kafkabuf.producer import KafkaProducer
@@ -233,7 +234,7 @@ def test_invalid_records_get_errors_of_their_own() -> None:
         (InvalidRecordError, "the batch"),
     ]
     for n in (1, 2, 4):
-        assert type(errors[n]) is KafkaError
+        assert type(errors[n]) is RefusedWithOthersError
         assert str(errors[n]) == "the broker refused 2 other record(s) of this record's batch: the batch"
     assert outcomes == list(enumerate(errors))
     for future, error in zip(futures, errors, strict=True):
@@ -251,7 +252,7 @@ def test_single_invalid_record_gets_the_batchs_kind_of_error() -> None:
     refuse(rig, only_request(rig), Answer(INVALID_TIMESTAMP, -1, record_errors=[(1, "too old")]))
     error = futures[1].exception(0)
     assert (type(error), str(error)) == (InvalidTimestampError, "too old")
-    assert type(futures[0].exception(0)) is KafkaError
+    assert type(futures[0].exception(0)) is RefusedWithOthersError
 
 
 # Kafka: ProducerBatchTest.testCompleteExceptionallyWithNullRecordErrors
