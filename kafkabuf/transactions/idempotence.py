@@ -214,7 +214,7 @@ class TransactionalState(ProducerState):
             # To count from 0 again uses no number twice, so the transaction can go on.
             self.start_sequences_at_beginning(queue)
             return True
-        return queue in self._with_gaps and not batch.doubtful
+        return queue in self._with_gaps
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
         assert batch.error is not None
