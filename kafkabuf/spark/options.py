@@ -11,6 +11,8 @@ from typing import Self, TypeVar
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
+from kafkabuf.spark import option_names
+from kafkabuf.spark.option_names import BOOTSTRAP
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -82,35 +84,6 @@ class LogReport(StrEnum):
     TASKS = "tasks"
 
 
-_PREFIX = "kafka."
-_BOOTSTRAP = "kafka.bootstrap.servers"
-# The names as Spark gives them (in lower case), and as the documentation writes them.
-_OWN = {
-    name.lower(): name
-    for name in (
-        "topic",
-        "deliveryGuarantee",
-        "sinkId",
-        "markerTopic",
-        "onLostMarker",
-        "writeId",
-        "onRowError",
-        "deadLetterTopic",
-        "driverCheck",
-        "logReport",
-    )
-}
-# Spark or Spark's own Kafka source reads these. A job may use one set of options for all of them.
-_FOREIGN = frozenset({"checkpointlocation", "includeheaders"})
-_REFUSED = {
-    "kafka.key.serializer": "the sink writes the bytes of the column: encode them with a Spark expression",
-    "kafka.value.serializer": "the sink writes the bytes of the column: encode them with a Spark expression",
-    "kafka.interceptor.classes": "an interceptor needs Python objects, and the sink makes none of its rows",
-    "kafka.partitioner.class": "a partitioner needs Python objects, and the sink makes none of its rows: add a column "
-    "'partition'",
-    "kafka.transactional.id": "the sink chooses its transactional ids: give .option('sinkId', ...)",
-    "path": "save() takes no path here: name the topic with .option('topic', ...) and call .save()",
-}
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 # The most that brokers allow by default (transaction.max.timeout.ms): a task or a write may take long.
 _TRANSACTION_TIMEOUT_MS = "900000"
@@ -124,6 +97,7 @@ class SinkOptions:
     may hold passwords, so the repr leaves it out. The sink commits offsets for `marker_topic` that mark finished
     batches; only the guarantees with transactions need this topic. `write_id` names a write of `df.write`: a write with
     `atomic` that has the same name as a finished one writes nothing. With `at_least_once` it only labels the report.
+    `timestamp_column` is the column that the option names, "" for no column, and None where the user left it out.
     """
 
     topic: str | None
@@ -137,6 +111,7 @@ class SinkOptions:
     log_report: LogReport = LogReport.BATCH
     on_lost_marker: OnLostMarker = OnLostMarker.FAIL
     write_id: str | None = None
+    timestamp_column: str | None = None
 
     def sink_id_and_marker_topic(self) -> tuple[str, str]:
         """Only for a transactional guarantee: `parse` has checked that both are set."""
@@ -153,11 +128,10 @@ class SinkOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
         """Raises ConfigError for a missing, unknown or unusable option. Spark gives the names in lower case."""
-        for name in options:
-            _check_name(name)
-        if not options.get(_BOOTSTRAP, "").strip():
-            raise ConfigError(f"option '{_BOOTSTRAP}' is required: .option('{_BOOTSTRAP}', 'host:port,...')")
-        settings = {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
+        option_names.check(options)
+        if not options.get(BOOTSTRAP, "").strip():
+            raise ConfigError(f"option '{BOOTSTRAP}' is required: .option('{BOOTSTRAP}', 'host:port,...')")
+        settings = option_names.producer_settings(options)
         topic = _topic(options, "topic")
         guarantee = _choice(Guarantee, "deliveryGuarantee", options.get("deliveryguarantee", Guarantee.AT_LEAST_ONCE))
         if guarantee.is_transactional:
@@ -174,6 +148,7 @@ class SinkOptions:
             _choice(LogReport, "logReport", options.get("logreport", LogReport.BATCH)),
             _choice(OnLostMarker, "onLostMarker", options.get("onlostmarker", OnLostMarker.FAIL)),
             _legal_id("writeId", options.get("writeid")),
+            _timestamp_column(options.get("timestampcolumn")),
         )
 
 
@@ -198,6 +173,10 @@ def _topic(options: Mapping[str, str], name: str) -> str | None:
     if not is_legal_topic(topic):
         raise ConfigError(f"option '{name}' is '{topic}', which is no legal topic name: {TOPIC_RULE}")
     return topic
+
+
+def _timestamp_column(given: str | None) -> str | None:
+    return "" if given is not None and given.strip().lower() in ("", "none") else given
 
 
 def _driver_check(options: Mapping[str, str], guarantee: Guarantee) -> bool:
@@ -266,14 +245,3 @@ def _on_row_error(options: Mapping[str, str], guarantee: Guarantee) -> tuple[OnR
             "write a partition: use 'skip' or 'fail', or filter such rows out first"
         )
     return policy, topic
-
-
-def _check_name(name: str) -> None:
-    if name in _REFUSED:
-        raise ConfigError(f"option '{name}' cannot be used: {_REFUSED[name]}")
-    if name.startswith(_PREFIX) or name in _OWN or name in _FOREIGN:
-        return
-    # An unknown option is refused: a user who misspells the guarantee must not lose it.
-    near = difflib.get_close_matches(name, (*_OWN, _BOOTSTRAP, f"{_PREFIX}{name}"), n=1)
-    hint = f"; did you mean '{_OWN.get(near[0], near[0])}'?" if near else ""
-    raise ConfigError(f"option '{name}' does not exist{hint} (give producer settings as 'kafka.<name>')")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
 from kafkabuf.spark.options import Guarantee, SinkOptions
 from kafkabuf.spark.report import TaskReport
+from kafkabuf.spark.schema import as_record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,8 +52,9 @@ class ArrowSink:
 
         `begun` is what `Delivery.begin` gave the driver.
         """
+        records = (as_record(batch, self.options.timestamp_column) for batch in batches)
         try:
-            return self.delivery().send(batches, begun)
+            return self.delivery().send(records, begun)
         except KafkaError as error:
             raise explained(error, self.options) from None
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from kafkabuf.errors import ConfigError
+from kafkabuf.spark import option_names
 from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.schema import sink_columns
+from kafkabuf.spark.schema import ignored_timestamp, sink_columns
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
+
+logger = logging.getLogger("kafkabuf.spark")
 
 
 class KafkabufDataSource(DataSource):
@@ -20,8 +26,8 @@ class KafkabufDataSource(DataSource):
     atomic; exactly_once and atomic need a `sinkId`. `onRowError` is fail, skip or dead_letter. See docs/spark.md.
 
     Columns: `value` (required) and `key`, string or binary; `topic`, string; `partition`, int; `headers`,
-    array<struct<key: string, value: binary>>; and `timestamp`, timestamp, which Spark's sink lacks. The sink ignores
-    other columns.
+    array<struct<key: string, value: binary>>; and `timestamp`, timestamp, which Spark's sink lacks (`timestampColumn`
+    names another column). The sink ignores other columns.
     """
 
     @classmethod
@@ -41,7 +47,7 @@ class KafkabufDataSource(DataSource):
                 f"deliveryGuarantee '{options.guarantee}' is for streams: it knows a repeated micro-batch by its "
                 "number, and df.write has no number. Use 'atomic' for df.write"
             )
-        return BatchWriter(ArrowSink(options, sink_columns(schema, options.topic)))
+        return BatchWriter(self._sink(options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Check the options and the schema, once for each micro-batch.
@@ -54,4 +60,18 @@ class KafkabufDataSource(DataSource):
                 "option 'writeId' is for df.write: the sink knows the micro-batches of a stream by their number. Leave "
                 "the option out"
             )
-        return StreamWriter(ArrowSink(options, sink_columns(schema, options.topic)))
+        return StreamWriter(self._sink(options, schema))
+
+    def _sink(self, options: SinkOptions, schema: StructType) -> ArrowSink:
+        sink = ArrowSink(options, sink_columns(schema, options.topic, options.timestamp_column))
+        if names := option_names.ignored(self.options):
+            _warn_once(f"the sink ignores options of Spark's Kafka source: {', '.join(names)}")
+        if text := ignored_timestamp(schema, options.timestamp_column):
+            _warn_once(text)
+        return sink
+
+
+@functools.lru_cache
+def _warn_once(text: str) -> None:
+    """Log a warning once in this Python worker: Spark makes a writer for each micro-batch."""
+    logger.warning(text)

@@ -73,8 +73,6 @@ def plan(options: dict[str, str], *columns: tuple[str, T.DataType], overwrite: b
         ),
         ([VALUE, ("headers", array_of_pairs("key", TEXT))], ["'headers'", "value:string", "value:binary"]),
         ([VALUE, ("headers", array_of_pairs("k", BYTES))], ["'headers'", "<k:string", "<key:string"]),
-        ([VALUE, ("timestamp", LONG)], ["'timestamp'", "type bigint", "allowed: timestamp"]),
-        ([VALUE, ("timestamp", T.TimestampNTZType())], ["'timestamp'", "timestamp_ntz", "no time zone", "cast it"]),
         ([VALUE, ("value", TEXT)], ["'value'", "2 times"]),
     ],
 )
@@ -129,10 +127,6 @@ def test_unknown_columns_are_ignored() -> None:
 def test_error_names_an_unusable_option_before_any_task_runs(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan({"topic": "t", **options})
-
-
-def test_options_of_sparks_own_sources_are_accepted() -> None:
-    plan({**SERVERS, "topic": "t", "includeHeaders": "true", "checkpointLocation": "c"})
 
 
 def test_overwrite_is_refused_and_the_error_names_mode_append() -> None:

@@ -6,6 +6,8 @@ Before Spark makes a task it calls `writer()` or `streamWriter()` and pickles th
 from __future__ import annotations
 
 import pickle
+import re
+import struct
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -19,13 +21,14 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.errors import ConfigError, UnknownTopicOrPartitionError
-from kafkabuf.spark import KafkabufDataSource, alignment, foreach_batch, preflight
+from kafkabuf.spark import KafkabufDataSource, alignment, foreach_batch, preflight, source
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import BatchWriter, NotBegunError, StreamWriter
 
 pytest_plugins = ["tests.spark.fixtures"]
 
 TEXT, BYTES, INT, LONG = T.StringType(), T.BinaryType(), T.IntegerType(), T.LongType()
+INSTANT, LOCAL_TIME = T.TimestampType(), T.TimestampNTZType()
 VALUE = ("value", BYTES)
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 GUARANTEES = ["at_least_once", "exactly_once", "atomic"]
@@ -133,6 +136,24 @@ CASES = {
         "with deliveryGuarantee 'atomic' the driver must reach the brokers",
         {"topic": "t", "deliveryGuarantee": "atomic", "sinkId": "s", "driverCheck": "false"},
     ),
+    "a timestamp column that is missing": Case(
+        "no such option",
+        "option 'timestampColumn' is 'At', but there is no such column; found 'at', which differs in case: rename it",
+        {"topic": "t", "timestampColumn": "At"},
+        (VALUE, ("at", INSTANT)),
+    ),
+    "a timestamp column of a wrong type": Case(
+        "no such option",
+        "column 'at' has type bigint; allowed: timestamp",
+        {"topic": "t", "timestampColumn": "at"},
+        (VALUE, ("timestamp", INSTANT), ("at", LONG)),
+    ),
+    "a column timestamp of a wrong type that the option names": Case(
+        "no such option",
+        "column 'timestamp' has type timestamp_ntz; allowed: timestamp: it has no time zone, .* cast it to timestamp",
+        {"topic": "t", "timestampColumn": "timestamp"},
+        (VALUE, ("timestamp", LOCAL_TIME)),
+    ),
     "an unknown onLostMarker": Case(
         "no such option", "'onLostMarker' is 'skip'; allowed: fail, continue", {"topic": "t", "onLostMarker": "skip"}
     ),
@@ -181,6 +202,105 @@ def batch_writer(options: dict[str, str], columns: tuple[tuple[str, T.DataType],
     writer = KafkabufDataSource(CaseInsensitiveDict(options)).writer(schema, overwrite=False)
     assert isinstance(writer, BatchWriter)
     return writer
+
+
+# ---- options and columns that are ignored ----------------------------------------------------------------------------
+
+SOURCE_OPTIONS = [
+    "assign", "subscribe", "subscribePattern", "startingOffsets", "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "startingTimestamp", "endingOffsets", "endingOffsetsByTimestamp",
+    "endingTimestamp", "failOnDataLoss", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs", "maxOffsetsPerTrigger", "maxRecordsPerPartition", "maxTriggerDelay",
+    "minOffsetsPerTrigger", "minPartitions", "kafka.group.id", "kafka.auto.offset.reset", "kafka.max.poll.records",
+    "kafka.isolation.level", "kafka.enable.auto.commit",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_yet() -> None:
+    source._warn_once.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_options_of_sparks_kafka_source_are_ignored_with_one_warning(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = CaseInsensitiveDict({**SERVERS, "topic": "t", **dict.fromkeys(SOURCE_OPTIONS, "1")})
+    schema = T.StructType([T.StructField(*VALUE)])
+    for _ in range(3):
+        data_source = KafkabufDataSource(options)
+        make = data_source.writer if kind == "batch" else data_source.streamWriter
+        writer: Any = make(schema, overwrite=False)
+        assert dict(writer.sink.options.producer) == {"bootstrap.servers": "localhost:9092"}
+    assert [record.levelname for record in caplog.records] == ["WARNING"], (
+        "a stream makes a writer for each micro-batch"
+    )
+    for name in SOURCE_OPTIONS:
+        assert name in caplog.text
+
+
+def test_options_that_sparks_sink_knows_are_ignored_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    batch_writer({**SERVERS, "topic": "t", "includeHeaders": "true", "checkpointLocation": "c"})
+    assert caplog.text == ""
+
+
+def test_unknown_options_stay_errors_whose_hints_are_accepted() -> None:
+    misspelt = {
+        "deliveryGarantee": "deliveryGuarantee",
+        "timestampColum": "timestampColumn",
+        "linger.ms": "kafka.linger.ms",
+        "bootstrap.servers": "kafka.bootstrap.servers",
+        "compression_type": "kafka.compression.type",
+        "group.id": None,
+        "transactional.id": None,
+        "retention": None,
+    }
+    for name, hint in misspelt.items():
+        with pytest.raises(ConfigError, match=f"option '{name.lower()}' does not exist") as caught:
+            batch_writer({**SERVERS, "topic": "t", name: "1"})
+        found = re.search("did you mean '(.*?)'", str(caught.value))
+        assert (found and found[1]) == hint, name
+
+
+@pytest.mark.parametrize(("kind", "text"), [(LONG, "bigint"), (T.DateType(), "date"), (LOCAL_TIME, "timestamp_ntz")])
+def test_column_timestamp_that_is_no_timestamp_is_ignored_with_a_warning(
+    kind: T.DataType, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in Spark's own sink, which ignores the column whatever its type is."""
+    columns = (VALUE, ("timestamp", kind))
+    for _ in range(3):
+        assert batch_writer({**SERVERS, "topic": "t"}, columns).sink.columns == ("value",)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"ignores column 'timestamp': it has type {text}, allowed: timestamp" in caplog.text
+    assert ("cast it to timestamp" in caplog.text) == (kind is LOCAL_TIME)
+
+
+@pytest.mark.parametrize("none", ["none", "NONE", "", " "])
+@pytest.mark.parametrize("kind", [INSTANT, LONG])
+def test_timestamp_column_none_sends_no_column(none: str, kind: T.DataType, caplog: pytest.LogCaptureFixture) -> None:
+    options = {**SERVERS, "topic": "t", "timestampColumn": none}
+    assert batch_writer(options, (VALUE, ("timestamp", kind))).sink.columns == ("value",)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("named", "expected"), [("at", 7), ("timestamp", 5), ("none", None), (None, 5)])
+def test_timestamp_column_gives_the_records_their_timestamps(
+    strict_cluster: EmbeddedCluster, topic: str, named: str | None, expected: int | None
+) -> None:
+    strict_cluster.create_topic(topic, partitions=1)
+    options = {"kafka.bootstrap.servers": strict_cluster.bootstrap_servers, "topic": topic}
+    options |= {} if named is None else {"timestampColumn": named}
+    rows = pa.record_batch({
+        "at": pa.array([7000], pa.timestamp("us", "UTC")),
+        "timestamp": pa.array([5000], pa.timestamp("us", "UTC")),
+        "value": [b"v"],
+    })  # fmt: skip
+    sink = batch_writer(options, (("at", INSTANT), ("timestamp", INSTANT), VALUE)).sink
+    before = time.time_ns() // 1_000_000
+    assert sink.send(iter([rows])).rows == 1
+    (stored,) = strict_cluster.records(topic, 0)
+    (timestamp,) = struct.unpack_from(">q", stored, 27)  # baseTimestamp
+    assert timestamp == expected if expected is not None else timestamp >= before
 
 
 # ---- checks that ask the cluster -------------------------------------------------------------------------------------
