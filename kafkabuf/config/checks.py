@@ -125,6 +125,10 @@ def _check_keys(settings: ProducerSettings) -> None:
         raise ConfigError(
             "ssl.truststore.location and ssl.truststore.certificates both give the trusted CAs: leave one out"
         )
+    for store in ("truststore", "keystore"):
+        has_password = getattr(settings, f"ssl_{store}_password") is not None
+        if has_password and getattr(settings, f"ssl_{store}_location") is None:
+            raise ConfigError(f"ssl.{store}.password is set, but ssl.{store}.location is not: name the file, too")
 
 
 def _check_sasl(settings: ProducerSettings) -> None:

@@ -27,7 +27,6 @@ _JAVA_CLASS = "it names a Java class, which cannot run here"
 _LOGIN = f"{_JAVA_CLASS}: give sasl.username and sasl.password, or sasl.oauthbearer.token.provider"
 _SECURITY_API = "it chooses an implementation in Java's security API, and kafkabuf always uses OpenSSL"
 _BROKER_CHECKS = "brokers check tokens, and a client sends its token as it is"
-_PEM_STORE = "a store is a PEM file, which has no password: ssl.key.password is the password of the private key"
 _ASSERTION = (
     "kafkabuf does not request tokens with assertions: use sasl.oauthbearer.client.credentials.*, or give a callable "
     "as sasl.oauthbearer.token.provider"
@@ -68,12 +67,10 @@ JAVA_ONLY = {
     "security.providers": Refusal("string", None, _SECURITY_API),
     "ssl.engine.factory.class": Refusal("class", None, f"{_JAVA_CLASS}: use the other ssl.* settings"),
     "ssl.keymanager.algorithm": Refusal("string", "SunX509", _SECURITY_API),
-    "ssl.keystore.password": Refusal("password", None, _PEM_STORE),
     "ssl.protocol": Refusal("string", "TLSv1.3", "only ssl.enabled.protocols chooses the TLS versions"),
     "ssl.provider": Refusal("string", None, _SECURITY_API),
     "ssl.secure.random.implementation": Refusal("string", None, _SECURITY_API),
     "ssl.trustmanager.algorithm": Refusal("string", "PKIX", _SECURITY_API),
-    "ssl.truststore.password": Refusal("password", None, _PEM_STORE),
 }
 
 

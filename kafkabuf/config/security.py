@@ -1,4 +1,4 @@
-"""The settings of TLS and SASL. Stores are PEM, as files or as text; a SecretStr keeps a secret out of all output."""
+"""The settings of TLS and SASL. A SecretStr keeps a secret out of all output."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from kafkabuf.config.values import (
     Upper,
     callable_only,
     name_check,
-    pem_only,
+    store_type,
 )
 
 Mechanism = Literal["GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 NameCheck = Annotated[Literal["https", ""], BeforeValidator(name_check)]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
-Store = Annotated[Literal["PEM"], BeforeValidator(pem_only)]
+Store = Annotated[Literal["JKS", "PKCS12", "PEM"], BeforeValidator(store_type)]
 Provider = Annotated[Any, BeforeValidator(callable_only)]
 
 
@@ -39,14 +39,29 @@ class SecuritySettings(BaseModel):
     )
 
     ssl_truststore_type: Store = Field(
-        "PEM", description="Format of the CA certificates; kafkabuf cannot read JKS and PKCS12."
+        "JKS", description="Format of the trusted CAs. No need to set it: the content of the file tells the format."
     )
-    ssl_truststore_location: Text = Field(None, description="PEM file of trusted CAs; without it, the system's CAs.")
+    ssl_truststore_location: Text = Field(
+        None,
+        description="File of trusted CAs: PEM, JKS, or PKCS12 (needs `kafkabuf[pkcs12]`). Without it, the system's "
+        "CAs.",
+    )
+    ssl_truststore_password: Secret = Field(
+        None, description="Password of a JKS or PKCS12 file; a JKS file is not checked without it."
+    )
     ssl_truststore_certificates: Secret = Field(None, description="The trusted CAs as PEM text.")
     ssl_keystore_type: Store = Field(
-        "PEM", description="Format of key and certificates; kafkabuf cannot read JKS and PKCS12."
+        "JKS",
+        description="Format of key and certificates. No need to set it: the content of the file tells the format.",
     )
-    ssl_keystore_location: Text = Field(None, description="PEM file of the client's private key and its certificates.")
+    ssl_keystore_location: Text = Field(
+        None,
+        description="File of the client's private key and its certificates: PEM, JKS, or PKCS12 (needs "
+        "`kafkabuf[pkcs12]`). Of several keys the client uses the first.",
+    )
+    ssl_keystore_password: Secret = Field(
+        None, description="Password of a JKS or PKCS12 file, and of its key unless ssl.key.password is set."
+    )
     ssl_keystore_key: Secret = Field(None, description="The client's private key as PEM text.")
     ssl_keystore_certificate_chain: Secret = Field(None, description="The client's certificates as PEM text.")
     ssl_key_password: Secret = Field(None, description="Password of the client's private key, if the key is encrypted.")

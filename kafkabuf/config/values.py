@@ -150,14 +150,11 @@ def name_check(value: object) -> object:
     return "" if value is None else _lower(value)
 
 
-def pem_only(value: object) -> object:
-    if isinstance(value, str) and value.strip().upper() == "PEM":
-        return "PEM"
-    raise ValueError(
-        "kafkabuf cannot read Java's key stores (JKS, PKCS12): convert the store to PEM with keytool -importkeystore "
-        "-srckeystore STORE -destkeystore store.p12 -deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out "
-        "store.pem"
-    )
+def store_type(value: object) -> object:
+    known = value.strip().upper() if isinstance(value, str) else None
+    if known in ("JKS", "PKCS12", "PEM"):
+        return known
+    raise ValueError("kafkabuf reads stores of type JKS, PKCS12 and PEM: convert others with keytool -importkeystore")
 
 
 def _objects(value: object) -> object:

@@ -10,20 +10,25 @@ from typing import NoReturn, Protocol
 from pydantic import SecretStr
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
+from kafkabuf.network.stores import Store, key_with_chain, trusted_certificates
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 SUITES_OF_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 
 
 class TlsConfig(Protocol):
-    """The settings that TLS needs, under Kafka's names. Stores are PEM files or PEM text."""
+    """The settings that TLS needs, under Kafka's names. Stores are files, or PEM text."""
 
     @property
     def ssl_truststore_location(self) -> str | None: ...
     @property
+    def ssl_truststore_password(self) -> SecretStr | None: ...
+    @property
     def ssl_truststore_certificates(self) -> SecretStr | None: ...
     @property
     def ssl_keystore_location(self) -> str | None: ...
+    @property
+    def ssl_keystore_password(self) -> SecretStr | None: ...
     @property
     def ssl_keystore_key(self) -> SecretStr | None: ...
     @property
@@ -48,23 +53,30 @@ def client_context(config: TlsConfig) -> ssl.SSLContext:
     if not wanted:
         raise ConfigError("ssl.enabled.protocols is empty: give TLSv1.2, TLSv1.3 or both")
     context.minimum_version, context.maximum_version = min(wanted), max(wanted)
-    trust(context, config.ssl_truststore_location, _secret(config.ssl_truststore_certificates))
+    certificates, password = _secret(config.ssl_truststore_certificates), _secret(config.ssl_truststore_password)
+    trust(context, config.ssl_truststore_location, certificates, password)
     _load_key(context, config)
     if config.ssl_cipher_suites:
         _choose_suites(context, config.ssl_cipher_suites)
     return context
 
 
-def trust(context: ssl.SSLContext, location: str | None, certificates: str | None) -> None:
-    """Trust the CAs of a PEM file or PEM text, or the system's CAs if both are None. Raises ConfigError."""
+def trust(
+    context: ssl.SSLContext, location: str | None, certificates: str | None = None, password: str | None = None
+) -> None:
+    """Trust the CAs of a store or of PEM text, or the system's CAs if both are None. Raises ConfigError."""
     if location is None and certificates is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         return
     if location is not None and certificates is not None:
         raise ConfigError("ssl.truststore.location and ssl.truststore.certificates are both set: set only one of them")
-    name = "ssl.truststore.certificates" if location is None else f"ssl.truststore.location ({location})"
+    name, found = "ssl.truststore.certificates", None
+    if location is not None:
+        store = Store("ssl.truststore", location, password)
+        name, found = str(store), trusted_certificates(store)
     try:
-        context.load_verify_locations(cafile=location, cadata=certificates)
+        # The file of a PEM store may have text around its certificates, which OpenSSL skips in files only.
+        context.load_verify_locations(cafile=None if found else location, cadata=found or certificates)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {_not_pem(error, location)}") from None
     # Every certificate in the store is trusted, as in Java: also that of a CA that another CA signed.
@@ -109,7 +121,7 @@ def _advice_on_certificate(error: ssl.SSLCertVerificationError) -> str:
         case 9 | 10:  # X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED
             return "renew the certificate of the broker or of its CA, and check this machine's clock"
         case _:
-            return "name the CA that signed the broker's certificate in ssl.truststore.location (PEM)"
+            return "name the CA that signed the broker's certificate in ssl.truststore.location"
 
 
 def _advice_on_handshake(reason: str) -> str:
@@ -129,24 +141,33 @@ def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
     if location is not None and (key is not None or chain is not None):
         raise ConfigError("ssl.keystore.location and the key as text are both set: set only one of them")
     if location is not None:
-        name = f"ssl.keystore.location ({location})"
-        _load_chain(context, name, location, _password(config, name))
+        passwords = _secret(config.ssl_keystore_password), _secret(config.ssl_key_password)
+        store = Store("ssl.keystore", location, *passwords)
+        text = key_with_chain(store)
+        if text is None:
+            _load_chain(context, str(store), location, config)
+        else:
+            _load_text(context, str(store), text, config)
     elif key is not None and chain is not None:
-        # OpenSSL reads keys from files only. This file is in memory: a secret must not touch the disk.
-        handle = os.memfd_create("kafkabuf-keystore")
-        try:
-            os.write(handle, f"{key.get_secret_value()}\n{chain.get_secret_value()}\n".encode())
-            name = "ssl.keystore.key with ssl.keystore.certificate.chain"
-            _load_chain(context, name, f"/proc/self/fd/{handle}", _password(config, name))
-        finally:
-            os.close(handle)
+        text = f"{key.get_secret_value()}\n{chain.get_secret_value()}\n"
+        _load_text(context, "ssl.keystore.key with ssl.keystore.certificate.chain", text, config)
     elif key is not None or chain is not None:
         raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain: both are needed, or neither")
 
 
-def _load_chain(context: ssl.SSLContext, name: str, path: str, password: Callable[[], str]) -> None:
+def _load_text(context: ssl.SSLContext, name: str, text: str, config: TlsConfig) -> None:
+    # OpenSSL reads keys from files only. This file is in memory: a secret must not touch the disk.
+    handle = os.memfd_create("kafkabuf-keystore")
     try:
-        context.load_cert_chain(path, password=password)
+        os.write(handle, text.encode())
+        _load_chain(context, name, f"/proc/self/fd/{handle}", config)
+    finally:
+        os.close(handle)
+
+
+def _load_chain(context: ssl.SSLContext, name: str, path: str, config: TlsConfig) -> None:
+    try:
+        context.load_cert_chain(path, password=_password(config, name))
     except (OSError, ValueError) as error:
         text = f"{name}: {_not_pem(error, path)}; it must hold a private key and its certificates"
         raise ConfigError(f"{text}, and ssl.key.password must match if the key is encrypted") from None
@@ -165,12 +186,8 @@ def _password(config: TlsConfig, name: str) -> Callable[[], str]:
 def _not_pem(error: Exception, location: str | None) -> str:
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
         return error.strerror or str(error)
-    if location is None or location.endswith(".pem") or location.startswith("/proc/"):
-        return f"not readable as PEM ({getattr(error, 'reason', None) or error})"
-    return (
-        "not readable as PEM; JKS and PKCS12 stores must be converted: keytool -importkeystore -srckeystore STORE "
-        "-destkeystore store.p12 -deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out store.pem"
-    )
+    formats = "PEM" if location is None or location.startswith("/proc/") else "PEM, JKS or PKCS12"
+    return f"not readable as {formats} ({getattr(error, 'reason', None) or error})"
 
 
 def _choose_suites(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:

@@ -92,7 +92,7 @@ class TokenEndpoint:
         self._context = ssl.create_default_context() if trusted is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         if trusted is not None:
-            tls.trust(self._context, trusted, None)
+            tls.trust(self._context, trusted)
         self._context.sslsocket_class = _DeadlineSocket
         self._connect_timeout = _seconds(config.sasl_login_connect_timeout_ms)
         self._read_timeout = _seconds(config.sasl_login_read_timeout_ms)

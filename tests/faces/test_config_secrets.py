@@ -47,7 +47,7 @@ def problem(settings: dict[str, Any]) -> str:
 def test_every_secret_has_a_secret_type() -> None:
     kafkas = {name.replace(".", "_") for name in PASSWORDS} | set(SECRETS)
     assert {name for name in ProducerConfig.model_fields if "password" in name or "secret" in name} <= kafkas
-    assert len(SECRETS) == 7
+    assert len(SECRETS) == 9
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -152,8 +152,10 @@ def test_javas_reporter_is_accepted_and_dropped() -> None:
         ({"ssl.keystore.certificate.chain": "x"}, "both are needed"),
         ({"ssl.keystore.key": "x", "ssl.keystore.certificate.chain": "y", "ssl.keystore.location": "z"}, "leave one"),
         ({"ssl.truststore.certificates": "x", "ssl.truststore.location": "y"}, "leave one out"),
-        ({"ssl.keystore.type": "JKS"}, "openssl pkcs12"),
-        ({"ssl.truststore.type": "pkcs12"}, "openssl pkcs12"),
+        ({"ssl.keystore.type": "JCEKS"}, "keytool -importkeystore"),
+        ({"ssl.truststore.type": "BCFKS"}, "reads stores of type JKS, PKCS12 and PEM"),
+        ({"ssl.keystore.password": "x"}, "ssl.keystore.location is not: name the file"),
+        ({"ssl.truststore.password": "x"}, "ssl.truststore.location is not: name the file"),
         ({"ssl.enabled.protocols": "TLSv1.2,SSLv3"}, "ssl.enabled.protocols: "),
         ({"enable.metrics.push": "true"}, "producer.metrics()"),
         ({"connections.max.idle.ms": 0}, "set it to -1 to keep idle connections"),

@@ -29,8 +29,6 @@ OTHER_DEFAULTS = {
     "key.serializer": "bytes need no serializer",
     "value.serializer": "bytes need no serializer",
     "metric.reporters": "there is no JMX",
-    "ssl.keystore.type": "kafkabuf cannot read Java's stores",
-    "ssl.truststore.type": "kafkabuf cannot read Java's stores",
 }
 # Settings that Kafka does not have.
 OUR_OWN = {"record.magic", "sasl.username", "sasl.password", "sasl.oauthbearer.token.provider"}

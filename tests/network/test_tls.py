@@ -138,9 +138,9 @@ def test_client_certificate_is_sent(certificates: Certificates) -> None:
     ("settings", "advice"),
     [
         ({"ssl_truststore_location": "/nowhere.pem"}, "No such file"),
-        ({"ssl_truststore_location": __file__}, "keytool"),
+        ({"ssl_truststore_location": __file__}, "not readable as PEM, JKS or PKCS12"),
         ({"ssl_truststore_certificates": "nonsense"}, "ssl.truststore.certificates"),
-        ({"ssl_keystore_location": __file__}, "keytool"),
+        ({"ssl_keystore_location": __file__}, "not readable as PEM, JKS or PKCS12"),
         ({"ssl_keystore_key": "nonsense"}, "both are needed"),
         ({"ssl_keystore_key": "nonsense", "ssl_keystore_location": __file__}, "leave one|both are needed"),
         ({"ssl_truststore_certificates": "nonsense", "ssl_truststore_location": __file__}, "leave one"),
