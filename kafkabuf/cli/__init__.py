@@ -10,6 +10,7 @@ _COMMANDS = {
     "broker": "kafkabuf.cli.broker",
     "config": "kafkabuf.cli.config",
     "demo": "kafkabuf.cli.demo",
+    "spark": "kafkabuf.cli.spark",
 }
 
 

@@ -1,4 +1,4 @@
-"""The Admin requests of an operator: which groups and transactions a cluster has, who holds back readers, how to end it.
+"""The Admin requests of an operator: which groups and transactions there are, what holds back readers, how to end both.
 
 `kafkabuf spark` makes them (cli/spark.py). The docstrings give the names of the methods in Kafka's Admin.
 """
@@ -41,7 +41,10 @@ class TransactionAdmin(Admin):
     # ---- what the cluster has ----------------------------------------------------------------------------------------
 
     def groups(self, prefix: str) -> list[str]:
-        """Admin.listGroups: the groups whose names begin with `prefix`. Brokers leave out what this user may not see."""
+        """Admin.listGroups: the groups whose names begin with `prefix`.
+
+        Brokers leave out what this user may not see.
+        """
         responses = self._ask_all_brokers(messages.LIST_GROUPS, range(6), {})
         names = {str(group.group_id) for response in responses for group in response.groups}
         return sorted(name for name in names if name.startswith(prefix))
@@ -98,7 +101,7 @@ class TransactionAdmin(Admin):
         }
 
     def end_offsets(self, partitions: Collection[TopicPartition], *, committed: bool) -> dict[TopicPartition, int]:
-        """Admin.listOffsets: the high watermarks, or with `committed` the last stable offsets, of existing partitions."""
+        """Admin.listOffsets: the high watermarks, or with `committed` the last stable offsets."""
 
         def values(led: Mapping[str, list[int]]) -> dict[str, Any]:
             topics = [{"name": name, "partitions": list(map(_latest, numbers))} for name, numbers in led.items()]

@@ -1,0 +1,162 @@
+"""The options by which a command finds a cluster, as those of Kafka's own tools: address, properties file, settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kafkabuf.errors import (
+    AuthenticationError,
+    ClusterAuthorizationError,
+    ConfigError,
+    GroupAuthorizationError,
+    KafkaError,
+    NetworkError,
+    TimeoutError,
+    TopicAuthorizationError,
+    TransactionalIdAuthorizationError,
+)
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# A person waits for the answer: a quarter of the producer's time.
+_MAX_BLOCK_MS = "15000"
+_UNAUTHORIZED = (
+    ClusterAuthorizationError,
+    GroupAuthorizationError,
+    TopicAuthorizationError,
+    TransactionalIdAuthorizationError,
+)
+_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*(\s*[=:]\s*|\s+)")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def connection_options(command: Command) -> Command:
+    """Give a command the options `bootstrap_servers`, `command_config` and `properties`."""
+    for option in (
+        click.option(
+            "--property",
+            "properties",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Any setting of docs/configuration.md, over that of the file; repeatable. Other users of this machine "
+            "can see it while the command runs: give passwords in the file.",
+        ),
+        click.option(
+            "--command-config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Properties file with the settings of the connection, as for Kafka's own tools.",
+        ),
+        click.option(
+            "--bootstrap-servers", metavar="HOST:PORT,...", help="Brokers of the cluster, unless in the file."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def config_of(
+    bootstrap_servers: str | None, command_config: Path | None, properties: tuple[str, ...]
+) -> ProducerConfig:
+    """The settings of the connection. Raises click.UsageError where the user has to correct an option."""
+    from kafkabuf.config import ProducerConfig
+
+    given = _given(properties)
+    if bootstrap_servers is not None:
+        given["bootstrap.servers"] = bootstrap_servers
+    in_file = {} if command_config is None else _known(read_properties(command_config.read_text(encoding="utf-8")))
+    settings = {"max.block.ms": _MAX_BLOCK_MS, **in_file, **given}
+    if "bootstrap.servers" not in settings:
+        raise click.UsageError("name the cluster: --bootstrap-servers HOST:PORT,...")
+    try:
+        return ProducerConfig.from_mapping(settings)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _given(properties: tuple[str, ...]) -> dict[str, str]:
+    given = {}
+    for found in properties:
+        name, equals, value = found.partition("=")
+        if not (name.strip() and equals):
+            raise click.UsageError(f"--property {found!r} is not of the form NAME=VALUE")
+        given[name.strip()] = value.strip()
+    return given
+
+
+def _known(settings: Mapping[str, str]) -> dict[str, str]:
+    """Without settings that no producer has: Kafka's consumers and tools may share the file."""
+    from kafkabuf.config import ProducerConfig
+
+    known = {name: value for name, value in settings.items() if name.replace(".", "_") in ProducerConfig.model_fields}
+    ignored = sorted(settings.keys() - known.keys())
+    if ignored:
+        click.echo(f"ignored, since no producer has these settings: {', '.join(ignored)}", err=True)
+    return known
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """A properties file of Java: comments, continued lines, escapes, and `=`, `:` or blanks behind the name."""
+    settings = {}
+    for line in _logical_lines(text):
+        found = _SEPARATOR.search(line)
+        name, value = (line, "") if found is None else (line[: found.start(1)], line[found.end(1) :])
+        settings[_unescaped(name)] = _unescaped(value)
+    return settings
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments; a line that ends with an odd number of backslashes goes on in the next line."""
+    begun = ""
+    for line in text.splitlines():
+        line = line.lstrip()
+        if not begun and (not line or line[0] in "#!"):
+            continue
+        begun += line
+        if (len(begun) - len(begun.rstrip("\\"))) % 2:
+            begun = begun[:-1]
+            continue
+        yield begun
+        begun = ""
+    if begun:
+        yield begun
+
+
+def _unescaped(text: str) -> str:
+    def replaced(found: re.Match[str]) -> str:
+        escape = found[1]
+        return chr(int(escape[1:], 16)) if len(escape) == 5 else _ESCAPED.get(escape, escape)
+
+    return _ESCAPE.sub(replaced, text)
+
+
+@contextmanager
+def errors_explained(servers: str) -> Iterator[None]:
+    """Turn Kafka's errors into messages that say what to do. The exit status is 1."""
+    try:
+        yield
+    except KafkaError as error:
+        raise click.ClickException(f"{error}{_advice(error, servers)}") from error
+
+
+def _advice(error: KafkaError, servers: str) -> str:
+    if isinstance(error, AuthenticationError):
+        return ". Give the credentials with --command-config FILE, as for Kafka's own tools"
+    if isinstance(error, _UNAUTHORIZED):
+        return '. docs/spark.md, "Who may do what", lists the ACLs that each command needs'
+    if isinstance(error, TimeoutError | NetworkError):
+        return (
+            f". See that Kafka runs at {servers} and can be reached from here; --property max.block.ms=60000 waits "
+            "longer"
+        )
+    return ""

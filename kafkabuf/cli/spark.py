@@ -1,0 +1,208 @@
+"""`kafkabuf spark`: what the person on call sees of the Spark sinks, and can end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kafkabuf.cli.connection import config_of, connection_options, errors_explained
+
+if TYPE_CHECKING:
+    from kafkabuf.cli.spark_state import OpenTransaction
+    from kafkabuf.metadata.admin_transactions import TransactionAdmin
+
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group()
+def spark() -> None:
+    """See and end what Spark sinks left in a cluster: markers and open transactions.
+
+    Exit status: 0 done, or nothing to do; 1 Kafka or you said no; 2 an option is wrong. It needs no Spark.
+    """
+
+
+@spark.command()
+@click.argument("sink_id", required=False)
+@click.option("--topic", "topics", multiple=True, help="Look for waiting readers of this topic too; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="For programs; docs/spark.md names the keys.")
+@connection_options
+def status(
+    sink_id: str | None,
+    topics: tuple[str, ...],
+    as_json: bool,
+    bootstrap_servers: str | None,
+    command_config: Path | None,
+    properties: tuple[str, ...],
+) -> None:
+    """Show the markers of all sinks, or of SINK_ID, their open transactions, and who holds back readers.
+
+    A reader with read_committed gets no record behind the first open transaction of a partition, whoever wrote the
+    record. The command looks for such partitions in the topics of the markers, of the open transactions and of --topic.
+
+    \b
+    kafkabuf spark status --bootstrap-servers broker:9092
+    kafkabuf spark status orders --bootstrap-servers broker:9093 --command-config client.properties
+    kafkabuf spark status --topic payments --json --bootstrap-servers broker:9092 | jq .held_back
+    """
+    from rich.console import Console
+
+    from kafkabuf.cli.spark_sinks import read_status
+    from kafkabuf.cli.spark_tables import show
+
+    with _admin(bootstrap_servers, command_config, properties) as admin:
+        found = read_status(admin, sink_id, topics)
+        if sink_id is not None and not found.sinks:
+            raise _unknown_sink(admin, sink_id)
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+    else:
+        show(found, Console(markup=False, highlight=False))
+
+
+@spark.command()
+@click.argument("sink_id")
+@_yes
+@connection_options
+def abort(
+    sink_id: str,
+    yes: bool,
+    bootstrap_servers: str | None,
+    command_config: Path | None,
+    properties: tuple[str, ...],
+) -> None:
+    """Abort the open transactions of SINK_ID, so that readers with read_committed go on.
+
+    This also fences the writers (InitProducerId gives their transactional ids a new epoch). A writer that lives on
+    gets a ProducerFencedError: with exactly_once Spark runs the task again, with atomic the write fails.
+
+    \b
+    kafkabuf spark abort orders --bootstrap-servers broker:9092
+    kafkabuf spark abort orders --yes --command-config client.properties
+    """
+    from kafkabuf.cli.spark_sinks import open_transactions
+
+    with _admin(bootstrap_servers, command_config, properties) as admin:
+        opened = open_transactions(admin, sink_id)
+        if not opened:
+            _require_sink(admin, sink_id)
+            click.echo(f"{sink_id} has no open transaction")
+            return
+        for each in opened:
+            click.echo(_described(each))
+        if not yes:
+            click.confirm(
+                "The rows of each transaction that is Ongoing will never be visible, and its writer is fenced. Abort?",
+                abort=True,
+            )
+        for each in opened:
+            assert each.transactional_id is not None  # the coordinator listed the transaction by it
+            _, epoch = admin.fence(each.transactional_id)
+            click.echo(f"{each.transactional_id}: ended, producer {each.producer_id} is fenced below epoch {epoch}")
+
+
+@spark.command()
+@click.argument("sink_id")
+@click.option("--partition", type=click.IntRange(0), help="Only the marker of this Spark partition (exactly_once).")
+@click.option("--write-id", help="Only the marker of the write with this writeId.")
+@_yes
+@connection_options
+def forget(
+    sink_id: str,
+    partition: int | None,
+    write_id: str | None,
+    yes: bool,
+    bootstrap_servers: str | None,
+    command_config: Path | None,
+    properties: tuple[str, ...],
+) -> None:
+    """Delete the markers of SINK_ID: what it has written counts as never written.
+
+    No record is deleted. Stop the query first. Then Spark may write the newest micro-batch a second time. A query that
+    goes on from its checkpoint refuses, unless it has the option onLostMarker 'continue'.
+
+    \b
+    kafkabuf spark forget orders --bootstrap-servers broker:9092
+    kafkabuf spark forget orders --partition 7 --yes --command-config client.properties
+    kafkabuf spark forget orders --write-id 2026-11-22 --bootstrap-servers broker:9092
+    """
+    from kafkabuf.cli.spark_sinks import groups_of, open_transactions
+    from kafkabuf.cli.spark_state import SinkName
+
+    if partition is not None and write_id is not None:
+        raise click.UsageError("--partition is for streams, and --write-id for df.write: give one of the two")
+    with _admin(bootstrap_servers, command_config, properties) as admin:
+        groups = [
+            group
+            for group in groups_of(admin, sink_id)
+            if (partition is None and write_id is None)
+            or SinkName.parse(group) == SinkName(sink_id, partition, write_id)
+        ]
+        if not groups:
+            _require_sink(admin, sink_id)
+            click.echo(f"{sink_id} has no such marker")
+            return
+        opened = open_transactions(admin, sink_id)
+        if opened:
+            raise click.ClickException(
+                f"{_described(opened[0])}; while a transaction of the sink is open, its marker may still change. Stop "
+                f"the query, and end the transaction: kafkabuf spark abort {sink_id}"
+            )
+        for group in groups:
+            click.echo(group)
+        if not yes:
+            click.confirm(
+                "Without these markers Spark may write rows a second time that are in the topic already. Delete the "
+                "markers?",
+                abort=True,
+            )
+        for group in groups:
+            admin.delete_group(group)
+        click.echo(f"{len(groups)} markers deleted" if len(groups) > 1 else "1 marker deleted")
+
+
+@contextmanager
+def _admin(
+    bootstrap_servers: str | None, command_config: Path | None, properties: tuple[str, ...]
+) -> Iterator[TransactionAdmin]:
+    from kafkabuf.metadata.admin_transactions import TransactionAdmin
+
+    config = config_of(bootstrap_servers, command_config, properties)
+    servers = ",".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+    with errors_explained(servers), TransactionAdmin(config) as admin:
+        yield admin
+
+
+def _require_sink(admin: TransactionAdmin, sink_id: str) -> None:
+    """Raises click.ClickException where the cluster has never seen the sink, or has forgotten it."""
+    from kafkabuf.cli.spark_sinks import known_sinks
+
+    if sink_id not in known_sinks(admin):
+        raise _unknown_sink(admin, sink_id)
+
+
+def _unknown_sink(admin: TransactionAdmin, sink_id: str) -> click.ClickException:
+    from kafkabuf.cli.spark_sinks import known_sinks
+
+    known = known_sinks(admin)
+    return click.ClickException(
+        f"the cluster shows this user nothing of a sink {sink_id!r}, but of {', '.join(known)}"
+        if known
+        else f"the cluster shows this user nothing of a sink {sink_id!r}, nor of any other: see the address, and the "
+        "ACLs in docs/spark.md"
+    )
+
+
+def _described(each: OpenTransaction) -> str:
+    from kafkabuf.cli.spark_tables import when
+
+    return (
+        f"{each.transactional_id}: {each.state} since {when(each.started_ms)}, producer {each.producer_id}, epoch "
+        f"{each.producer_epoch}, in {len(each.partitions)} partitions"
+    )

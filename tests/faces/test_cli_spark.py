@@ -1,0 +1,381 @@
+"""`kafkabuf spark`: an operator sees markers, open transactions and who holds back readers, and can end them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster, Security
+from kafkabuf.cli import main, spark_state
+from kafkabuf.cli.connection import read_properties
+from kafkabuf.cli.spark_state import SinkName
+from kafkabuf.errors import ProducerFencedError
+from kafkabuf.metadata.groups import OffsetAndMetadata
+from rigs.real_kafka import RealKafka
+
+_WRONG_USER = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="wrong";'
+QUERY, RUN = str(uuid.uuid4()), str(uuid.uuid4())
+
+
+class Sinks:
+    """Writers of a cluster that behave as a sink's tasks do, and the command."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, stack: ExitStack) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.topic = topic
+        self.sink_id = f"sink-{topic}"
+        self._stack = stack
+
+    def begin(self, transactional_id: str | None = None, partition: int = 0) -> KafkaProducer:
+        """A producer whose transaction is open, with one record. It never ends the transaction by itself."""
+        producer = KafkaProducer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "transactional.id": transactional_id or f"kafkabuf-sink.{self.sink_id}:{partition}",
+            }
+        )
+        self._stack.callback(producer.close, 0)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(self.topic, b"row", partition=partition).result(30)
+        return producer
+
+    def commit(self, producer: KafkaProducer, group: str, offset: int, **known: Any) -> None:
+        marker = OffsetAndMetadata(offset, json.dumps({"rows": 1, "checksum": "ab", **known}))
+        producer.send_offsets_to_transaction({(self.topic, 0): marker}, group)
+        producer.commit_transaction()
+
+    def write(self, micro_batch: int, partition: int = 0) -> KafkaProducer:
+        """One task of a micro-batch (exactly_once)."""
+        producer = self.begin(partition=partition)
+        group = f"kafkabuf-sink.{self.sink_id}:{partition}"
+        self.commit(producer, group, micro_batch + 1, query=QUERY, run=RUN)
+        return producer
+
+    def run(self, *arguments: str, given: str | None = None) -> Result:
+        connection = ("--bootstrap-servers", self.bootstrap_servers)
+        return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["spark", *arguments, *connection], input=given)
+
+    def status(self, *arguments: str) -> dict[str, Any]:
+        result = self.run("status", *(arguments or (self.sink_id,)), "--json")
+        assert result.exit_code == 0, result.output
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
+
+    def held_back(self) -> list[dict[str, Any]]:
+        """The partitions of the topic whose readers wait."""
+        return [held for held in self.status("--topic", self.topic)["held_back"] if held["topic"] == self.topic]
+
+
+@pytest.fixture(scope="module", params=[2, 0], ids=["v2", "v1"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=2, transaction_version=request.param, auto_create_topics=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def sinks(cluster: EmbeddedCluster) -> Iterator[Sinks]:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(topic, partitions=3)
+    with ExitStack() as stack:
+        yield Sinks(cluster.bootstrap_servers, topic, stack)
+
+
+# ---- status ----------------------------------------------------------------------------------------------------------
+
+
+def test_names_that_the_sink_gives_are_read_back() -> None:
+    from kafkabuf.spark import marker
+
+    assert spark_state.PREFIX == marker.PREFIX
+    assert SinkName.parse(marker.transactional_id_for("s.1")) == SinkName("s.1")
+    assert SinkName.parse(marker.transactional_id_for("s", 12)) == SinkName("s", partition=12)
+    assert SinkName.parse("kafkabuf-sink.s:write") == SinkName("s", write_id="")
+    assert SinkName.parse("kafkabuf-sink.s:write:2026:1") == SinkName("s", write_id="2026:1")
+    assert SinkName.parse("kafkabuf-sink.s:other") is None
+    assert SinkName.parse("kafkabuf-sink.") is None
+    assert SinkName.parse("orders") is None
+
+
+def test_status_shows_each_marker_with_its_micro_batch_query_run_and_rows(sinks: Sinks) -> None:
+    sinks.write(7, partition=1)
+    sinks.write(7, partition=0)
+    (sink,) = sinks.status()["sinks"]
+    assert [marker["partition"] for marker in sink["markers"]] == [0, 1]
+    first = sink["markers"][0]
+    assert first["group"] == f"kafkabuf-sink.{sinks.sink_id}:0"
+    assert (first["topic"], first["micro_batch"], first["rows"], first["checksum"]) == (sinks.topic, 7, 1, "ab")
+    assert (first["query_id"], first["run_id"], first["write_id"]) == (QUERY, RUN, None)
+    assert first["written_ms"] > 1_600_000_000_000
+    table = sinks.run("status", sinks.sink_id).output
+    assert "partition 1" in table
+    assert QUERY in table
+
+
+def test_status_shows_markers_of_writes_under_their_write_id(sinks: Sinks) -> None:
+    name = f"kafkabuf-sink.{sinks.sink_id}"
+    sinks.commit(sinks.begin(name), f"{name}:write:monday", 1, write="monday")
+    sinks.commit(sinks.begin(name), f"{name}:write", 1)
+    (sink,) = sinks.status()["sinks"]
+    assert {marker["write_id"] for marker in sink["markers"]} == {"monday", ""}
+    assert {marker["micro_batch"] for marker in sink["markers"]} == {None}
+    assert {marker["written_ms"] for marker in sink["markers"]} == {None}, "nobody knows which write was the newest"
+
+
+def test_status_of_one_sink_leaves_out_sinks_whose_names_begin_alike(sinks: Sinks) -> None:
+    sinks.write(1)
+    longer = sinks.begin(f"kafkabuf-sink.{sinks.sink_id}.1")
+    sinks.commit(longer, f"kafkabuf-sink.{sinks.sink_id}.1", 1, query=QUERY, run=RUN)
+    assert [sink["sink_id"] for sink in sinks.status()["sinks"]] == [sinks.sink_id]
+    every = [sink["sink_id"] for sink in sinks.status("--topic", sinks.topic)["sinks"]]
+    assert {sinks.sink_id, f"{sinks.sink_id}.1"} <= set(every)
+
+
+def test_status_names_whoever_holds_back_readers_and_since_when(sinks: Sinks) -> None:
+    sinks.write(1)
+    sinks.begin()
+    sinks.begin("payments", partition=2)
+    found = sinks.status()
+    (opened,) = found["sinks"][0]["transactions"]
+    assert (opened["state"], opened["partitions"]) == ("Ongoing", [{"topic": sinks.topic, "partition": 0}])
+    assert opened["ends_ms"] - opened["started_ms"] == 60_000
+    ours, others = found["held_back"]
+    assert (ours["partition"], ours["last_stable_offset"], ours["high_watermark"]) == (0, 2, 3)
+    assert [each["transactional_id"] for each in ours["transactions"]] == [opened["transactional_id"]]
+    assert (others["partition"], others["last_stable_offset"], others["high_watermark"]) == (2, 0, 1)
+    (payments,) = others["transactions"]
+    assert (payments["transactional_id"], payments["state"]) == ("payments", "Ongoing")
+    assert payments["started_ms"] > 1_600_000_000_000
+    table = sinks.run("status").output
+    assert "payments" in table
+    assert f"{sinks.topic}-2" in table
+
+
+def test_oldest_open_transaction_of_a_partition_comes_first(sinks: Sinks) -> None:
+    sinks.begin("newer-by-name-a")
+    sinks.begin("a-later")
+    (held,) = sinks.held_back()
+    assert [each["transactional_id"] for each in held["transactions"]] == ["newer-by-name-a", "a-later"]
+
+
+def test_status_creates_no_topic_that_it_is_asked_for(sinks: Sinks, cluster: EmbeddedCluster) -> None:
+    found = sinks.status("--topic", "misspelt")
+    assert "misspelt" in "".join(found["warnings"])
+    assert "misspelt" not in cluster.topics()
+
+
+def test_status_of_an_unknown_sink_fails_and_names_those_that_exist(sinks: Sinks) -> None:
+    sinks.write(1)
+    result = sinks.run("status", "unheard-of")
+    assert result.exit_code == 1
+    assert sinks.sink_id in result.output
+
+
+def test_committed_offset_of_another_program_is_shown_without_a_micro_batch(sinks: Sinks) -> None:
+    name = f"kafkabuf-sink.{sinks.sink_id}"
+    producer = sinks.begin(name)
+    producer.send_offsets_to_transaction({(sinks.topic, 0): OffsetAndMetadata(9, "not JSON")}, name)
+    producer.commit_transaction()
+    (sink,) = sinks.status()["sinks"]
+    assert [(marker["micro_batch"], marker["query_id"]) for marker in sink["markers"]] == [(None, None)]
+
+
+# ---- abort -----------------------------------------------------------------------------------------------------------
+
+
+def test_abort_frees_the_readers_and_fences_the_writers(sinks: Sinks) -> None:
+    writers = [sinks.begin(partition=partition) for partition in range(2)]
+    result = sinks.run("abort", sinks.sink_id, given="y\n")
+    assert result.exit_code == 0, result.output
+    found = sinks.status()
+    assert not found["sinks"][0]["transactions"]
+    assert not sinks.held_back()
+    for writer in writers:
+        with pytest.raises(ProducerFencedError):
+            writer.commit_transaction()
+
+
+def test_abort_leaves_the_transactions_of_others_alone(sinks: Sinks) -> None:
+    sinks.begin()
+    other = sinks.begin(f"kafkabuf-sink.{sinks.sink_id}-2", partition=1)
+    assert sinks.run("abort", sinks.sink_id, "--yes").exit_code == 0
+    other.commit_transaction()
+
+
+@pytest.mark.parametrize("command", ["abort", "forget"])
+def test_answer_no_changes_nothing(sinks: Sinks, command: str) -> None:
+    producer = sinks.write(1)
+    if command == "abort":
+        producer.begin_transaction()
+        producer.send(sinks.topic, b"row", partition=0).result(30)
+    before = sinks.status()
+    assert sinks.run(command, sinks.sink_id, given="n\n").exit_code == 1
+    assert sinks.status() == before
+
+
+def test_abort_without_an_open_transaction_says_so_and_succeeds(sinks: Sinks) -> None:
+    sinks.write(1)
+    result = sinks.run("abort", sinks.sink_id)
+    assert (result.exit_code, "no open transaction" in result.output) == (0, True)
+
+
+@pytest.mark.parametrize("command", ["abort", "forget"])
+def test_unknown_sink_is_an_error(sinks: Sinks, command: str) -> None:
+    result = sinks.run(command, "unheard-of")
+    assert result.exit_code == 1
+    assert "unheard-of" in result.output
+
+
+# ---- forget ----------------------------------------------------------------------------------------------------------
+
+
+def test_forget_deletes_every_marker_of_the_sink_and_of_no_other(sinks: Sinks) -> None:
+    sinks.write(1, partition=0)
+    sinks.write(1, partition=1)
+    other = f"kafkabuf-sink.{sinks.sink_id}x"
+    sinks.commit(sinks.begin(other), other, 1, query=QUERY, run=RUN)
+    assert sinks.run("forget", sinks.sink_id, "--yes").exit_code == 0
+    left = {sink["sink_id"]: sink["markers"] for sink in sinks.status("--topic", sinks.topic)["sinks"]}
+    assert left[sinks.sink_id] == []
+    assert len(left[f"{sinks.sink_id}x"]) == 1
+
+
+def test_forget_of_one_partition_or_write_keeps_the_other_markers(sinks: Sinks) -> None:
+    for partition in range(2):
+        sinks.write(1, partition=partition)
+    name = f"kafkabuf-sink.{sinks.sink_id}"
+    sinks.commit(sinks.begin(name), f"{name}:write:monday", 1, write="monday")
+    assert sinks.run("forget", sinks.sink_id, "--partition", "1", "--yes").exit_code == 0
+    assert sinks.run("forget", sinks.sink_id, "--write-id", "monday", "--yes").exit_code == 0
+    (sink,) = sinks.status()["sinks"]
+    assert [marker["group"] for marker in sink["markers"]] == [f"{name}:0"]
+
+
+def test_forget_refuses_while_a_transaction_is_open(sinks: Sinks) -> None:
+    sinks.write(1)
+    sinks.begin(partition=1)
+    result = sinks.run("forget", sinks.sink_id, "--yes")
+    assert result.exit_code == 1
+    assert f"kafkabuf spark abort {sinks.sink_id}" in result.output
+    assert sinks.status()["sinks"][0]["markers"]
+
+
+# ---- the connection --------------------------------------------------------------------------------------------------
+
+
+def test_settings_come_from_a_properties_file_of_kafkas_tools(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    with EmbeddedCluster(brokers=1, security=Security(users={"alice": "secret"})) as cluster:
+        file.write_text(
+            "# for every tool\n"
+            f"bootstrap.servers={cluster.bootstrap_servers}\n"
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism = PLAIN\ngroup.id=unused\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\\n"
+            '    username="alice" \\\n    password="secret";\n'
+        )
+        result = CliRunner().invoke(main, ["spark", "status", "--json", "--command-config", str(file)])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["sinks"] == []
+        assert "group.id" in result.stderr
+        result = CliRunner().invoke(
+            main, ["spark", "status", "--command-config", str(file), "--property", f"sasl.jaas.config={_WRONG_USER}"]
+        )
+        assert result.exit_code == 1
+        assert "--command-config" in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("a=b", "a", "b"),
+        ("  a : b c ", "a", "b c "),
+        ("a b=c", "a", "b=c"),
+        ("a", "a", ""),
+        ("a=", "a", ""),
+        (r"a\ b\:c=d", "a b:c", "d"),
+        (r"a=\u00e9\t\\", "a", "é\t\\"),
+        ("a=b\\\n   c", "a", "bc"),
+        ("#x=y\n!z=y\n\na==b", "a", "=b"),
+        (r"a=C:\\data", "a", "C:\\data"),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(line: str, name: str, value: str) -> None:
+    assert read_properties(line) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["status"], "--bootstrap-servers"),
+        (["status", "--bootstrap-servers", "x"], "bootstrap.servers"),
+        (["status", "--bootstrap-servers", "x:1", "--property", "linger"], "NAME=VALUE"),
+        (["status", "--bootstrap-servers", "x:1", "--property", "max.blok.ms=1"], "max.block.ms"),
+        (["forget", "s", "--partition", "1", "--write-id", "w", "--bootstrap-servers", "x:1"], "one of the two"),
+    ],
+)
+def test_wrong_options_are_named_with_status_2(arguments: list[str], text: str) -> None:
+    result = CliRunner().invoke(main, ["spark", *arguments])
+    assert result.exit_code == 2
+    assert text in result.output
+
+
+def test_brokers_that_do_not_answer_are_named() -> None:
+    address = "127.0.0.1:1"  # nobody listens on tcpmux
+    result = CliRunner().invoke(
+        main, ["spark", "status", "--bootstrap-servers", address, "--property", "max.block.ms=300"]
+    )
+    assert result.exit_code == 1
+    assert f"See that Kafka runs at {address}" in result.output
+
+
+def test_command_needs_no_spark() -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from click.testing import CliRunner; from kafkabuf.cli import main\n"
+        "result = CliRunner().invoke(main, ['spark', 'status', '--bootstrap-servers', '127.0.0.1:1',"
+        " '--property', 'max.block.ms=1'])\n"
+        "assert result.exit_code == 1 and 'See that Kafka runs' in result.output, result.output"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- real Kafka ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", ["kafka_4", "kafka_3_9"])
+def test_command_works_with_apache_kafka(server: str, request: pytest.FixtureRequest) -> None:
+    kafka = request.getfixturevalue(server)
+    assert isinstance(kafka, RealKafka)
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    kafka.create_topic(topic, 3)
+    with ExitStack() as stack:
+        sinks = Sinks(kafka.bootstrap_servers, topic, stack)
+        sinks.write(7, partition=1)
+        (marker,) = sinks.status()["sinks"][0]["markers"]
+        assert (marker["micro_batch"], marker["query_id"], marker["rows"]) == (7, QUERY, 1)
+        assert marker["expires_ms"] - marker["written_ms"] == 7 * 24 * 3_600_000
+        writer = sinks.begin(partition=0)
+        sinks.begin("payments", partition=2)
+        found = sinks.status()
+        assert [held["transactions"][0]["transactional_id"] for held in found["held_back"]] == [
+            f"kafkabuf-sink.{sinks.sink_id}:0",
+            "payments",
+        ]
+        assert all(held["transactions"][0]["started_ms"] for held in found["held_back"])
+        assert sinks.run("forget", sinks.sink_id, "--yes").exit_code == 1
+        assert sinks.run("abort", sinks.sink_id, "--yes").exit_code == 0
+        with pytest.raises(ProducerFencedError):
+            writer.commit_transaction()
+        assert [held["partition"] for held in sinks.status()["held_back"]] == [2]
+        assert sinks.run("forget", sinks.sink_id, "--yes").exit_code == 0
+        assert sinks.status()["sinks"][0]["markers"] == []
