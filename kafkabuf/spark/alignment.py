@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from kafkabuf.spark.schema import ALIGNED
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -56,18 +58,28 @@ def _partition_of_key(partitions: int) -> Any:
 
 
 def align(frame: DataFrame, partitions: int) -> DataFrame:
-    """The rows with a column `partition`, shuffled so that one task writes each Kafka partition.
+    """The rows, shuffled so that one task writes each Kafka partition.
 
-    deliveryGuarantee 'atomic' needs this. `partitions` is the number of partitions of the topic. A column `partition`
-    that exists is kept. Else the key chooses the partition, and rows without a key are spread by their value. Warns
-    where spark.speculation is true.
+    deliveryGuarantee 'atomic' needs this. `partitions` is the number of partitions of the topic. The key chooses the
+    partition, and rows without a key are spread by their value. A column `partition` that exists chooses instead, and
+    is kept. Else the metadata of `key` and `value` tell the sink that task n writes partition n. PySpark 4.0 cannot
+    send partition n to task n: there the frame gets a column `partition`. Warns where spark.speculation is true.
     """
     if speculates(frame):
         warnings.warn(f"{SPECULATION}, and align() is for such writes", stacklevel=3)
-    if "partition" not in frame.columns:
+    given = "partition" in frame.columns
+    if not given:
         spread = F.pmod(F.xxhash64(F.col("value")), F.lit(partitions)).cast("int")
         chosen = F.coalesce(partition_for(F.col("key"), partitions), spread) if "key" in frame.columns else spread
         frame = frame.withColumn("partition", chosen)
-    if hasattr(frame, "repartitionById"):  # Spark 4.1: partition n to task n, instead of a hash of n
-        return frame.repartitionById(partitions, F.col("partition"))
-    return frame.repartition(partitions, F.col("partition"))
+    if not hasattr(frame, "repartitionById"):  # PySpark 4.0: by a hash of the partition
+        return frame.repartition(partitions, F.col("partition"))
+    frame = frame.repartitionById(partitions, F.col("partition"))
+    return frame if given else _tagged(frame.drop("partition"), partitions)
+
+
+def _tagged(frame: DataFrame, partitions: int) -> DataFrame:
+    """The frame whose key and value say that task n has the rows of partition n: the user may replace one of them."""
+    for name in {"key", "value"} & set(frame.columns):
+        frame = frame.withMetadata(name, {**frame.schema[name].metadata, ALIGNED: partitions})
+    return frame

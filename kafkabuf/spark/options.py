@@ -98,6 +98,7 @@ class SinkOptions:
     batches; only the guarantees with transactions need this topic. `write_id` names a write of `df.write`: a write with
     `atomic` that has the same name as a finished one writes nothing. With `at_least_once` it only labels the report.
     `timestamp_column` is the column that the option names, "" for no column, and None where the user left it out.
+    `aligned` is no option: the number of partitions for which align() has shuffled the rows, None where it has not.
     """
 
     topic: str | None
@@ -112,6 +113,7 @@ class SinkOptions:
     on_lost_marker: OnLostMarker = OnLostMarker.FAIL
     write_id: str | None = None
     timestamp_column: str | None = None
+    aligned: int | None = None
 
     def sink_id_and_marker_topic(self) -> tuple[str, str]:
         """Only for a transactional guarantee: `parse` has checked that both are set."""

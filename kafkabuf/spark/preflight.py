@@ -7,7 +7,13 @@ The driver asks once, and its error names the option to correct. It checks when 
 from __future__ import annotations
 
 from kafkabuf.config import ProducerConfig
-from kafkabuf.errors import InvalidTopicError, TimeoutError, TopicAuthorizationError, UnknownTopicOrPartitionError
+from kafkabuf.errors import (
+    ConfigError,
+    InvalidTopicError,
+    TimeoutError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
 from kafkabuf.metadata.admin import Admin
 from kafkabuf.spark.options import SinkOptions
 
@@ -27,8 +33,17 @@ def check(options: SinkOptions, *, repeat: bool) -> None:
     _passed.add(options)
 
 
+def check_in_task(options: SinkOptions) -> None:
+    """Check the topic of aligned rows once in a worker, where the driver checks nothing."""
+    if not options.driver_check and options not in _passed:
+        with Admin(ProducerConfig.from_mapping(dict(options.producer))) as admin:
+            _check_topics(admin, options)
+        _passed.add(options)
+
+
 def check_cluster(admin: Admin, options: SinkOptions) -> None:
-    """Raise the first error: no broker answers, the broker denies access, or a topic is missing and was not created.
+    """Raise the first error: no broker answers, the broker denies access, a topic is missing and was not created, or
+    has another number of partitions than align() was told.
 
     An error that might pass is raised after max.block.ms, any other at once.
     """
@@ -39,11 +54,20 @@ def check_cluster(admin: Admin, options: SinkOptions) -> None:
         if not options.guarantee.is_transactional:
             hint = "; if only the executors can, set option 'driverCheck' to 'false'"
         raise TimeoutError(f"{error}. See that Kafka runs there and that the driver can reach it{hint}") from None
+    _check_topics(admin, options)
+
+
+def _check_topics(admin: Admin, options: SinkOptions) -> None:
     for option, topic in options.topics():
         try:
-            admin.partitions_of(topic)
+            partitions = admin.partitions_of(topic)
         except UnknownTopicOrPartitionError as error:
             text = f"option '{option}': {error}. Create the topic, or correct its name"
             raise UnknownTopicOrPartitionError(text) from None
         except (InvalidTopicError, TopicAuthorizationError) as error:
             raise type(error)(f"option '{option}': {error}") from None
+        if option == "topic" and options.aligned not in (None, partitions):
+            raise ConfigError(
+                f"align() was told {options.aligned} partitions, but topic '{topic}' has {partitions}: its keys would "
+                f"go to other partitions than those of other producers. Call align(df, {partitions})"
+            )

@@ -19,6 +19,8 @@ from pyspark.sql.types import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+# Metadata of the columns `key` and `value`: align() has shuffled the rows for a topic with this number of partitions.
+ALIGNED = "kafkabuf.aligned"
 
 
 def _is_text_or_bytes(found: DataType) -> bool:
@@ -80,6 +82,14 @@ def sink_columns(schema: StructType, topic: str | None, timestamp_column: str | 
             raise ValueError(f"column '{name}' occurs {names.count(name)} times: keep one, drop the rest")
         _check_type(name, column, schema[name].dataType)
     return tuple(column.name for column in wanted.values())
+
+
+def aligned_partitions(schema: StructType) -> int | None:
+    """The number of partitions for which align() has shuffled the rows; None where a column `partition` chooses."""
+    if "partition" in schema.fieldNames():
+        return None
+    found = (field.metadata.get(ALIGNED) for field in schema.fields if field.name in ("key", "value"))
+    return next((int(partitions) for partitions in found if partitions is not None), None)
 
 
 def ignored_timestamp(schema: StructType, timestamp_column: str | None) -> str | None:

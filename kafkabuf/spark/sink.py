@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
 from kafkabuf.spark.options import Guarantee, SinkOptions
 from kafkabuf.spark.report import TaskReport
-from kafkabuf.spark.schema import as_record
+from kafkabuf.spark.schema import aligned_partitions, as_record, sink_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from kafkabuf.spark.delivery import Delivery
 
@@ -29,6 +30,16 @@ class ArrowSink:
 
     options: SinkOptions
     columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: SinkOptions, schema: StructType) -> Self:
+        """The sink of a DataFrame with this schema. Raises what `sink_columns` raises."""
+        columns, aligned = sink_columns(schema, options.topic, options.timestamp_column), aligned_partitions(schema)
+        return (
+            cls(options, columns)
+            if aligned is None
+            else cls(replace(options, aligned=aligned), (*columns, "partition"))
+        )
 
     def delivery(self) -> Delivery[Any]:
         """The guarantee of this write."""
@@ -54,9 +65,19 @@ class ArrowSink:
         """
         records = (as_record(batch, self.options.timestamp_column) for batch in batches)
         try:
-            return self.delivery().send(records, begun)
+            return self.delivery().send(self._placed(records), begun)
         except KafkaError as error:
             raise explained(error, self.options) from None
+
+    def _placed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.options.aligned is None:
+            return batches
+        # Imported late: it loads an extension.
+        from kafkabuf.spark import aligned_rows, preflight
+        from kafkabuf.spark.place import TaskAttempt
+
+        preflight.check_in_task(self.options)
+        return aligned_rows.with_partition(batches, self.options.aligned, TaskAttempt.current().partition)
 
     def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: Any) -> None:
         """See `Delivery.commit`."""

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from kafkabuf.errors import ConfigError
 from kafkabuf.spark import option_names
 from kafkabuf.spark.options import SinkOptions
-from kafkabuf.spark.schema import ignored_timestamp, sink_columns
+from kafkabuf.spark.schema import ignored_timestamp
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
 
@@ -63,7 +63,7 @@ class KafkabufDataSource(DataSource):
         return StreamWriter(self._sink(options, schema))
 
     def _sink(self, options: SinkOptions, schema: StructType) -> ArrowSink:
-        sink = ArrowSink(options, sink_columns(schema, options.topic, options.timestamp_column))
+        sink = ArrowSink.of(options, schema)
         if names := option_names.ignored(self.options):
             _warn_once(f"the sink ignores options of Spark's Kafka source: {', '.join(names)}")
         if text := ignored_timestamp(schema, options.timestamp_column):

@@ -70,6 +70,11 @@ class Job:
 
 def committed(servers: str, topic: str, **settings: str) -> Counter[bytes]:
     """The values that a reader with read_committed sees. `settings` are consumer settings with _ in place of dots."""
+    return Counter(value for _, value in placed(servers, topic, **settings))
+
+
+def placed(servers: str, topic: str, **settings: str) -> list[tuple[int, bytes]]:
+    """As `committed`, each value with its partition."""
     config: dict[str, str | bool] = {
         "bootstrap.servers": servers,
         "group.id": "reader",
@@ -78,17 +83,17 @@ def committed(servers: str, topic: str, **settings: str) -> Counter[bytes]:
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
     consumer, ended = Consumer(config), 0
-    values: Counter[bytes] = Counter()
+    values: list[tuple[int, bytes]] = []
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         while ended < PARTITIONS:
             message = consumer.poll(10.0)
             assert message is not None, "the reader got no message for 10 s: an open transaction may block it"
-            value = message.value()
+            value, partition = message.value(), message.partition()
             if message.error() is not None:
                 ended += 1
-            elif value is not None:
-                values[value] += 1
+            elif value is not None and partition is not None:
+                values.append((partition, value))
     finally:
         consumer.close()
     return values

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.functions import coalesce, expr, spark_partition_id
 
 from kafkabuf.partitioner import partition_for_key
 from kafkabuf.spark import align, foreach_batch, last_report, partition_for, verify
-from tests.spark.job import PARTITIONS, Job
+from tests.spark.job import PARTITIONS, Job, placed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,7 +98,21 @@ def test_partition_for_agrees_with_the_producers_partitioner(spark: SparkSession
 def test_aligned_rows_of_one_partition_are_in_one_task(spark: SparkSession) -> None:
     frame = spark.range(200).selectExpr("if(id % 3 = 0, null, string(id)) as key", "string(id) as value")
     aligned = align(frame, PARTITIONS)
-    tasks = aligned.selectExpr("partition", "spark_partition_id() as task").distinct().collect()
-    assert sorted(row.partition for row in tasks) == list(range(PARTITIONS))
+    assert aligned.columns == ["key", "value"]
+    rows = aligned.select("key", partition_for(aligned.key, PARTITIONS).alias("p"), spark_partition_id().alias("task"))
+    assert {row.p - row.task for row in rows.collect() if row.key is not None} == {0}
     preset = align(frame.selectExpr("value", "1 as partition"), PARTITIONS)
     assert [row.partition for row in preset.select("partition").distinct().collect()] == [1]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "atomic"])
+def test_aligned_rows_arrive_where_align_put_them(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path, guarantee: str
+) -> None:
+    job = job_of(spark, spark_cluster, tmp_path, guarantee)
+    frame = spark.range(200).selectExpr("if(id % 3 = 0, null, string(id)) as key", "string(id) as value")
+    spread = "int(pmod(xxhash64(value), 3))"
+    partitions = frame.select("value", coalesce(partition_for(frame.key, PARTITIONS), expr(spread)).alias("p"))
+    expected = sorted((row.p, row.value.encode()) for row in partitions.collect())
+    align(frame, PARTITIONS).write.format("kafkabuf").options(**job.options()).mode("append").save()
+    assert sorted(placed(job.servers, job.topic)) == expected
