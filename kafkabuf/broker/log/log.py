@@ -10,13 +10,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
 
-from kafkabuf.broker.log.batch import NO_TIMESTAMP, BatchInfo, stamp
+from kafkabuf.broker.log.batch import NO_TIMESTAMP, BatchInfo, Data, stamp
 from kafkabuf.broker.log.config import UNLIMITED, LogConfig
 from kafkabuf.broker.log.control import Marker, control_batch, read_marker
 from kafkabuf.broker.log.leader_epochs import LeaderEpochs
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
 from kafkabuf.broker.log.records import read_records
-from kafkabuf.broker.log.storage.batches import NO_LIMIT, Data, Head, Segments, StoredBatch, heads, read_head
+from kafkabuf.broker.log.storage.batches import NO_LIMIT, Head, Segments, StoredBatch, heads, read_head
 from kafkabuf.broker.log.storage.memory import MemorySegments
 from kafkabuf.clock import Clock, SystemClock
 from kafkabuf.errors import OffsetOutOfRangeError

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Mapping
 from typing import Protocol
 from uuid import UUID
 
+from kafkabuf.broker.log.batch import Data
 from kafkabuf.broker.log.leader_epochs import NO_EPOCH
 from kafkabuf.broker.log.log import PartitionLog
-from kafkabuf.broker.log.storage.batches import Data
 from kafkabuf.broker.replica.delayed import DelayedResponse
 from kafkabuf.broker.replica.replication import Replica
 from kafkabuf.broker.replica.topics import Catalogue

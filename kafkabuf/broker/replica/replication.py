@@ -17,8 +17,7 @@ from collections import deque
 from math import inf
 from typing import Protocol
 
-from kafkabuf.broker.log.batch import Limits
-from kafkabuf.broker.log.config import int_config
+from kafkabuf.broker.log.config import Limits, int_config
 from kafkabuf.broker.log.control import Marker
 from kafkabuf.broker.log.log import PartitionLog
 from kafkabuf.broker.replica.followers import Follower, LagWatch

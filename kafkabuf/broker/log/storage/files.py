@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
-from kafkabuf.broker.log.batch import NO_TIMESTAMP
+from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
-from kafkabuf.broker.log.storage.batches import Data, StoredBatch, whole_size
+from kafkabuf.broker.log.storage.batches import StoredBatch, whole_size
 from kafkabuf.broker.log.storage.checkpoint import read_numbers, write_checkpoint
 from kafkabuf.broker.log.storage.disk import on_disk, sync_path, write_whole
 from kafkabuf.broker.log.storage.segment import Segment, file_name

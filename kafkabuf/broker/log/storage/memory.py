@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 
-from kafkabuf.broker.log.batch import NO_TIMESTAMP
+from kafkabuf.broker.log.batch import NO_TIMESTAMP, Data
 from kafkabuf.broker.log.producer_state import AbortedTransaction, ProducerStates
-from kafkabuf.broker.log.storage.batches import Data, StoredBatch
+from kafkabuf.broker.log.storage.batches import StoredBatch
 
 # Dropped batches leave holes at the start of the list, up to this many. So dropping costs O(1) a batch.
 _COMPACT_AT = 1024
