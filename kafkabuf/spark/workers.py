@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
@@ -46,7 +46,7 @@ class _Idle(NamedTuple):
 
 
 # The key has the process id: a forked child must not use the sockets and threads of its parent.
-_idle: dict[tuple[int, type, Settings], list[_Idle]] = {}
+_idle: dict[tuple[int, str, Settings], list[_Idle]] = {}
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def batch_size(buffer_memory: int, partitions: int) -> int:
 @contextmanager
 def lent(settings: Settings) -> Iterator[KafkaProducer]:
     """A producer without transactions. An error drops its unsent records: the retry must not find them."""
-    with _lent(KafkaProducer, settings, lambda: KafkaProducer(dict(settings)), 0.0) as producer:
+    with _lent("producer", settings, lambda: KafkaProducer(dict(settings)), 0.0) as producer:
         yield producer
 
 
@@ -90,7 +90,7 @@ def lent_transactional(settings: Settings, *, close_seconds: float = ABORT_SECON
     transaction to others.
     """
     with_id = tuple(sorted([*settings, ("transactional.id", _UNASSIGNED)]))
-    with _lent(KafkaProducer, with_id, lambda: KafkaProducer(dict(with_id)), close_seconds) as producer:
+    with _lent("producer", with_id, lambda: KafkaProducer(dict(with_id)), close_seconds) as producer:
         yield producer
 
 
@@ -101,17 +101,16 @@ def lent_admin(settings: Settings) -> Iterator[TransactionAdmin]:
     def make() -> TransactionAdmin:
         return TransactionAdmin(ProducerConfig.from_mapping(dict(settings)))
 
-    with _lent(TransactionAdmin, settings, make, 0.0) as admin:
+    with _lent("admin", settings, make, 0.0) as admin:
         yield admin
 
 
 @contextmanager
-def _lent(kind: type[Kept], settings: Settings, make: Callable[[], Kept], close_seconds: float) -> Iterator[Kept]:
+def _lent(kind: str, settings: Settings, make: Callable[[], Kept], close_seconds: float) -> Iterator[Kept]:
     key = (os.getpid(), kind, settings)
     _close_idle()
     kept = _idle.get(key)
-    found = kept.pop().client if kept else make()
-    assert isinstance(found, kind)
+    found = cast(Kept, kept.pop().client) if kept else make()
     try:
         yield found
     except BaseException:
@@ -122,10 +121,10 @@ def _lent(kind: type[Kept], settings: Settings, make: Callable[[], Kept], close_
 
 def close_after_failure(client: KafkaProducer | TransactionAdmin, seconds: float) -> None:
     """Close a client that may be in any state."""
-    if isinstance(client, KafkaProducer):
-        client.close(timeout=seconds)
-    else:
+    if isinstance(client, TransactionAdmin):
         client.close()
+    else:
+        client.close(timeout=seconds)
 
 
 def _close_idle() -> None:

@@ -5,6 +5,7 @@ The tests call what Spark calls, as in test_exactly_once.py.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -49,8 +50,8 @@ def topic(cluster: EmbeddedCluster) -> str:
 def task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this thread the only task of a micro-batch."""
     monkeypatch.setattr(TaskAttempt, "current", lambda: TaskAttempt(0, 0, MicroBatch(0, "query", "run")))
-    monkeypatch.setattr(workers, "_CLOSE_SECONDS", 0.2)
-    monkeypatch.setattr(workers, "_producers", {})
+    monkeypatch.setattr(workers, "ABORT_SECONDS", 0.2)
+    monkeypatch.setattr(workers, "_idle", {})
 
 
 def sink(cluster: EmbeddedCluster, *columns: str, **options: str) -> ArrowSink:
@@ -176,7 +177,7 @@ def test_rows_of_another_producer_are_counted_as_strangers(cluster: EmbeddedClus
 
 def flush_task() -> None:
     """Flush the rows of the task, so that the next records lie within the range that the task reports."""
-    for producer in workers._producers.values():
+    for producer in [found for found in gc.get_objects() if type(found) is KafkaProducer]:
         producer.flush()
 
 

@@ -192,7 +192,7 @@ class FakeProducer:
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
     producer = FakeProducer()
     monkeypatch.setattr(workers, "KafkaProducer", lambda settings: producer)
-    monkeypatch.setattr(workers, "_producers", {})
+    monkeypatch.setattr(workers, "_idle", {})
     return producer
 
 
@@ -222,28 +222,33 @@ def test_only_the_columns_of_the_sink_are_sent(fake: FakeProducer) -> None:
     assert fake.batches[0].schema.names == ["value"]
 
 
+def kept_producers() -> list[tuple[int, str, workers.Settings]]:
+    """The keys of the producers that the worker keeps for the next task."""
+    return [key for key, kept in workers._idle.items() if kept and key[1] == "producer"]
+
+
 @pytest.mark.parametrize("failing", [0, 50, 99])
 def test_failed_batch_fails_the_task_and_closes_its_producer(fake: FakeProducer, failing: int) -> None:
     fake.errors[failing] = KafkaError("no")
     with pytest.raises(KafkaError, match="no"):
         SINK.send(batches(100))
     assert fake.closed
-    assert not workers._producers
+    assert not kept_producers()
     assert len(fake.batches) <= failing + task.MAX_OPEN_REPORTS + 1
 
 
 def test_empty_partition_opens_no_producer(fake: FakeProducer) -> None:
     assert SINK.send(batches(2, rows=0)).rows == 0
-    assert not workers._producers
+    assert not kept_producers()
 
 
 def test_tasks_of_a_worker_share_one_producer_for_each_configuration(fake: FakeProducer) -> None:
     SINK.send(batches(1))
     SINK.send(batches(1))
-    assert len(workers._producers) == 1
+    assert len(kept_producers()) == 1
     other = (("batch.size", "16384"), ("bootstrap.servers", "other:9092"))
     ArrowSink(SinkOptions("t", other), ("value",)).send(batches(1))
-    assert len(workers._producers) == 2
+    assert len(kept_producers()) == 2
     assert not fake.closed
 
 
@@ -251,7 +256,7 @@ def test_forked_child_makes_its_own_producer(fake: FakeProducer, monkeypatch: py
     SINK.send(batches(1))
     monkeypatch.setattr("os.getpid", lambda: -1)
     SINK.send(batches(1))
-    assert len(workers._producers) == 2
+    assert len(kept_producers()) == 2
 
 
 def test_task_without_a_message_fails_the_commit() -> None:
@@ -408,7 +413,7 @@ def test_row_that_is_too_large_fails_the_task_and_closes_its_producer(
     pieces = [pa.record_batch({"value": ["v"] * 10}), pa.record_batch({"value": ["a", "x" * 2_000, "b"]})]
     with pytest.raises(RecordTooLargeError, match=r"row 11 of this task .* row 1 .* up to 20\d\d bytes, .*\(2000\)"):
         ArrowSink(SinkOptions(topic, settings), ("value",)).send(iter(pieces))
-    assert not [used for _, used in workers._producers if set(settings) <= set(used)]
+    assert not [used for _, _, used in kept_producers() if set(settings) <= set(used)]
 
 
 @pytest.mark.parametrize(
