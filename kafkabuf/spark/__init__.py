@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.spark.kept_report import last_report
+from kafkabuf.spark.listener import ReportListener
 from kafkabuf.spark.options import Guarantee
 from kafkabuf.spark.report import TaskReport, WriteReport
 from kafkabuf.spark.source import KafkabufDataSource
@@ -25,6 +26,7 @@ DefaultSource = KafkabufDataSource
 __all__ = [
     "DefaultSource",
     "KafkabufDataSource",
+    "ReportListener",
     "TaskReport",
     "WriteReport",
     "align",

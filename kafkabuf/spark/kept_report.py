@@ -1,66 +1,215 @@
-"""The newest report of a Spark application: the Python worker that commits writes a file, the user's process reads it.
+"""The reports of a Spark application: the Python workers that commit write files, the user's process reads them.
 
-Spark commits in a Python worker on the driver's host, which is a child of the driver's JVM. The user's process is the
-parent or a client of the same JVM. Both find the file by the process id of the JVM.
+Spark commits in Python workers on the driver's host, which are children of the driver's JVM. The user's process is the
+parent or a client of the same JVM. Both find the files by the JVM:
+
+    kafkabuf-USER/PID-START/query-QUERY/BATCH.TIME.json    a micro-batch
+    kafkabuf-USER/PID-START/write-WRITE/-1.TIME.json       a df.write, with its writeId
+
+The number of files is bounded: the newest reports of a query or write stay, of the queries and writes that reported
+last. The first report of an application deletes the files of applications that have ended.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
+import shutil
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.spark.report import WriteReport
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+KEPT_REPORTS = 32
+"""Of one query or write. Progress events come later than the reports, but not by so many micro-batches."""
+KEPT_NAMES = 256
+"""Queries and writes of one application."""
+
+logger = logging.getLogger("kafkabuf.spark")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
 
 def keep(report: WriteReport) -> None:
-    """Write the file, in the worker that commits. Without a JVM above this process nobody could read it."""
+    """Write a file, in the worker that commits. Without a JVM above this process nobody could read the file."""
     jvm = _jvm_above(os.getpid())
     if jvm is None:
         return
-    path = _path(jvm)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(json.dumps(asdict(report)))
-    unfinished.replace(path)
+    try:
+        _write(report, _of_application(jvm))
+    except OSError as error:
+        # The rows are committed: a full disk must not fail their write.
+        logger.warning("last_report() will miss a report, because its file cannot be written: %s", error)
 
 
-def last_report() -> WriteReport | None:
+def last_report(query: StreamingQuery | str | None = None, *, write_id: str | None = None) -> WriteReport | None:
     """What the newest write or micro-batch of this process's Spark application has sent; None before the first.
 
+    Args:
+        query: the newest micro-batch of this query, given by itself, by its id, or by its name while it is active.
+        write_id: the `df.write` with this option `writeId`.
+
     Raises RuntimeError without a session, and in a session of Spark Connect, whose driver runs elsewhere and logs the
-    report.
+    reports. Raises ValueError for a name that no active query has.
     """
+    if query is not None and write_id is not None:
+        raise ValueError("a micro-batch has no writeId: give the query, or write_id")
+    application = _of_application(_jvm_of_session())
+    if query is not None:
+        found = (application / _of_query(_query_id(query))).glob("*.json")
+    elif write_id is not None:
+        found = (application / _of_write(write_id)).glob("*.json")
+    else:
+        found = application.glob("*/*.json")
+    newest = max(found, key=_time, default=None)
+    return None if newest is None else _read(newest)
+
+
+def reports_of(query_id: str, run_id: str, batch: int) -> list[WriteReport]:
+    """What a micro-batch has sent, in the order of the commits. foreachBatch may have written several times.
+
+    Raises what `last_report` raises.
+    """
+    folder = _of_application(_jvm_of_session()) / _of_query(query_id)
+    found = [_read(path) for path in sorted(folder.glob(f"{batch}.*.json"), key=_time)]
+    return [report for report in found if report is not None and report.run_id == run_id]
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def _of_application(jvm: int) -> Path:
+    """The folder of an application. The start time tells two JVMs with the same process id apart."""
+    return Path(tempfile.gettempdir(), f"kafkabuf-{os.getuid()}", f"{jvm}-{_started(jvm)}")
+
+
+def _of_query(query_id: str) -> str:
+    return f"query-{query_id}"
+
+
+def _of_write(write_id: str | None) -> str:
+    return f"write-{write_id or ''}"
+
+
+def _write(report: WriteReport, application: Path) -> None:
+    _make(application)
+    text = json.dumps(asdict(report))
+    if report.query_id is not None:
+        _add(application, _of_query(report.query_id), report.batch, text)
+    if report.query_id is None or report.write_id is not None:
+        _add(application, _of_write(report.write_id), report.batch, text)
+
+
+def _add(application: Path, name: str, batch: int, text: str) -> None:
+    folder = application / name
+    if not folder.exists():
+        folder.mkdir(exist_ok=True)
+        for old in sorted(application.iterdir(), key=_modified)[:-KEPT_NAMES]:
+            shutil.rmtree(old, ignore_errors=True)
+    # The user's process finds whole files only.
+    unfinished = folder / f"{os.getpid()}.unfinished"
+    unfinished.write_text(text)
+    unfinished.replace(folder / f"{batch}.{time.time_ns()}.json")
+    for old in sorted(folder.glob("*.json"), key=_time)[:-KEPT_REPORTS]:
+        old.unlink(missing_ok=True)
+
+
+def _make(application: Path) -> None:
+    """Make the folder. Raises PermissionError where the parent, in a folder for everybody, is another user's."""
+    application.parent.mkdir(mode=0o700, exist_ok=True)
+    if application.parent.stat().st_uid != os.getuid():
+        raise PermissionError(f"{application.parent} belongs to another user")
+    if application.exists():
+        return
+    application.mkdir(exist_ok=True)
+    for other in application.parent.iterdir():
+        pid, _, started = other.name.partition("-")
+        if not pid.isdecimal() or _started(int(pid)) != started:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _read(path: Path) -> WriteReport | None:
+    """None where a worker has deleted the file meanwhile."""
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    report = WriteReport(**{**found, "ranges": ()})
+    return replace(report, ranges=tuple(OffsetRange(*entry) for entry in found["ranges"]))
+
+
+def _time(path: Path) -> int:
+    return int(path.name.split(".")[1])
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+# ---- the query and the JVM -------------------------------------------------------------------------------------------
+
+
+def _query_id(query: StreamingQuery | str) -> str:
+    if not isinstance(query, str):
+        return str(getattr(query, "id", query))
+    if _UUID.fullmatch(query):
+        return query
+    from pyspark.sql import SparkSession
+
+    for active in SparkSession.active().streams.active:
+        if active.name == query:
+            return str(active.id)
+    raise ValueError(
+        f"no active query is called {query!r}: give the StreamingQuery, or its id, which also finds a query that has "
+        "ended"
+    )
+
+
+def _jvm_of_session() -> int:
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
     if context is None or context._jvm is None:
         raise RuntimeError("there is no classic Spark session in this process: the driver's log has the reports")
-    path = _path(int(context._jvm.java.lang.ProcessHandle.current().pid()))
-    if not path.exists():
-        return None
-    found = json.loads(path.read_text())
-    report = WriteReport(**{**found, "ranges": ()})
-    return replace(report, ranges=tuple(OffsetRange(*entry) for entry in found["ranges"]))
-
-
-def _path(jvm: int) -> Path:
-    return Path(tempfile.gettempdir(), f"kafkabuf-{os.getuid()}", f"report-{jvm}.json")
+    return int(context._jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _jvm_above(pid: int) -> int | None:
     """The nearest ancestor that is a JVM."""
     while pid > 1:
         try:
-            status = Path(f"/proc/{pid}/stat").read_text()
+            name, *fields = _stat(pid)
         except OSError:
             return None
-        # The name stands in parentheses, and may have any character, parentheses too.
-        name, rest = status[status.index("(") + 1 : status.rindex(")")], status[status.rindex(")") + 2 :]
         if name == "java":
             return pid
-        pid = int(rest.split()[1])
+        pid = int(fields[1])
     return None
+
+
+def _started(pid: int) -> str:
+    """When the process started, in the kernel's ticks; "" for no such process."""
+    try:
+        return list(_stat(pid))[20]
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> Iterator[str]:
+    """The process's name, then its fields from the state on (proc(5))."""
+    status = Path(f"/proc/{pid}/stat").read_text()
+    # The name stands in parentheses, and may have any character, parentheses too.
+    yield status[status.index("(") + 1 : status.rindex(")")]
+    yield from status[status.rindex(")") + 2 :].split()

@@ -77,10 +77,11 @@ class DriverCheck(StrEnum):
 
 
 class LogReport(StrEnum):
-    """What the driver logs of a finished write: nothing, one line, or also one line for each task."""
+    """What the driver logs of a finished write: nothing, one line for people or for programs, or each task too."""
 
     OFF = "off"
     BATCH = "batch"
+    KEY_VALUE = "key_value"
     TASKS = "tasks"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -64,7 +65,9 @@ class TaskReport(WriterCommitMessage):
 class WriteReport:
     """The sum over all tasks of a write; fields as in `TaskReport`.
 
-    `already_written` counts tasks. `batch` is the number of the micro-batch, -1 for `df.write`.
+    `already_written` counts tasks. `batch`, `query_id` and `run_id` name the micro-batch, also that of a `df.write`
+    within foreachBatch; they are -1 and None for any other `df.write`. `sink_id` and `write_id` are the options.
+    `committed_at` is the end of the write, in seconds since 1970.
     """
 
     tasks: int
@@ -78,11 +81,26 @@ class WriteReport:
     wait_seconds: float = 0.0
     already_written: int = 0
     batch: int = -1
+    query_id: str | None = None
+    run_id: str | None = None
+    sink_id: str | None = None
+    write_id: str | None = None
+    committed_at: float = 0.0
 
     @classmethod
-    def from_messages(cls, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None) -> WriteReport:
-        """Add up the messages of all tasks. Raises what `task_reports` raises."""
+    def from_messages(
+        cls,
+        messages: Sequence[WriterCommitMessage | None],
+        batch_id: int | None = None,
+        *,
+        sink_id: str | None = None,
+        write_id: str | None = None,
+    ) -> WriteReport:
+        """Add up the messages of all tasks, which the driver has just committed. Raises what `task_reports` raises."""
         reports = task_reports(messages)
+        micro_batch = next((report.batch for report in reports if report.batch is not None), None)
+        if batch_id is None and micro_batch is not None:
+            batch_id = micro_batch.number
         return cls(
             tasks=len(reports),
             rows=sum(report.rows for report in reports),
@@ -95,13 +113,30 @@ class WriteReport:
             wait_seconds=sum(report.wait_seconds for report in reports),
             already_written=sum(report.already_written for report in reports),
             batch=-1 if batch_id is None else batch_id,
+            query_id=None if micro_batch is None else micro_batch.query_id,
+            run_id=None if micro_batch is None else micro_batch.run_id,
+            sink_id=sink_id,
+            write_id=write_id,
+            committed_at=time.time(),
         )
 
+    def key_values(self) -> str:
+        """The report as one line of `name=value` for programs, without the offset ranges."""
+        known = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ranges"}
+        known["checksum"] = f"{self.checksum:016x}"
+        known["wait_seconds"] = f"{self.wait_seconds:.3f}"
+        known["committed_at"] = f"{self.committed_at:.3f}"
+        known["topics"] = ",".join(self.topics())
+        return " ".join(f"{name}={value}" for name, value in known.items() if value is not None)
+
+    def topics(self) -> list[str]:
+        """The topics of the rows, sorted."""
+        return sorted({entry.topic for entry in self.ranges})
+
     def __str__(self) -> str:
-        topics = sorted({entry.topic for entry in self.ranges})
         text = (
             f"{self.rows} rows, {self.bytes} bytes by {self.tasks} tasks to {len(self.ranges)} partitions "
-            f"of {', '.join(topics) or 'no topic'}"
+            f"of {', '.join(self.topics()) or 'no topic'}"
         )
         if self.batch >= 0:
             text = f"micro-batch {self.batch}: {text}"

@@ -34,7 +34,12 @@ else:  # PySpark 4.0 takes a stream writer that is an Arrow writer too
 
 
 logger = logging.getLogger("kafkabuf.spark")
-_LEVELS = {LogReport.OFF: logging.WARNING, LogReport.BATCH: logging.INFO, LogReport.TASKS: logging.DEBUG}
+_LEVELS = {
+    LogReport.OFF: logging.WARNING,
+    LogReport.BATCH: logging.INFO,
+    LogReport.KEY_VALUE: logging.INFO,
+    LogReport.TASKS: logging.DEBUG,
+}
 
 
 class _Writer:
@@ -67,7 +72,10 @@ class _Writer:
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
         reports = task_reports(messages)
         self.sink.commit(reports, batch_id, self.begun)
-        _log_write(WriteReport.from_messages(messages, batch_id), reports, self.sink.options.log_report)
+        options = self.sink.options
+        report = WriteReport.from_messages(messages, batch_id, sink_id=options.sink_id, write_id=options.write_id)
+        _log_write(report, reports, options.log_report)
+        kept_report.keep(report)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         delivery = self.sink.delivery()
@@ -120,8 +128,7 @@ def _log_write(report: WriteReport, tasks: Sequence[TaskReport], wanted: LogRepo
     _set_up_logging(wanted)
     for task in tasks:
         logger.debug("%s", task)
-    logger.info("%s", report)
-    kept_report.keep(report)
+    logger.info("%s", report.key_values() if wanted is LogReport.KEY_VALUE else report)
 
 
 def _log_failure(messages: Sequence[WriterCommitMessage | None], after_abort: str) -> None:
