@@ -1,13 +1,13 @@
 """The reports of a Spark application: the Python workers that commit write files, the user's process reads them.
 
 Spark commits in Python workers on the driver's host, which are children of the driver's JVM. The user's process is the
-parent or a client of the same JVM. Both find the files by the JVM:
+parent or a client of the same JVM. Both find the files in the JVM's folder (scratch.py):
 
-    kafkabuf-USER/PID-START/query-QUERY/BATCH.TIME.json    a micro-batch
-    kafkabuf-USER/PID-START/write-WRITE/-1.TIME.json       a df.write, with its writeId
+    reports/query-QUERY/BATCH.TIME.json    a micro-batch
+    reports/write-WRITE/-1.TIME.json       a df.write, with its writeId
 
 The number of files is bounded: the newest reports of a query or write stay, of the queries and writes that reported
-last. The first report of an application deletes the files of applications that have ended.
+last. The folder goes when the application has ended and another begins.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkabuf.offset_range import OffsetRange
+from kafkabuf.spark import scratch
 from kafkabuf.spark.report import WriteReport
 
 if TYPE_CHECKING:
@@ -41,11 +40,12 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def keep(report: WriteReport) -> None:
     """Write a file, in the worker that commits. Without a JVM above this process nobody could read the file."""
-    jvm = _jvm_above(os.getpid())
-    if jvm is None:
+    jvm = scratch.jvm_above(os.getpid())
+    application = None if jvm is None else _of_application(jvm)
+    if application is None:
         return
     try:
-        _write(report, _of_application(jvm))
+        _write(report, application)
     except OSError as error:
         # The rows are committed: a full disk must not fail their write.
         logger.warning("last_report() will miss a report, because its file cannot be written: %s", error)
@@ -63,7 +63,7 @@ def last_report(query: StreamingQuery | str | None = None, *, write_id: str | No
     """
     if query is not None and write_id is not None:
         raise ValueError("a micro-batch has no writeId: give the query, or write_id")
-    application = _of_application(_jvm_of_session())
+    application = _of_session()
     if query is not None:
         found = (application / _of_query(_query_id(query))).glob("*.json")
     elif write_id is not None:
@@ -79,7 +79,7 @@ def reports_of(query_id: str, run_id: str, batch: int) -> list[WriteReport]:
 
     Raises what `last_report` raises.
     """
-    folder = _of_application(_jvm_of_session()) / _of_query(query_id)
+    folder = _of_session() / _of_query(query_id)
     found = [_read(path) for path in sorted(folder.glob(f"{batch}.*.json"), key=_time)]
     return [report for report in found if report is not None and report.run_id == run_id]
 
@@ -87,9 +87,10 @@ def reports_of(query_id: str, run_id: str, batch: int) -> list[WriteReport]:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def _of_application(jvm: int) -> Path:
-    """The folder of an application. The start time tells two JVMs with the same process id apart."""
-    return Path(tempfile.gettempdir(), f"kafkabuf-{os.getuid()}", f"{jvm}-{_started(jvm)}")
+def _of_application(jvm: int) -> Path | None:
+    """The folder of an application's reports; None where it cannot be made."""
+    folder = scratch.folder_of(jvm)
+    return None if folder is None else folder / "reports"
 
 
 def _of_query(query_id: str) -> str:
@@ -101,7 +102,6 @@ def _of_write(write_id: str | None) -> str:
 
 
 def _write(report: WriteReport, application: Path) -> None:
-    _make(application)
     text = json.dumps(asdict(report))
     if report.query_id is not None:
         _add(application, _of_query(report.query_id), report.batch, text)
@@ -112,7 +112,7 @@ def _write(report: WriteReport, application: Path) -> None:
 def _add(application: Path, name: str, batch: int, text: str) -> None:
     folder = application / name
     if not folder.exists():
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for old in sorted(application.iterdir(), key=_modified)[:-KEPT_NAMES]:
             shutil.rmtree(old, ignore_errors=True)
     # The user's process finds whole files only.
@@ -121,20 +121,6 @@ def _add(application: Path, name: str, batch: int, text: str) -> None:
     unfinished.replace(folder / f"{batch}.{time.time_ns()}.json")
     for old in sorted(folder.glob("*.json"), key=_time)[:-KEPT_REPORTS]:
         old.unlink(missing_ok=True)
-
-
-def _make(application: Path) -> None:
-    """Make the folder. Raises PermissionError where the parent, in a folder for everybody, is another user's."""
-    application.parent.mkdir(mode=0o700, exist_ok=True)
-    if application.parent.stat().st_uid != os.getuid():
-        raise PermissionError(f"{application.parent} belongs to another user")
-    if application.exists():
-        return
-    application.mkdir(exist_ok=True)
-    for other in application.parent.iterdir():
-        pid, _, started = other.name.partition("-")
-        if not pid.isdecimal() or _started(int(pid)) != started:
-            shutil.rmtree(other, ignore_errors=True)
 
 
 def _read(path: Path) -> WriteReport | None:
@@ -177,39 +163,14 @@ def _query_id(query: StreamingQuery | str) -> str:
     )
 
 
-def _jvm_of_session() -> int:
+def _of_session() -> Path:
+    """The folder of the reports of this process's session."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
     if context is None or context._jvm is None:
         raise RuntimeError("there is no classic Spark session in this process: the driver's log has the reports")
-    return int(context._jvm.java.lang.ProcessHandle.current().pid())
-
-
-def _jvm_above(pid: int) -> int | None:
-    """The nearest ancestor that is a JVM."""
-    while pid > 1:
-        try:
-            name, *fields = _stat(pid)
-        except OSError:
-            return None
-        if name == "java":
-            return pid
-        pid = int(fields[1])
-    return None
-
-
-def _started(pid: int) -> str:
-    """When the process started, in the kernel's ticks; "" for no such process."""
-    try:
-        return list(_stat(pid))[20]
-    except OSError:
-        return ""
-
-
-def _stat(pid: int) -> Iterator[str]:
-    """The process's name, then its fields from the state on (proc(5))."""
-    status = Path(f"/proc/{pid}/stat").read_text()
-    # The name stands in parentheses, and may have any character, parentheses too.
-    yield status[status.index("(") + 1 : status.rindex(")")]
-    yield from status[status.rindex(")") + 2 :].split()
+    application = _of_application(int(context._jvm.java.lang.ProcessHandle.current().pid()))
+    if application is None:
+        raise RuntimeError("the reports have no folder on this host: the driver's log has them, and the reason")
+    return application

@@ -26,8 +26,9 @@ _OWN = {
         "logReport",
     )
 }
-# Spark itself reads these, and Spark's Kafka sink documents the second. They need no warning.
-_SPARKS = frozenset({"checkpointlocation", "includeheaders"})
+# Spark itself reads these (DataStreamWriter.queryName sets an option), and Spark's Kafka sink documents the last. They
+# need no warning.
+_SPARKS = frozenset({"checkpointlocation", "queryname", "includeheaders"})
 # The options of Spark's Kafka source (KafkaSourceProvider): a job may use one set of options to read and to write.
 _SOURCES = {
     name.lower(): name

@@ -49,6 +49,11 @@ def take(name: str) -> dict[str, Any] | None:
     return note if isinstance(note, dict) else None
 
 
+def folder_of(pid: int) -> Path | None:
+    """The folder of the JVM that a process is, or lies under, for files of any kind. None where it cannot be made."""
+    return _folder(pid)
+
+
 @cache
 def _folder(pid: int) -> Path | None:
     """The folder of the JVM above this process; of the process itself where there is no JVM."""

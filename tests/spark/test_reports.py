@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kafkabuf.offset_range import OffsetRange
-from kafkabuf.spark import ReportListener, TaskReport, WriteReport, foreach_batch, kept_report, last_report
+from kafkabuf.spark import ReportListener, TaskReport, WriteReport, foreach_batch, kept_report, last_report, scratch
 from kafkabuf.spark.listener import KEPT_ENDED_QUERIES
 from kafkabuf.spark.place import MicroBatch
 from kafkabuf.spark.prometheus import ReportCollector
@@ -34,10 +32,10 @@ ORDERS, CLICKS = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 @pytest.fixture
 def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This process stands for the driver's JVM, and for the user's process too. The folder of its reports."""
-    monkeypatch.setattr(kept_report.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(kept_report, "_jvm_above", lambda pid: os.getpid())
-    monkeypatch.setattr(kept_report, "_jvm_of_session", os.getpid)
-    return kept_report._of_application(os.getpid())
+    monkeypatch.setattr(kept_report, "_of_application", lambda jvm: tmp_path / "reports")
+    monkeypatch.setattr(kept_report, "_of_session", lambda: tmp_path / "reports")
+    monkeypatch.setattr(scratch, "jvm_above", lambda pid: pid)
+    return tmp_path / "reports"
 
 
 def report_of(query_id: str | None, batch: int, rows: int = 1, run_id: str = "run", **more: Any) -> WriteReport:
@@ -112,40 +110,13 @@ def test_number_of_files_is_bounded(application: Path, monkeypatch: pytest.Monke
     assert last_report(write_id="write-15") is None
 
 
-def test_files_of_dead_applications_are_deleted_and_those_of_living_ones_stay(application: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    living = kept_report._of_application(process.pid)
-    try:
-        reused = living.with_name(f"{process.pid}-1")
-        dead = living.with_name("4194305-77")
-        for folder in (living, reused, dead):
-            (folder / "write-").mkdir(parents=True)
-        kept_report.keep(report_of(ORDERS, 0))
-        assert sorted(application.parent.iterdir()) == sorted([living, application])
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_report_that_cannot_be_kept_does_not_fail_the_write(
-    application: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    application: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    application.parent.write_text("a file in the way")
+    application.write_text("a file in the way")
     with caplog.at_level(logging.WARNING, "kafkabuf.spark"):
         kept_report.keep(report_of(ORDERS, 0))
     assert "last_report() will miss a report" in caplog.text
-
-
-def test_folder_of_another_user_is_not_used(
-    application: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    us = os.getuid()
-    monkeypatch.setattr(kept_report.os, "getuid", lambda: us + 1)
-    application.parent.with_name(f"kafkabuf-{us + 1}").mkdir()
-    with caplog.at_level(logging.WARNING, "kafkabuf.spark"):
-        kept_report.keep(report_of(ORDERS, 0))
-    assert "belongs to another user" in caplog.text
-    assert not list(application.parent.parent.rglob("*.json"))
 
 
 def test_key_values_are_one_line_for_programs() -> None:

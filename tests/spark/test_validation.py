@@ -240,7 +240,7 @@ def test_options_of_sparks_kafka_source_are_ignored_with_one_warning(
 
 
 def test_options_that_sparks_sink_knows_are_ignored_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    batch_writer({**SERVERS, "topic": "t", "includeHeaders": "true", "checkpointLocation": "c"})
+    batch_writer({**SERVERS, "topic": "t", "includeHeaders": "true", "checkpointLocation": "c", "queryName": "q"})
     assert caplog.text == ""
 
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.atomic import Atomic
-from kafkabuf.spark.kept_report import _jvm_above
 from kafkabuf.spark.place import TaskAttempt
+from kafkabuf.spark.scratch import jvm_above
 from kafkabuf.spark.task import Task
 from tests.spark.kills.job import AT_RANDOM, Folder, Kill, Victim
 
@@ -116,7 +116,7 @@ def _claim(step: str) -> Kill | None:
 
 def _kill(victim: Victim) -> None:
     driver = json.loads((Folder.here().root / "driver.json").read_text())
-    jvm = _jvm_above(os.getpid())
+    jvm = jvm_above(os.getpid())
     if victim in (Victim.DRIVER, Victim.ORPHAN):
         _end(driver["python"])
         _end(driver["jvm"])
