@@ -14,8 +14,18 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kafkabuf.offset_range import OffsetRange
-from kafkabuf.spark import ReportListener, TaskReport, WriteReport, foreach_batch, kept_report, last_report, scratch
+from kafkabuf.spark import (
+    ReportListener,
+    TaskReport,
+    WriteReport,
+    foreach_batch,
+    kept_report,
+    last_report,
+    scratch,
+    writer,
+)
 from kafkabuf.spark.listener import KEPT_ENDED_QUERIES
+from kafkabuf.spark.options import LogReport
 from kafkabuf.spark.place import MicroBatch
 from kafkabuf.spark.prometheus import ReportCollector
 
@@ -125,6 +135,16 @@ def test_key_values_are_one_line_for_programs() -> None:
     assert (found["query_id"], found["batch"], found["rows"], found["topics"]) == (ORDERS, "7", "3", "t")
     assert (found["sink_id"], found["skipped"], found["wait_seconds"]) == ("orders", "1", "0.500")
     assert "write_id" not in found
+
+
+@pytest.mark.parametrize(("wanted", "begin"), [("key_value", "tasks=1 rows=3"), ("batch", "micro-batch 7: 3 rows")])
+def test_driver_logs_a_line_for_each_micro_batch_as_the_option_says(
+    wanted: str, begin: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "kafkabuf.spark"):
+        writer._log_write(report_of(ORDERS, 7, rows=3), [], LogReport(wanted))
+    (line,) = caplog.messages
+    assert line.startswith(begin)
 
 
 # ---- the listener ----------------------------------------------------------------------------------------------------
@@ -267,6 +287,6 @@ def _start(
         path.write_text("row\n" * (3 + number))
         os.utime(path, (1_700_000_000 + number,) * 2)  # Spark reads the oldest file first
     rows = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder / "in"))
-    writer = rows.writeStream.queryName(name).option("checkpointLocation", str(folder / "checkpoint"))
-    writer = writer.trigger(availableNow=True)
-    return (writer.format("kafkabuf").options(**options) if via is None else writer.foreachBatch(via(options))).start()
+    stream = rows.writeStream.queryName(name).option("checkpointLocation", str(folder / "checkpoint"))
+    stream = stream.trigger(availableNow=True)
+    return (stream.format("kafkabuf").options(**options) if via is None else stream.foreachBatch(via(options))).start()

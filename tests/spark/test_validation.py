@@ -161,7 +161,7 @@ CASES = {
         "no such option", "'writeId' is 'of today'; allowed are 1 to 200 letters", {"topic": "t", "writeId": "of today"}
     ),
     "an unknown logReport": Case(
-        "no such option", "allowed: off, batch, tasks", {"topic": "t", "logReport": "all"}
+        "no such option", "allowed: off, batch, key_value, tasks", {"topic": "t", "logReport": "all"}
     ),
 }  # fmt: skip
 
