@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
@@ -147,7 +148,9 @@ def test_no_row_is_seen_twice_when_a_replay_is_cut_in_another_way(
         query.task(writer, 1, task)
     before = committed_values(cluster, topic)
     query.restart()
-    writer, reports, error = query.begun(), [], None
+    writer = query.begun()
+    reports: list[WriterCommitMessage | None] = []
+    error: IllegalStateError | None = None
     for task, rows in enumerate(cut(1, tasks)):
         try:
             reports.append(query.task(writer, 1, task, rows=rows))
