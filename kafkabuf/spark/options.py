@@ -85,6 +85,10 @@ class LogReport(StrEnum):
     TASKS = "tasks"
 
 
+_SQL = (
+    "Spark passes on no OPTIONS of a table: in SQL write INSERT INTO name WITH ('option' 'value', ...) SELECT ..., or "
+    "use a view instead of the table: CREATE TEMPORARY VIEW name (value STRING) USING kafkabuf OPTIONS (...)"
+)
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 # The most that brokers allow by default (transaction.max.timeout.ms): a task or a write may take long.
 _TRANSACTION_TIMEOUT_MS = "900000"
@@ -133,7 +137,9 @@ class SinkOptions:
         """Raises ConfigError for a missing, unknown or unusable option. Spark gives the names in lower case."""
         option_names.check(options)
         if not options.get(BOOTSTRAP, "").strip():
-            raise ConfigError(f"option '{BOOTSTRAP}' is required: .option('{BOOTSTRAP}', 'host:port,...')")
+            # Without any option the write comes from SQL: no user of df.write forgets them all.
+            advice = "" if options else f"; {_SQL}"
+            raise ConfigError(f"option '{BOOTSTRAP}' is required: .option('{BOOTSTRAP}', 'host:port,...'){advice}")
         settings = option_names.producer_settings(options)
         topic = _topic(options, "topic")
         guarantee = _choice(Guarantee, "deliveryGuarantee", options.get("deliveryguarantee", Guarantee.AT_LEAST_ONCE))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from typing import NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
@@ -16,6 +17,7 @@ from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter, StreamWriter
 
 logger = logging.getLogger("kafkabuf.spark")
+_READS_NOTHING = "format 'kafkabuf' only writes: read the topic with Spark's own format 'kafka'"
 
 
 class KafkabufDataSource(DataSource):
@@ -61,6 +63,16 @@ class KafkabufDataSource(DataSource):
                 "the option out"
             )
         return StreamWriter(self._sink(options, schema))
+
+    def schema(self) -> NoReturn:
+        """Spark asks for it to read, and to create a table or a view whose columns are not named."""
+        raise ConfigError(
+            f"{_READS_NOTHING}. In SQL name the columns: CREATE TEMPORARY VIEW name (key STRING, value STRING) USING "
+            "kafkabuf OPTIONS (...)"
+        )
+
+    def reader(self, schema: StructType) -> NoReturn:
+        raise ConfigError(_READS_NOTHING)
 
     def _sink(self, options: SinkOptions, schema: StructType) -> ArrowSink:
         sink = ArrowSink.of(options, schema)

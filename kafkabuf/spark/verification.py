@@ -45,8 +45,9 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
         timeout: seconds for all ranges together.
 
     Raises KafkaError where rows are missing or differ, or where the report has no offsets (acks=0). Raises TimeoutError
-    where the rows cannot be read in time. Needs confluent-kafka.
+    where the rows cannot be read in time. Raises ImportError without confluent-kafka, which `kafkabuf[verify]` installs.
     """
+    _check_extra()
     rows = checksum = 0
     deadline = time.monotonic() + timeout
     if any(entry.first_offset < 0 for entry in report.ranges):
@@ -69,6 +70,13 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
             f"Kafka has {rows} rows, as reported, but their checksum is {checksum:016x}, not {report.checksum:016x}"
         )
     return Verification(report.rows, checksum, strangers)
+
+
+def _check_extra() -> None:
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        raise ImportError("verify() reads with confluent-kafka: pip install 'kafkabuf[verify]'") from error
 
 
 def _read(entry: OffsetRange, options: Mapping[str, str], deadline: float) -> tuple[int, int]:

@@ -480,6 +480,34 @@ def test_registered_format_writes_in_another_session(
     assert len(read(spark_cluster, topic)) == 3
 
 
+def test_sql_inserts_into_a_view_and_into_a_table(
+    spark: SparkSession, spark_cluster: EmbeddedCluster, topic: str
+) -> None:
+    spark_cluster.create_topic(topic)
+    options = f"('kafka.bootstrap.servers' '{spark_cluster.bootstrap_servers}', topic '{topic}')"
+    view, table = f"view_{topic[-6:]}", f"table_{topic[-6:]}"
+    spark.sql(f"CREATE TEMPORARY VIEW {view} (key STRING, value STRING) USING kafkabuf OPTIONS {options}")
+    spark.sql(f"INSERT INTO {view} SELECT 'k', 'by view'")
+    spark.sql(f"CREATE TABLE {table} (value STRING) USING kafkabuf OPTIONS {options}")
+    try:
+        spark.sql(f"INSERT INTO {table} WITH {options} SELECT 'by table'")
+        with pytest.raises(Exception, match="Spark passes on no OPTIONS of a table: in SQL write INSERT INTO name"):
+            spark.sql(f"INSERT INTO {table} SELECT 'lost'")
+    finally:
+        spark.sql(f"DROP TABLE {table}")
+    assert {(record.key, record.value) for record in read(spark_cluster, topic)} == {
+        (b"k", b"by view"),
+        (None, b"by table"),
+    }
+
+
+def test_write_without_a_mode_is_refused_by_spark(spark: SparkSession) -> None:
+    """docs/spark.md quotes the error: Spark raises it before it calls the sink."""
+    writer = spark.range(1).selectExpr("'v' as value").write.format("kafkabuf").options(**SERVERS)
+    with pytest.raises(Exception, match='cannot be written in the "ErrorIfExists" mode'):
+        writer.option("topic", "t").save()
+
+
 def test_sink_columns_have_a_fixed_order() -> None:
     one_order, other_order = (
         T.StructType([T.StructField(name, TEXT) for name in names]) for names in (["key", "value"], ["value", "key"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import re
 import struct
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.errors import ConfigError, UnknownTopicOrPartitionError
-from kafkabuf.spark import KafkabufDataSource, alignment, foreach_batch, preflight, source
+from kafkabuf.spark import KafkabufDataSource, WriteReport, alignment, foreach_batch, preflight, source, verify
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.writer import BatchWriter, NotBegunError, StreamWriter
 
@@ -178,6 +179,20 @@ def test_bad_input_is_refused_before_any_task_runs(name: str) -> None:
 def test_blanks_around_a_topic_are_removed() -> None:
     """Spark's own sink removes them, too."""
     assert batch_writer({**SERVERS, "topic": " t\n"}).sink.options.topic == "t"
+
+
+def test_reading_is_refused_with_the_format_that_reads() -> None:
+    data_source = KafkabufDataSource(CaseInsensitiveDict(SERVERS))
+    with pytest.raises(ConfigError, match=r"only writes: .* format 'kafka'\. In SQL name the columns: CREATE TEMP"):
+        data_source.schema()
+    with pytest.raises(ConfigError, match="only writes: read the topic with Spark's own format 'kafka'"):
+        data_source.reader(T.StructType([]))
+
+
+def test_write_without_any_option_gets_advice_for_sql() -> None:
+    schema = T.StructType([T.StructField(*VALUE)])
+    with pytest.raises(ConfigError, match=r"is required: .* INSERT INTO name WITH .* CREATE TEMPORARY VIEW"):
+        KafkabufDataSource(CaseInsensitiveDict({})).writer(schema, overwrite=False)
 
 
 def test_a_stream_refuses_a_write_id() -> None:
@@ -489,3 +504,9 @@ def test_speculation_is_reported_before_any_task_runs(
 def test_foreach_batch_refuses_exactly_once() -> None:
     with pytest.raises(ConfigError, match="exactly_once needs"):
         foreach_batch({**SERVERS, "DeliveryGuarantee": "Exactly_Once"})
+
+
+def test_verify_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(ImportError, match=r"confluent-kafka: pip install 'kafkabuf\[verify\]'"):
+        verify(WriteReport(0, 0, 0, ()), SERVERS)
