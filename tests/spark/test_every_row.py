@@ -1,0 +1,454 @@
+"""Every guarantee holds for every row, whatever fails: drawn rows, topics, policies, partitions, failures and replays.
+
+A good row is in its topic once, or at least once. A row that the topic refuses is where `onRowError` says, and nowhere
+else. Readers with read_committed see the rows of an atomic write all at once. No transaction stays open in the end.
+The tests call the sink as Spark does (simulated.py) and read with librdkafka.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+from hypothesis import HealthCheck, event, given, note, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType, TimestampType
+
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.protocol.messages import INCREMENTAL_ALTER_CONFIGS, LIST_OFFSETS
+from tests.broker.raw_client import RawClient
+from tests.effort import effort
+from tests.spark.simulated import Application, AttemptTrouble, Death, Died, JobError, Plan, simulation
+
+SCHEMA = StructType(
+    [
+        StructField("key", StringType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("timestamp", TimestampType()),
+    ]
+)
+ARROW = pa.schema(
+    [
+        ("key", pa.string()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+ARROW_ROWS = 3
+MAX_MESSAGE_BYTES, MAX_REQUEST_SIZE = 4_000, 12_000
+STRICT = {
+    "max.message.bytes": str(MAX_MESSAGE_BYTES),
+    "message.timestamp.before.max.ms": "86400000",
+    "cleanup.policy": "compact,delete",
+}
+SETTINGS = {
+    "kafka.max.block.ms": "10000",
+    "kafka.retry.backoff.ms": "5",
+    "kafka.buffer.memory": "4000000",
+    "kafka.max.request.size": str(MAX_REQUEST_SIZE),
+    "logReport": "off",
+}
+
+
+class Kind(Enum):
+    """What is wrong with a row."""
+
+    GOOD = "good"
+    TOO_LARGE_TO_SEND = "larger than max.request.size"
+    NO_PARTITION = "a partition that the topic does not have"
+    NO_TOPIC = "null instead of a topic"
+    ILLEGAL_TOPIC = "no topic can have this name"
+    TOO_LARGE = "larger than max.message.bytes"
+    NO_KEY = "no key, on a compacted topic"
+    EARLY = "a timestamp before message.timestamp.before.max.ms"
+    LATE = "a timestamp after message.timestamp.after.max.ms"
+
+
+CLIENT_REFUSES = (Kind.TOO_LARGE_TO_SEND, Kind.NO_PARTITION, Kind.NO_TOPIC, Kind.ILLEGAL_TOPIC)
+BROKER_REFUSES = (Kind.TOO_LARGE, Kind.NO_KEY, Kind.EARLY, Kind.LATE)
+OF_TOPIC_COLUMN = (Kind.NO_TOPIC, Kind.ILLEGAL_TOPIC)
+GUARANTEES = ("at_least_once", "exactly_once", "atomic")
+POLICIES = ("fail", "skip", "dead_letter")
+
+# What the test draws, by guarantee.
+BAD_ROWS = {
+    "at_least_once": CLIENT_REFUSES,
+    "exactly_once": CLIENT_REFUSES,
+    "atomic": (Kind.TOO_LARGE_TO_SEND, Kind.NO_PARTITION, Kind.NO_TOPIC),
+}
+OTHER_PARALLELISM = ("at_least_once", "atomic")
+STREAMS_THAT_FAIL = ("at_least_once", "exactly_once")
+STRAGGLERS = {2: ("at_least_once", "exactly_once"), 0: ("at_least_once", "exactly_once")}
+TOPICS_THAT_CHANGE = ()
+NAMES_THE_ROW = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """`name` is the key, and begins the value."""
+
+    name: str
+    kind: Kind
+    partition: int
+
+    def values(self, topic: str, now: datetime) -> tuple[str | None, bytes, str | None, int, datetime]:
+        size = {Kind.TOO_LARGE_TO_SEND: 2 * MAX_REQUEST_SIZE, Kind.TOO_LARGE: 2 * MAX_MESSAGE_BYTES}.get(self.kind, 20)
+        days = {Kind.EARLY: -2, Kind.LATE: 1}.get(self.kind, 0)
+        return (
+            None if self.kind is Kind.NO_KEY else self.name,
+            f"{self.name} ".encode().ljust(size, b"."),
+            {Kind.NO_TOPIC: None, Kind.ILLEGAL_TOPIC: "no/topic"}.get(self.kind, topic),
+            99 if self.kind is Kind.NO_PARTITION else self.partition,
+            now + timedelta(days=days),
+        )
+
+
+UNDISTURBED = Plan()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One attempt of a micro-batch or write, by `parallelism` tasks. `topic_changes`: the topic becomes strict after
+    the driver has begun the write."""
+
+    parallelism: int
+    plan: Plan = UNDISTURBED
+    topic_changes: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """A micro-batch, or a df.write: its rows, the runs that may fail, and the parallelism of the first and last."""
+
+    rows: tuple[Row, ...]
+    runs: tuple[Run, ...]
+    parallelism: int
+
+    @property
+    def good(self) -> set[str]:
+        return {row.name for row in self.rows if row.kind is Kind.GOOD}
+
+    @property
+    def bad(self) -> set[str]:
+        return {row.name for row in self.rows if row.kind is not Kind.GOOD}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    guarantee: str
+    policy: str
+    is_stream: bool
+    partitions: int
+    has_topic_column: bool
+    batch_size: int
+    writes: tuple[Written, ...]
+    restarts: bool = field(default=False)
+    """Whether the application also restarts between the micro-batches."""
+
+
+# ---- what is drawn ---------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def plans(draw: st.DrawFn, guarantee: str, is_stream: bool, version: int, parallelism: int) -> Plan:
+    steps = st.builds(Death, st.integers(0, 6), st.booleans())
+    troubles: dict[tuple[int, int], AttemptTrouble] = {}
+    if not (is_stream and guarantee not in STREAMS_THAT_FAIL):
+        trouble = st.builds(AttemptTrouble, rows=st.integers(0, 3)) | st.builds(AttemptTrouble, death=steps)
+        places = st.tuples(st.integers(0, parallelism - 1), st.integers(0, 1))
+        troubles = draw(st.dictionaries(places, trouble, max_size=2))
+    straggler = st.none() | st.integers(0, parallelism - 1) if guarantee in STRAGGLERS[version] else st.none()
+    driver = draw(st.sampled_from(["lives", "lives", "begin", "before", "in", "after"]))
+    return Plan(
+        troubles=troubles,
+        max_failures=draw(st.integers(1, 2)),
+        reverse=draw(st.booleans()),
+        straggler=draw(straggler),
+        outlives_abort=draw(st.booleans()),
+        dies_in_begin=draw(steps) if driver == "begin" else None,
+        dies_before_commit=driver == "before",
+        dies_in_commit=draw(steps) if driver == "in" else None,
+        dies_after_commit=driver == "after",
+    )
+
+
+@st.composite
+def writes(
+    draw: st.DrawFn, number: int, guarantee: str, is_stream: bool, version: int, kinds: Sequence[Kind], partitions: int
+) -> Written:
+    drawn = draw(
+        st.lists(
+            st.tuples(st.sampled_from(kinds) | st.just(Kind.GOOD), st.integers(0, partitions - 1)),
+            min_size=0,
+            max_size=24,
+        )
+    )
+    rows = tuple(Row(f"{number}/{index}", kind, partition) for index, (kind, partition) in enumerate(drawn))
+    parallelism = draw(st.integers(1, 4))
+    runs = []
+    for repeat in range(draw(st.integers(0, 2))):
+        other = repeat > 0 and guarantee in OTHER_PARALLELISM and draw(st.booleans())
+        tasks = draw(st.integers(1, 4)) if other else parallelism
+        changes = repeat == 0 and guarantee in TOPICS_THAT_CHANGE and draw(st.booleans())
+        runs.append(Run(tasks, draw(plans(guarantee, is_stream, version, tasks)), changes))
+    return Written(rows, tuple(runs), parallelism)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, version: int) -> Scenario:
+    guarantee = draw(st.sampled_from(GUARANTEES))
+    policy = draw(st.sampled_from([policy for policy in POLICIES if (guarantee, policy) != ("atomic", "dead_letter")]))
+    is_stream = guarantee == "exactly_once" or draw(st.booleans())
+    has_topic_column = draw(st.booleans())
+    kinds = [kind for kind in BAD_ROWS[guarantee] if has_topic_column or kind not in OF_TOPIC_COLUMN]
+    # A stream with onRowError=fail never gets past a bad row: most of these streams have only good rows.
+    if policy == "fail" and draw(st.integers(0, 2)):
+        kinds = []
+    partitions = draw(st.integers(1, 3))
+    drawn = [
+        draw(writes(number, guarantee, is_stream, version, [Kind.GOOD, *kinds], partitions))
+        for number in range(draw(st.integers(1, 3)) if is_stream else 1)
+    ]
+    batch_size = draw(st.sampled_from([200, 16_384]))
+    return Scenario(
+        guarantee, policy, is_stream, partitions, has_topic_column, batch_size, tuple(drawn), draw(st.booleans())
+    )
+
+
+# ---- what readers see ------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """A consumer with read_committed, and the offsets that brokers tell."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._servers = cluster.bootstrap_servers
+        self._client = RawClient(cluster.bootstrap_servers)
+
+    def close(self) -> None:
+        self._client.socket.close()
+
+    def names(self, topics: Mapping[str, int]) -> list[Counter[str]]:
+        """How often a reader sees each row of the topics, which are given with their partitions."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 5,
+            }
+        )
+        places = [TopicPartition(topic, number, 0) for topic, count in topics.items() for number in range(count)]
+        names = {topic: Counter[str]() for topic in topics}
+        ended = 0
+        try:
+            consumer.assign(places)
+            while ended < len(places):
+                message = consumer.poll(10.0)
+                assert message is not None, "the reader got no message for 10 s"
+                if message.error() is not None:
+                    ended += 1
+                else:
+                    names[str(message.topic())][_name(message)] += 1
+        finally:
+            consumer.close()
+        return list(names.values())
+
+    def held_back(self, topic: str, partitions: int) -> dict[int, tuple[int, int]]:
+        """The last stable offset and the high watermark of each partition where an open transaction parts them."""
+        wanted = [{"partition_index": number, "timestamp": -1} for number in range(partitions)]
+        ends = []
+        for isolation_level in (1, 0):
+            answer = self._client.ask(
+                LIST_OFFSETS, 7, isolation_level=isolation_level, topics=[{"name": topic, "partitions": wanted}]
+            )
+            ends.append({found.partition_index: found.offset for found in answer.topics[0].partitions})
+        return {number: (ends[0][number], ends[1][number]) for number in ends[0] if ends[0][number] != ends[1][number]}
+
+    def make_strict(self, topic: str) -> None:
+        configs = [{"name": name, "value": value, "config_operation": 0} for name, value in STRICT.items()]
+        wanted = [{"resource_type": 2, "resource_name": topic, "configs": configs}]
+        answer = self._client.ask(INCREMENTAL_ALTER_CONFIGS, 1, resources=wanted)
+        assert not answer.responses[0].error_code
+
+
+def _name(message: Message) -> str:
+    """The name of a row. A dead letter may have lost its value, another row has no key."""
+    key: bytes | str | None = message.key()
+    name = key if key is not None else (message.value() or b"").split(b" ")[0]
+    return name.decode() if isinstance(name, bytes) else name
+
+
+# ---- the property ----------------------------------------------------------------------------------------------------
+
+
+class Story:
+    """One scenario as it happens, with all that must hold after each step."""
+
+    def __init__(self, cluster: EmbeddedCluster, reader: Reader, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._reader = reader
+        name = uuid.uuid4().hex[:12]
+        self._topic, self._dead = f"t-{name}", f"dead-{name}"
+        self._topics = {self._topic: scenario.partitions, self._dead: 1}
+        is_strict = not any(run.topic_changes for written in scenario.writes for run in written.runs)
+        self._is_strict = is_strict
+        cluster.create_topic(self._topic, scenario.partitions, configs=STRICT if is_strict else {})
+        cluster.create_topic(self._dead, 1)
+        options = {
+            **SETTINGS,
+            "kafka.bootstrap.servers": cluster.bootstrap_servers,
+            "kafka.batch.size": str(scenario.batch_size),
+            "deliveryGuarantee": scenario.guarantee,
+            "onRowError": scenario.policy,
+        }
+        if scenario.policy == "dead_letter":
+            options["deadLetterTopic"] = self._dead
+        if scenario.guarantee != "at_least_once":
+            options |= {"sinkId": name, "markerTopic": self._dead}
+        if not scenario.has_topic_column:
+            options["topic"] = self._topic
+        self._application = Application(options, SCHEMA)
+        self._done: list[Written] = []
+        self._failed: Written | None = None
+        """The write whose last run did not succeed."""
+
+    def tell(self) -> None:
+        for number, written in enumerate(self._scenario.writes):
+            if not self._write(number, written):
+                break
+            if self._scenario.restarts:
+                self._application.restart()
+        self._application.release()
+        self._check()
+        for topic, partitions in self._topics.items():
+            assert self._reader.held_back(topic, partitions) == {}, "a transaction stays open in the end"
+
+    def _write(self, number: int, written: Written) -> bool:
+        """Whether the write succeeds in the end."""
+        last = Run(written.parallelism)
+        for run in (*written.runs, last):
+            error = self._run(number, written, run)
+            note(f"write {number}, {run}: {error!r}")
+            event(f"{self._scenario.guarantee}: {'written' if error is None else type(error).__name__}")
+            self._failed = None if error is None else written
+            if error is None or (not self._scenario.is_stream and self._is_visible(written)):
+                # After an error of df.write the user looks at the topic before the next run.
+                self._failed = None
+                self._done.append(written)
+            self._check()
+            if self._failed is None:
+                return True
+            if run is not last or isinstance(error, Died):
+                self._application.restart()
+        assert self._scenario.policy == "fail", f"the write never succeeds: {error}"
+        assert written.bad, f"the write never succeeds: {error}"
+        return False
+
+    def _run(self, number: int, written: Written, run: Run) -> BaseException | None:
+        """The error of the run; None if Spark goes on to the next micro-batch."""
+        tasks = self._tasks(written, run.parallelism)
+
+        def begun() -> None:
+            if run.topic_changes and not self._is_strict:
+                self._is_strict = True
+                self._reader.make_strict(self._topic)
+
+        try:
+            if self._scenario.is_stream:
+                self._application.micro_batch(number, tasks, run.plan, begun)
+            else:
+                self._application.write(tasks, run.plan, begun)
+        except (JobError, Died) as error:
+            return error
+        return None
+
+    def _tasks(self, written: Written, parallelism: int) -> list[list[pa.RecordBatch]]:
+        """The rows of each task: neighbours, as a source of files gives them; by partition for atomic writes."""
+        count = len(written.rows)
+        parts: list[list[Row]] = [[] for _ in range(parallelism)]
+        for index, row in enumerate(written.rows):
+            is_aligned = self._scenario.guarantee == "atomic"
+            parts[row.partition % parallelism if is_aligned else index * parallelism // count].append(row)
+        return [self._arrow(rows) for rows in parts]
+
+    def _arrow(self, rows: Sequence[Row]) -> list[pa.RecordBatch]:
+        now = datetime.fromtimestamp(time.time() // 1, UTC)
+        columns = zip(*(row.values(self._topic, now) for row in rows), strict=True) if rows else [()] * len(ARROW)
+        arrays = [pa.array(column, kind.type) for column, kind in zip(columns, ARROW, strict=True)]
+        table = pa.Table.from_arrays(arrays, schema=ARROW)
+        return [batch for batch in table.to_batches(ARROW_ROWS) if batch.num_rows]
+
+    def _is_visible(self, written: Written) -> bool:
+        if self._scenario.guarantee != "atomic" or not written.good:
+            return False
+        return bool(written.good & self._reader.names(self._topics)[0].keys())
+
+    def _check(self) -> None:
+        """What holds at any time."""
+        scenario, failed = self._scenario, self._failed
+        rows, letters = self._reader.names(self._topics)
+        note(f"rows {dict(rows)}, dead letters {dict(letters)}")
+        good = set[str]().union(*(written.good for written in self._done))
+        bad = set[str]().union(*(written.bad for written in self._done))
+        begun = [*self._done, *([failed] if failed else [])]
+        assert good <= rows.keys(), f"rows are lost: {sorted(good - rows.keys())}"
+        strangers = rows.keys() - set[str]().union(*(written.good for written in begun))
+        assert not strangers, f"rows that the topic refuses, or of no write: {sorted(strangers)}"
+        if scenario.policy == "dead_letter":
+            assert bad <= letters.keys(), f"dead letters are missing: {sorted(bad - letters.keys())}"
+            assert letters.keys() <= set[str]().union(*(written.bad for written in begun))
+        else:
+            assert not letters
+        if scenario.guarantee != "at_least_once":
+            assert set(rows.values()) | set(letters.values()) <= {1}, f"doubled: {(rows + letters).most_common(3)}"
+        if scenario.guarantee == "atomic" and failed is not None:
+            seen = failed.good & rows.keys()
+            assert seen in (set(), failed.good), f"only a part of an atomic write is visible: {sorted(seen)}"
+
+
+@pytest.fixture(scope="module", params=[2, 0], ids=["v2", "v1"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(transaction_version=request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def reader(cluster: EmbeddedCluster) -> Iterator[Reader]:
+    reader = Reader(cluster)
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def version(request: pytest.FixtureRequest) -> int:
+    number: int = request.node.callspec.params["cluster"]
+    return number
+
+
+@settings(
+    max_examples=effort(200),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(data=st.data())
+def test_every_row_is_where_its_guarantee_says(
+    cluster: EmbeddedCluster, reader: Reader, version: int, data: st.DataObject
+) -> None:
+    scenario = data.draw(scenarios(version))
+    with simulation():
+        Story(cluster, reader, scenario).tell()
