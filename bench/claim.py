@@ -27,7 +27,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Case:
-    """A case of a claim. `run` is called in a process of its own, once a round."""
+    """A case of a claim. `run` is called in a process of its own, once a round, or in the process of its group."""
 
     name: str
     run: Callable[[Job], Measurement]
@@ -37,6 +37,8 @@ class Case:
     """The case that it is compared with, or "" for the claim's baseline."""
     check: Callable[[], object] = lambda: None
     """Called before any case runs. It prepares the case, or raises an error that says what to do."""
+    group: str = ""
+    """Cases of the same group run in one process, one after the other: their start takes longer than they do."""
 
 
 @dataclass(frozen=True)

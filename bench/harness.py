@@ -1,4 +1,4 @@
-"""Runs a claim's cases in turn, each in a process of its own, on a machine that may have other work to do."""
+"""Runs a claim's cases in turn, each (or a group) in a process of its own, on a machine that has other work to do."""
 
 from __future__ import annotations
 
@@ -38,37 +38,56 @@ class CaseFailed(ClickException):
 def alternate(claim: Claim, cases: Sequence[Case], rounds: int, job: Job) -> dict[str, list[Measurement]]:
     """Run every case once a round. Every other round runs backwards, so that a drift of the machine favours no case."""
     results: dict[str, list[Measurement]] = {case.name: [] for case in cases}
-    turns = [(number, case) for number in range(rounds) for case in (cases if number % 2 == 0 else cases[::-1])]
+    turns = [
+        (number, group) for number in range(rounds) for group in grouped(cases if number % 2 == 0 else cases[::-1])
+    ]
     with _progress() as progress:
         task = progress.add_task(claim.name, total=len(turns))
-        for number, case in turns:
-            progress.update(task, description=f"{claim.name}, round {number + 1} of {rounds}: {case.name}")
+        for number, group in turns:
+            names = "; ".join(case.name for case in group)
+            progress.update(task, description=f"{claim.name}, round {number + 1} of {rounds}: {names}")
             started = time.monotonic()
-            results[case.name].append(run(claim, case, job))
+            for case, figures in zip(group, run(claim, group, job), strict=True):
+                results[case.name].append(figures)
             if not console.is_terminal:
                 seconds = time.monotonic() - started
-                console.print(f"{claim.name}, round {number + 1} of {rounds}: {case.name}, {seconds:.1f} s")
+                console.print(f"{claim.name}, round {number + 1} of {rounds}: {names}, {seconds:.1f} s")
             progress.advance(task)
     return results
 
 
-def run(claim: Claim, case: Case, job: Job) -> Measurement:
-    """Run a case once. Raises CaseFailed."""
-    shared = json.dumps({**asdict(job), "amount": max(round(job.amount * case.share), 1)})
-    command = [sys.executable, "-m", "bench.case", claim.name, case.name, shared]
+def grouped(cases: Sequence[Case]) -> list[list[Case]]:
+    """The cases of each process, in the order of the cases."""
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(case.group or f"alone: {case.name}", []).append(case)
+    return list(groups.values())
+
+
+def run(claim: Claim, cases: Sequence[Case], job: Job) -> list[Measurement]:
+    """Run cases once, in one process. Raises CaseFailed."""
+    names = "; ".join(case.name for case in cases)
+    command = [sys.executable, "-m", "bench.case", claim.name]
+    for case in cases:
+        command += [case.name, json.dumps({**asdict(job), "amount": max(round(job.amount * case.share), 1)})]
+    timeout = TIMEOUT_S * len(cases)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=timeout)
     except subprocess.TimeoutExpired as error:
-        raise CaseFailed(f"{claim.name}, {case.name}: not done after {TIMEOUT_S:.0f} s\n{error.stderr!r}") from None
+        raise CaseFailed(f"{claim.name}, {names}: not done after {timeout:.0f} s\n{error.stderr!r}") from None
     if done.returncode:
-        raise CaseFailed(f"{claim.name}, {case.name}: failed\n{done.stderr}")
+        raise CaseFailed(f"{claim.name}, {names}: failed\n{done.stderr}")
     try:
-        figures = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        raise CaseFailed(f"{claim.name}, {case.name}: printed no figures\n{done.stdout}{done.stderr}") from None
-    if missing := [metric.name for metric in claim.metrics if metric.name not in figures]:
-        raise CaseFailed(f"{claim.name}, {case.name}: measured no {', '.join(missing)}")
-    return {name: float(figure) for name, figure in figures.items()}
+        printed = [json.loads(line) for line in done.stdout.splitlines()[-len(cases) :]]
+        found = [{name: float(figure) for name, figure in figures.items()} for figures in printed]
+    except (AttributeError, ValueError):
+        found = []
+    if len(found) < len(cases):
+        raise CaseFailed(f"{claim.name}, {names}: printed no figures\n{done.stdout}{done.stderr}")
+    for case, figures in zip(cases, found, strict=True):
+        if missing := [metric.name for metric in claim.metrics if metric.name not in figures]:
+            raise CaseFailed(f"{claim.name}, {case.name}: measured no {', '.join(missing)}")
+    return found
 
 
 @contextmanager

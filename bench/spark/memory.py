@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.spark.sink import PARTITIONS as TASKS
-from bench.spark.sink import rows_of
+from bench.spark.session import PARTITIONS as TASKS
+from bench.spark.session import rows_of
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.cli.demo_spark import session
 
@@ -80,7 +80,7 @@ def main(rows: int) -> None:
         session(f"local[{TASKS}]", Path(folder)) as spark,
     ):
         cluster.create_topic("t", partitions=TASKS)
-        frame = rows_of(spark, rows).selectExpr("*", "cast(spark_partition_id() as int) as partition")
+        frame = rows_of(spark, rows).selectExpr("key", "value", "cast(spark_partition_id() as int) as partition")
 
         def write(guarantee: str) -> Callable[[DataFrame], None]:
             options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", "sinkId": "memory"}

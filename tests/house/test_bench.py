@@ -6,8 +6,9 @@ import gc
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,14 +118,19 @@ def test_every_claim_has_a_command() -> None:
 def test_every_other_round_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
 
-    def run(claim: Claim, case: Case, job: Job) -> Measurement:
-        ran.append(case.name)
-        return {"rate": 1.0}
+    def run(claim: Claim, cases: Sequence[Case], job: Job) -> list[Measurement]:
+        ran.append(" ".join(case.name for case in cases))
+        return [{"rate": 1.0} for _ in cases]
 
     monkeypatch.setattr(harness, "run", run)
     results = harness.alternate(claim(), claim().cases, 2, Job(100))
     assert ran == ["ours", "half", "theirs", "theirs", "half", "ours"]
     assert {name: len(rounds) for name, rounds in results.items()} == {"ours": 2, "half": 2, "theirs": 2}
+    ran.clear()
+    harness.alternate(
+        claim(), [replace(case, group="all" * (case.name != "half")) for case in claim().cases], 2, Job(1)
+    )
+    assert ran == ["ours theirs", "half", "theirs ours", "half"]
 
 
 def test_slow_peer_gets_its_share_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +141,8 @@ def test_slow_peer_gets_its_share_of_the_records(monkeypatch: pytest.MonkeyPatch
         return subprocess.CompletedProcess(command, 0, 'noise\n{"rate": 1, "cost": 2, "more": 3}\n', "")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert harness.run(claim(), claim().case("half"), Job(100)) == {"rate": 1, "cost": 2, "more": 3}
-    harness.run(claim(), claim().case("half"), Job(1))
+    assert harness.run(claim(), [claim().case("half")], Job(100)) == [{"rate": 1, "cost": 2, "more": 3}]
+    harness.run(claim(), [claim().case("half")], Job(1))
     assert amounts == [50, 1]
 
 
@@ -156,7 +162,7 @@ def test_case_that_fails_ends_the_claim(
         subprocess, "run", lambda command, **options: subprocess.CompletedProcess(command, status, output, "why")
     )
     with pytest.raises(harness.CaseFailed, match=message):
-        harness.run(claim(), claim().case("ours"), Job(1))
+        harness.run(claim(), [claim().case("ours")], Job(1))
 
 
 def test_record_without_a_successful_callback_fails_the_check() -> None:

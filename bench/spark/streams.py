@@ -1,0 +1,107 @@
+"""Micro-batches of a stream: the figure is the time of addBatch, which ends with the commit of the sink."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import harness
+from bench.claim import Job, Measurement
+from bench.spark.session import CPU, JVM, PARTITIONS, RATE, arrived, rows_of, spark, spent_by
+from bench.spark.writes import bad_every, columns_with, skipped
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+WARM_UPS = 5
+BATCHES = 30  # measured
+FILES = 2  # of a micro-batch: Spark reads each in a task of its own
+SMALL = 8  # rows of a small micro-batch, its tasks, and the topic's partitions
+SMALL_WAIT_S = 120.0
+
+Options = Mapping[str, str]
+
+
+def large(kind: str, options: Options, job: Job, *, columns: Sequence[str] = ("key", "value")) -> Measurement:
+    """Micro-batches from parquet files, each with all the rows of the job."""
+    session, folder = spark()
+    folder = folder / uuid.uuid4().hex
+    rows_of(session, job.amount).repartition(FILES).write.parquet(str(folder / "once"))
+    (folder / "in").mkdir()
+    for number, file in product(range(WARM_UPS + BATCHES), sorted((folder / "once").glob("*.parquet"))):
+        shutil.copy(file, folder / "in" / f"{number}-{file.name}")
+    source = session.readStream.schema("id long, key string, value string").option("maxFilesPerTrigger", FILES)
+    frame = source.parquet(str(folder / "in")).selectExpr(*columns)
+    figures = _measured(kind, options, frame, job, PARTITIONS, lambda query: query.awaitTermination(), folder)
+    shutil.rmtree(folder)
+    return figures
+
+
+def skipping(options: Options, job: Job, *, bad: bool) -> Measurement:
+    """As `large`, with rows that are two hours ahead, if `bad`: the write must leave out these and no other row."""
+    every = bad_every(job.amount)
+    figures = large("kafkabuf", options, job, columns=columns_with("timestamp", every if bad else 0))
+    skipped(job.amount // every if bad else 0)
+    return figures
+
+
+def small(kind: str, options: Options, job: Job) -> Measurement:
+    """Micro-batches of a few rows, each row in a task and a Kafka partition of its own."""
+    session, folder = spark()
+    source = session.readStream.format("rate-micro-batch").option("rowsPerBatch", SMALL).option("numPartitions", SMALL)
+    frame = source.load().selectExpr("string(value) as value", f"int(value % {SMALL}) as partition")
+
+    def wait(query: StreamingQuery) -> None:
+        deadline = time.monotonic() + SMALL_WAIT_S
+        while len(_times(query)) < WARM_UPS + BATCHES and query.isActive and time.monotonic() < deadline:
+            time.sleep(0.05)
+        query.stop()
+
+    return _measured(
+        kind, options, frame, Job(SMALL, job.bootstrap), SMALL, wait, folder / uuid.uuid4().hex, once=False
+    )
+
+
+def _measured(
+    kind: str,
+    options: Options,
+    frame: DataFrame,
+    job: Job,
+    partitions: int,
+    wait: Callable[[StreamingQuery], None],
+    folder: Path,
+    *,
+    once: bool = True,
+) -> Measurement:
+    """The median of addBatch after the warm-up. `once`: the stream ends when its source has no more rows."""
+    trigger = {"availableNow": True} if once else {"processingTime": "0 seconds"}
+    with harness.topic(job.bootstrap, partitions=partitions) as topic:
+        writer = frame.writeStream.format(kind).option("kafka.bootstrap.servers", job.bootstrap).option("topic", topic)
+        ids = {"sinkId": topic} if kind == "kafkabuf" else {}
+        writer = writer.options(**ids, **options).option("checkpointLocation", str(folder / "checkpoint"))
+        times: list[int] = []
+
+        def run() -> None:
+            query = writer.trigger(**trigger).start()  # type: ignore[arg-type]
+            wait(query)
+            times.extend(_times(query))
+
+        spent = spent_by(run)
+        rows = job.amount - job.amount // bad_every(job.amount)  # at least so many are good
+        if len(times) < WARM_UPS + BATCHES or arrived(job.bootstrap, topic, partitions) < rows * len(times):
+            raise RuntimeError(f"{len(times)} micro-batches, and rows are missing")
+    figures = spent.measurement(job.amount * len(times))
+    add_batch = statistics.median(times[WARM_UPS:]) / 1000
+    return {RATE.name: job.amount / add_batch, CPU.name: figures[CPU.name], JVM.name: figures[JVM.name]}
+
+
+def _times(query: StreamingQuery) -> list[int]:
+    """The time of addBatch of each micro-batch with rows, in milliseconds."""
+    return [progress["durationMs"]["addBatch"] for progress in query.recentProgress if progress["numInputRows"]]
