@@ -18,7 +18,7 @@ from bench.spark.writes import bad_every, columns_with, skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 WARM_UPS = 5
 BATCHES = 30  # measured

@@ -27,7 +27,7 @@ from kafkabuf.spark import scratch
 from kafkabuf.spark.report import WriteReport
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 KEPT_REPORTS = 32
 """Of one query or write. Progress events come later than the reports, but not by so many micro-batches."""
