@@ -5,19 +5,23 @@
     driver   commit(messages): of the unpickled writer in df.write, of a writer made again in a stream
     driver   abort(messages), the same: where a task failed for the last time, or the commit failed
 
-The processes are calls in this process. A process that dies raises `Died` in one of its calls of a producer. From then
-on it ends no transaction and closes nothing; the rig then closes its sockets, as a kernel does. A straggler is a task
-that waits in the middle of its rows, in a thread, and lives on after Spark has given the job up.
+The processes are calls in this process. Each has its own pid, with the producers that the sink keeps for it, and the
+folder of its JVM for the notes of the sink. A process that dies raises `Died` in one of its calls of a producer. From
+then on it ends no transaction and closes nothing; the rig then closes its sockets, as a kernel does. A straggler is a
+task that waits in the middle of its rows, in a thread, and lives on after Spark has given the job up.
 """
 
 from __future__ import annotations
 
 import itertools
 import pickle
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -26,7 +30,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from kafkabuf import KafkaProducer
-from kafkabuf.spark import preflight, workers
+from kafkabuf.spark import preflight, scratch, workers
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.source import KafkabufDataSource
 
@@ -42,6 +46,7 @@ _STEPS = (
     "abort_transaction",
 )
 _attempt_ids = itertools.count(1)
+_pids = itertools.count(1_000_000)
 
 Task = Sequence[pa.RecordBatch]
 
@@ -100,20 +105,47 @@ class _Straggler:
 
 
 class Application:
-    """A Spark application that writes to the sink with `options`. `restart` begins a new run of the same query."""
+    """A Spark application that writes to the sink with `options`. `restart` begins a new run of the same query.
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, query_id: str = "query") -> None:
+    The tasks run in the Python workers of `executors` JVMs, of the driver's JVM if `executors` is 0.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], schema: StructType, executors: int = 0, query_id: str = "query"
+    ) -> None:
         self._source = KafkabufDataSource({name.lower(): value for name, value in options.items()})
         self._schema = schema
+        self._executors = executors
         self._query_id = query_id
         self._runs = itertools.count()
         self._stragglers: list[_Straggler] = []
+        self._processes: dict[tuple[str, int], _Process] = {}
         self.restart()
 
-    def restart(self) -> None:
-        """End all processes of the application, and start the query again from its checkpoint."""
-        end_processes()
+    def restart(self, *, new_jvm: bool = True) -> None:
+        """Start the query again from its checkpoint, in new JVMs or in those that run."""
         self._run_id = f"run-{next(self._runs)}"
+        if new_jvm:
+            end_processes()
+            self._folders = Path(tempfile.mkdtemp(dir=_folder()))
+            self._processes.clear()
+
+    @contextmanager
+    def _process(self, jvm: str, death: Death | None = None, worker: int = 1) -> Iterator[None]:
+        """A Python worker of a JVM does what the calling thread does. It dies as `death` says."""
+        key = jvm, worker
+        if key not in self._processes:
+            (self._folders / jvm).mkdir(exist_ok=True)
+            self._processes[key] = _Process(next(_pids), self._folders / jvm)
+        before, _here.process = _here.process, self._processes[key]
+        try:
+            with _dying(death):
+                yield
+        except Died:
+            end_process(self._processes.pop(key).pid)
+            raise
+        finally:
+            _here.process = before
 
     def micro_batch(
         self, number: int, tasks: Sequence[Task], plan: Plan = Plan(), begun: Callable[[], None] = lambda: None
@@ -151,7 +183,7 @@ class Application:
         begun: Callable[[], None],
         call: Callable[[bytes, str, list[Any]], None],
     ) -> None:
-        with _dying(plan.dies_in_begin):
+        with self._process("driver", plan.dies_in_begin):
             pickled = _pickled(writer)
         begun()
         messages: list[Any] = [None] * len(tasks)
@@ -159,10 +191,11 @@ class Application:
             self._run_tasks(pickled, tasks, plan, place, messages)
             if plan.dies_before_commit:
                 raise Died
-            with _dying(plan.dies_in_commit):
+            with self._process("driver", plan.dies_in_commit):
                 call(pickled, "commit", messages)
         except Exception as error:
-            call(pickled, "abort", messages)
+            with self._process("driver"):
+                call(pickled, "abort", messages)
             raise JobError(f"{type(error).__name__}: {error}") from error
         finally:
             if not plan.outlives_abort:
@@ -178,7 +211,7 @@ class Application:
         if plan.straggler is not None and plan.straggler < len(tasks):
             straggler = self._start_straggler(pickled, tasks[plan.straggler], plan.straggler, place)
         for number in reversed(numbers) if plan.reverse else numbers:
-            messages[number] = _run_task(pickled, tasks[number], number, plan, place)
+            messages[number] = self._run_task(pickled, tasks[number], number, plan, place)
         if straggler is not None:
             straggler.may_go_on.set()
             straggler.thread.join(PATIENCE)
@@ -200,7 +233,7 @@ class Application:
 
         def run() -> None:
             try:
-                result.append(_attempt(pickled, watched(), TaskAttempt(number, 0, place, next(_attempt_ids))))
+                result.append(self._attempt(pickled, watched(), TaskAttempt(number, 0, place, next(_attempt_ids)), 2))
             except BaseException as error:
                 result.append(error)
             waits.set()
@@ -211,36 +244,44 @@ class Application:
         assert waits.wait(PATIENCE), "the straggler never got its rows"
         return straggler
 
+    def _run_task(self, pickled: bytes, rows: Task, number: int, plan: Plan, place: MicroBatch | None) -> Any:
+        """The message of the first attempt that succeeds. Raises the error of the last attempt."""
+        for attempt in range(plan.max_failures):
+            trouble = plan.troubles.get((number, attempt), AttemptTrouble())
+            here = TaskAttempt(number, attempt, place, next(_attempt_ids))
+            try:
+                return self._attempt(pickled, _failing(rows, trouble.rows), here, 1, trouble.death)
+            except (Exception, Died) as error:
+                last: BaseException = error
+        raise last if isinstance(last, Exception) else JobError(f"the executor of task {number} died")
+
+    def _attempt(
+        self,
+        pickled: bytes,
+        rows: Iterator[pa.RecordBatch],
+        here: TaskAttempt,
+        worker: int,
+        death: Death | None = None,
+    ) -> Any:
+        """`worker` tells the Python workers of a JVM apart, which run tasks side by side."""
+        jvm = f"executor-{here.attempt_id % self._executors}" if self._executors else "driver"
+        _here.attempt = here
+        try:
+            with self._process(jvm, death, worker):
+                return pickle.loads(pickle.dumps(pickle.loads(pickled).write(rows)))
+        finally:
+            _here.attempt = _NOWHERE
+
 
 def _pickled(writer: Any) -> bytes:
     """The writer as the tasks get it. Raises JobError where the driver refuses the write."""
+    dumps: Callable[[Any], bytes] = cloudpickle.dumps
     try:
-        cloudpickle.dumps(writer)
-        pickled: bytes = cloudpickle.dumps(writer)
+        dumps(writer)
+        pickled: bytes = dumps(writer)
     except Exception as error:
         raise JobError(f"{type(error).__name__}: {error}") from error
     return pickled
-
-
-def _run_task(pickled: bytes, rows: Task, number: int, plan: Plan, place: MicroBatch | None) -> Any:
-    """The message of the first attempt that succeeds. Raises the error of the last attempt."""
-    for attempt in range(plan.max_failures):
-        trouble = plan.troubles.get((number, attempt), AttemptTrouble())
-        try:
-            with _dying(trouble.death):
-                here = TaskAttempt(number, attempt, place, next(_attempt_ids))
-                return _attempt(pickled, _failing(rows, trouble.rows), here)
-        except (Exception, Died) as error:
-            last: BaseException = error
-    raise last if isinstance(last, Exception) else JobError(f"the executor of task {number} died")
-
-
-def _attempt(pickled: bytes, rows: Iterator[pa.RecordBatch], here: TaskAttempt) -> Any:
-    _here.attempt = here
-    try:
-        return pickle.loads(pickle.dumps(pickle.loads(pickled).write(rows)))
-    finally:
-        _here.attempt = _NOWHERE
 
 
 def _failing(rows: Task, after: int | None) -> Iterator[pa.RecordBatch]:
@@ -255,38 +296,74 @@ def _failing(rows: Task, after: int | None) -> Iterator[pa.RecordBatch]:
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Process:
+    """A Python worker. `folder` is that of its JVM."""
+
+    pid: int
+    folder: Path
+
+
 _NOWHERE = TaskAttempt(-1, -1, None)
 
 
 class _Here(threading.local):
-    """The task attempt that this thread runs."""
+    """The task attempt that this thread runs, and the process that this thread stands for."""
 
     attempt = _NOWHERE
-
-    @staticmethod
-    def current() -> TaskAttempt:
-        return _here.attempt
+    process: _Process | None = None
 
 
 _here = _Here()
+_root: list[Path] = []
+
+
+def _folder() -> Path:
+    assert _root, "an Application lives within a simulation()"
+    return _root[-1]
+
+
+def _attempt_here() -> TaskAttempt:
+    return _here.attempt
+
+
+def _pid_here() -> int:
+    return 0 if _here.process is None else _here.process.pid
+
+
+def _folder_here(_: int) -> Path | None:
+    return None if _here.process is None else _here.process.folder
 
 
 @contextmanager
 def simulation() -> Iterator[None]:
-    """Let the sink find the attempts of this rig in place of Spark's, until the block ends."""
-    with mock.patch.object(TaskAttempt, "current", _Here.current):
+    """Let the sink find the attempts and processes of this rig in place of Spark's, until the block ends."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(TaskAttempt, "current", _attempt_here),
+        mock.patch.object(workers, "os", SimpleNamespace(getpid=_pid_here)),
+        mock.patch.object(scratch, "_folder", _folder_here),
+    ):
+        _root.append(Path(folder))
         try:
             yield
         finally:
             end_processes()
+            _root.pop()
 
 
 def end_processes() -> None:
-    """Forget what the Python workers of Spark keep from call to call."""
-    while workers._producers:
-        workers._producers.popitem()[1].close(timeout=0)
+    """End every Python worker: its sockets are closed, and what it knew is forgotten."""
+    for pid in {key[0] for key in workers._idle}:
+        end_process(pid)
     workers.task_settings.cache_clear()
     preflight._passed.clear()
+
+
+def end_process(pid: int) -> None:
+    for key in [key for key in workers._idle if key[0] == pid]:
+        for idle in workers._idle.pop(key):
+            workers.close_after_failure(idle.client, 0.0)
 
 
 @contextmanager

@@ -88,9 +88,9 @@ BAD_ROWS = {
     "exactly_once": CLIENT_REFUSES,
     "atomic": (Kind.TOO_LARGE_TO_SEND, Kind.NO_PARTITION, Kind.NO_TOPIC),
 }
-OTHER_PARALLELISM = ("at_least_once", "atomic")
-STREAMS_THAT_FAIL = ("at_least_once", "exactly_once")
-STRAGGLERS = {2: ("at_least_once", "exactly_once"), 0: ("at_least_once", "exactly_once")}
+OTHER_PARALLELISM = GUARANTEES
+STREAMS_THAT_FAIL = GUARANTEES
+STRAGGLERS = {2: GUARANTEES, 0: GUARANTEES}
 TOPICS_THAT_CHANGE = ()
 NAMES_THE_ROW = ()
 
@@ -121,11 +121,12 @@ UNDISTURBED = Plan()
 @dataclass(frozen=True)
 class Run:
     """One attempt of a micro-batch or write, by `parallelism` tasks. `topic_changes`: the topic becomes strict after
-    the driver has begun the write."""
+    the driver has begun the write. `new_jvm`: after a failure the query starts again in another JVM."""
 
     parallelism: int
     plan: Plan = UNDISTURBED
     topic_changes: bool = False
+    new_jvm: bool = True
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,8 @@ class Scenario:
     partitions: int
     has_topic_column: bool
     batch_size: int
+    executors: int
+    has_write_id: bool
     writes: tuple[Written, ...]
     restarts: bool = field(default=False)
     """Whether the application also restarts between the micro-batches."""
@@ -202,7 +205,8 @@ def writes(
         other = repeat > 0 and guarantee in OTHER_PARALLELISM and draw(st.booleans())
         tasks = draw(st.integers(1, 4)) if other else parallelism
         changes = repeat == 0 and guarantee in TOPICS_THAT_CHANGE and draw(st.booleans())
-        runs.append(Run(tasks, draw(plans(guarantee, is_stream, version, tasks)), changes))
+        plan = draw(plans(guarantee, is_stream, version, tasks))
+        runs.append(Run(tasks, plan, changes, draw(st.booleans())))
     return Written(rows, tuple(runs), parallelism)
 
 
@@ -223,7 +227,16 @@ def scenarios(draw: st.DrawFn, version: int) -> Scenario:
     ]
     batch_size = draw(st.sampled_from([200, 16_384]))
     return Scenario(
-        guarantee, policy, is_stream, partitions, has_topic_column, batch_size, tuple(drawn), draw(st.booleans())
+        guarantee,
+        policy,
+        is_stream,
+        partitions,
+        has_topic_column,
+        batch_size,
+        draw(st.integers(0, 2)),
+        guarantee == "atomic" and not is_stream and draw(st.booleans()),
+        tuple(drawn),
+        draw(st.booleans()),
     )
 
 
@@ -322,7 +335,9 @@ class Story:
             options |= {"sinkId": name, "markerTopic": self._dead}
         if not scenario.has_topic_column:
             options["topic"] = self._topic
-        self._application = Application(options, SCHEMA)
+        if scenario.has_write_id:
+            options["writeId"] = "today"
+        self._application = Application(options, SCHEMA, scenario.executors)
         self._done: list[Written] = []
         self._failed: Written | None = None
         """The write whose last run did not succeed."""
@@ -340,21 +355,20 @@ class Story:
 
     def _write(self, number: int, written: Written) -> bool:
         """Whether the write succeeds in the end."""
-        last = Run(written.parallelism)
-        for run in (*written.runs, last):
+        # A replay with other partitions may be refused: in the end each number of partitions has its chance.
+        numbers = dict.fromkeys([written.parallelism, *(run.parallelism for run in written.runs)])
+        for run in (*written.runs, *map(Run, numbers)):
             error = self._run(number, written, run)
             note(f"write {number}, {run}: {error!r}")
             event(f"{self._scenario.guarantee}: {'written' if error is None else type(error).__name__}")
             self._failed = None if error is None else written
-            if error is None or (not self._scenario.is_stream and self._is_visible(written)):
-                # After an error of df.write the user looks at the topic before the next run.
+            if error is None or self._is_visible(written):
                 self._failed = None
                 self._done.append(written)
             self._check()
             if self._failed is None:
                 return True
-            if run is not last or isinstance(error, Died):
-                self._application.restart()
+            self._application.restart(new_jvm=run.new_jvm or isinstance(error, Died))
         assert self._scenario.policy == "fail", f"the write never succeeds: {error}"
         assert written.bad, f"the write never succeeds: {error}"
         return False
@@ -394,7 +408,9 @@ class Story:
         return [batch for batch in table.to_batches(ARROW_ROWS) if batch.num_rows]
 
     def _is_visible(self, written: Written) -> bool:
-        if self._scenario.guarantee != "atomic" or not written.good:
+        """Whether a failed df.write is in the topic: without a writeId the user looks before writing again."""
+        scenario = self._scenario
+        if scenario.is_stream or scenario.has_write_id or scenario.guarantee != "atomic" or not written.good:
             return False
         return bool(written.good & self._reader.names(self._topics)[0].keys())
 
@@ -441,7 +457,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 @settings(
-    max_examples=effort(200),
+    max_examples=effort(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
