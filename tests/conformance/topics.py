@@ -90,7 +90,7 @@ def refuses_records(talk: Conversation, version: int) -> None:
     now = time.time_ns() // 1_000_000
     past, future = now - 700_000, now + 700_000
     limits = {"message_timestamp_before_max_ms": "600000", "message_timestamp_after_max_ms": "600000"}
-    names = {"limits": limits, "compact": {"cleanup_policy": "compact"}, "hour": {}}
+    names: dict[str, Any] = {"limits": limits, "compact": {"cleanup_policy": "compact"}, "hour": {}}
     names["both"] = {**limits, "cleanup_policy": "compact,delete"}
     names["append"] = {**limits, "message_timestamp_type": "LogAppendTime"}
     ids = {name: make_topic(talk, talk.own(name), **configs) for name, configs in names.items()}
