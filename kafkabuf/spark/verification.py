@@ -45,7 +45,7 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
         timeout: seconds for all ranges together.
 
     Raises KafkaError where rows are missing or differ, or where the report has no offsets (acks=0). Raises TimeoutError
-    where the rows cannot be read in time. Raises ImportError without confluent-kafka, which `kafkabuf[verify]` installs.
+    where the rows cannot be read in time. Raises ImportError without confluent-kafka (`kafkabuf[verify]`).
     """
     _check_extra()
     rows = checksum = 0
