@@ -35,6 +35,8 @@ from kafkabuf.protocol import messages
 
 # Version 7 is the first that can ask for stable offsets. From version 8 on a request names several groups.
 OFFSET_FETCH_VERSIONS = range(7, 10)
+DESCRIBE_CONFIGS_VERSIONS = range(1, 5)
+_TOPIC = 2  # the type of a resource with configs
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -184,6 +186,22 @@ class Admin:
             if self._clock.monotonic() >= deadline:
                 raise self._metadata.missing(topic, self._timeout)
             self._pump(deadline)
+
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        """Admin.describeConfigs: the configs of a topic, defaults included. A broker leaves out those it does not know.
+
+        Raises TopicAuthorizationError without the right to describe configs.
+        """
+        response = self._ask(
+            self._any_broker,
+            messages.DESCRIBE_CONFIGS,
+            DESCRIBE_CONFIGS_VERSIONS,
+            lambda reply: [int(result.error_code) for result in reply.results],
+            {"resources": [{"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}]},
+            self._clock.monotonic() + self._timeout,
+        )
+        configs = response.results[0].configs
+        return {str(config.name): str(config.value) for config in configs if config.value is not None}
 
     def connect(self) -> None:
         """Wait until a broker has sent metadata."""

@@ -18,7 +18,8 @@ wrote a partition, and the transaction holds exactly the rows that the tasks rep
 Spark may also run a whole stage again, because its shuffle files were lost with an executor. Then a task has a second
 attempt with number 0, perhaps beside the first attempt, which still runs. The second attempt finds that its partition
 has rows in this transaction, and fails. If both attempts looked before either wrote, the sequence numbers reveal the
-second attempt: each attempt sends its first rows in two small batches, whose sizes differ between attempts. A leader
+second attempt: each attempt sends its first rows in two small batches, whose sizes differ between attempts. The task
+sends such a batch again, filled up with other rows, until the leader has appended it whole (task.py). A leader
 refuses a batch that overlaps an earlier batch without being equal to it. Without these sizes the leader could take the
 second attempt's batch for a repetition, drop the batch, and acknowledge it.
 """
@@ -124,8 +125,8 @@ class Atomic(Delivery[SharedBatch]):
                 "fails and can be repeated; set spark.speculation to false"
             )
         with ExitStack() as lent:
-            part = _TransactionPart(self.options, transaction, _opening_sizes(attempt.attempt_id), lent)
-            task = Task(part.producer, self.options, self.columns)
+            part = _TransactionPart(self.options, transaction, lent)
+            task = Task(part.producer, self.options, self.columns, opening=_opening_sizes(attempt.attempt_id))
             task.send_all(part.watch(batches))
             part.leave(task.ranges)
             return task.report(attempt, transaction=transaction)
@@ -261,23 +262,19 @@ def _compare(marker: WriteMarker, reports: Sequence[TaskReport]) -> None:
 # ---- a task's part in the transaction --------------------------------------------------------------------------------
 
 
-def _opening_sizes(attempt_id: int) -> deque[int]:
+def _opening_sizes(attempt_id: int) -> list[int]:
     """Rows in the two opening batches. Equal only for attempts whose ids differ by a multiple of 63,001."""
-    return deque(1 + digit % _LARGEST_OPENING for digit in reversed(divmod(attempt_id, _LARGEST_OPENING)))
+    return [1 + digit % _LARGEST_OPENING for digit in reversed(divmod(attempt_id, _LARGEST_OPENING))]
 
 
 class _TransactionPart:
     """What one task does in the transaction. A task without rows opens no producer."""
 
-    def __init__(
-        self, options: SinkOptions, transaction: SharedTransaction, opening: deque[int], lent: ExitStack
-    ) -> None:
+    def __init__(self, options: SinkOptions, transaction: SharedTransaction, lent: ExitStack) -> None:
         self._options = options
         self._lent = lent
         """Gives the producer back when the task has ended. After an error the driver aborts the transaction."""
         self._transaction = transaction
-        self._opening = opening
-        """Rows that are left to send in each of the two opening batches."""
         self._producer: KafkaProducer | None = None
         self._checked_topics: set[str] = set()
         self._written_before: set[TopicPartition] = set()
@@ -292,24 +289,12 @@ class _TransactionPart:
         return self._producer
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, with the opening batches split off. Calls `_note_writers` before a topic gets its first row."""
-        for batch in self._split_opening(batches):
+        """The batches. Calls `_note_writers` before a topic gets its first row."""
+        for batch in batches:
             if batch.num_rows:
                 topic = self._options.topic
                 topics = {topic} if topic else set(batch.column("topic").unique().to_pylist())
                 self._note_writers({name for name in topics if name} - self._checked_topics)
-            yield batch
-
-    def _split_opening(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            while self._opening and batch.num_rows:
-                opening = batch.slice(0, self._opening[0])
-                yield opening
-                batch = batch.slice(opening.num_rows)
-                self._opening[0] -= opening.num_rows
-                if not self._opening[0]:
-                    self.producer().flush()
-                    self._opening.popleft()
             yield batch
 
     def _note_writers(self, topics: set[str]) -> None:

@@ -1,10 +1,9 @@
-"""Rows that Kafka refuses (`onRowError`): the error that names a row, and the dead letter that replaces it."""
+"""The error that names a refused row, and the dead letter that replaces the row."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
-
-import pyarrow as pa
 
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import (
@@ -14,80 +13,80 @@ from kafkabuf.errors import (
     InvalidTopicError,
     KafkaError,
     NullHeaderKeyError,
+    RecordListTooLargeError,
     RecordTooLargeError,
 )
 from kafkabuf.producer import KafkaProducer
+from kafkabuf.spark.numbered import NumberedRows
+from kafkabuf.transactions.idempotence import ERRORS_OF_RECORDS
 
-# Errors of one row: they say nothing about the other rows.
-ROW_ERRORS = (
-    InvalidPartitionsError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    InvalidTopicError,
-    NullHeaderKeyError,
-    RecordTooLargeError,
-)
+# Errors of one row: they say nothing about the other rows. The first are the producer's, the rest are the brokers'.
+ROW_ERRORS = (InvalidPartitionsError, InvalidTopicError, NullHeaderKeyError, *ERRORS_OF_RECORDS)
 _KEY_BYTES_SHOWN = 40
+# send_arrow counts rows from the start of the call. The task's number of the row replaces that number.
+_NUMBER_IN_CALL = re.compile(r"^row \d+: ")
 
 
-def describe(batch: pa.RecordBatch, row: int, first: int) -> str:
-    """The number, key and size of a row.
-
-    `row` counts from the start of the batch. `first` is the number of the batch's first row in its task.
-    """
-    key, value = _bytes(batch, "key", row), _bytes(batch, "value", row)
+def describe(rows: NumberedRows, place: int) -> str:
+    """The number, key and size of a row."""
+    key, value = _bytes(rows, "key", place), _bytes(rows, "value", place)
     shown = (
         "no key" if key is None else f"key {key[:_KEY_BYTES_SHOWN]!r}" + ("..." if len(key) > _KEY_BYTES_SHOWN else "")
     )
-    return f"row {first + row} of this task ({shown}, {len(key or b'') + len(value or b'')} bytes)"
+    return f"row {rows.numbers[place]} of this task ({shown}, {len(key or b'') + len(value or b'')} bytes)"
 
 
-def row_error(batch: pa.RecordBatch, row: int, first: int, error: KafkaError) -> KafkaError:
+def reason(error: KafkaError) -> str:
+    """The text of the error, without a row number."""
+    return _NUMBER_IN_CALL.sub("", str(error))
+
+
+def row_error(rows: NumberedRows, place: int, error: KafkaError) -> KafkaError:
     """The error that fails the task for a row. It has the class of `error`, names the row and says what to do."""
     return type(error)(
-        f"{describe(batch, row, first)} cannot be sent: {error}. {_advice(error)}, or set option 'onRowError' to "
+        f"{describe(rows, place)} cannot be sent: {reason(error)}. {_advice(error)}, or set option 'onRowError' to "
         "'skip' or 'dead_letter'"
     )
 
 
 def _advice(error: KafkaError) -> str:
-    if isinstance(error, RecordTooLargeError):
+    if isinstance(error, RecordTooLargeError | RecordListTooLargeError):
         return "Make the row smaller, filter it out, or raise max.request.size and the topic's max.message.bytes"
     if isinstance(error, InvalidTopicError):
         return "Fill column 'topic', filter such rows out, name one topic for all with .option('topic', ...)"
+    if isinstance(error, InvalidTimestampError):
+        return "Correct column 'timestamp', filter the row out, or change the topic's message.timestamp.*.max.ms"
+    if isinstance(error, InvalidRecordError):
+        return "Correct the row (a compacted topic takes no row without key), or filter it out"
     return "Correct the row, or filter it out"
 
 
 def send_dead_letter(
-    producer: KafkaProducer, topic: str, batch: pa.RecordBatch, row: int, error: KafkaError, topic_option: str | None
+    producer: KafkaProducer, topic: str, rows: NumberedRows, place: int, error: KafkaError, topic_option: str | None
 ) -> RecordFuture:
     """Send the row's key, value and headers to `topic`, with headers that say why the row could not be sent.
 
     A row that is too large goes without its value. `topic_option` is the topic of all rows, None where each row names
     its topic.
     """
-    value = _bytes(batch, "value", row)
+    value = _bytes(rows, "value", place)
     headers: list[tuple[str, bytes | None]] = []
-    if "headers" in batch.schema.names:
-        pairs = batch.column("headers")[row].as_py() or ()
+    if "headers" in rows.batch.schema.names:
+        pairs = rows.batch.column("headers")[place].as_py() or ()
         headers += [(item["key"], item["value"]) for item in pairs if item["key"] is not None]
     headers += [
         ("kafkabuf.error", type(error).__name__.encode()),
-        ("kafkabuf.reason", str(error).encode()),
-        ("kafkabuf.topic", (topic_option or _text(batch, "topic", row) or "").encode()),
+        ("kafkabuf.reason", reason(error).encode()),
+        ("kafkabuf.topic", topic_option.encode() if topic_option else _bytes(rows, "topic", place)),
     ]
     if isinstance(error, RecordTooLargeError) and value is not None:
         headers.append(("kafkabuf.value.size", str(len(value)).encode()))
         value = None
-    return producer.send(topic, value, _bytes(batch, "key", row), headers=headers)
+    return producer.send(topic, value, _bytes(rows, "key", place), headers=headers)
 
 
-def _bytes(batch: pa.RecordBatch, name: str, row: int) -> bytes | None:
-    if name not in batch.schema.names:
+def _bytes(rows: NumberedRows, name: str, place: int) -> bytes | None:
+    if name not in rows.batch.schema.names:
         return None
-    found: Any = batch.column(name)[row].as_py()
+    found: Any = rows.batch.column(name)[place].as_py()
     return found.encode() if isinstance(found, str) else found
-
-
-def _text(batch: pa.RecordBatch, name: str, row: int) -> str | None:
-    return str(batch.column(name)[row].as_py()) if name in batch.schema.names else None

@@ -1,77 +1,107 @@
-"""How one task attempt sends its rows, in Spark's Python worker. Only tasks import this: it loads the extensions."""
+"""How one task attempt sends its rows, in Spark's Python worker. Only tasks import this: it loads the extensions.
+
+A row that a broker refuses is refused alone. The broker refuses the row's whole Kafka batch:
+
+- Where the broker names the rows at fault (KIP-467), the task does with them what `onRowError` says, and sends the other
+  rows of the batch again, together with those of other batches.
+- Where the broker names no row (RECORD_LIST_TOO_LARGE, and brokers before Kafka 2.4), the task sends the rows of the
+  batch again in halves, each half as a batch of its own, until a row is alone.
+
+Rows that are sent again come after rows that followed them.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from kafkabuf.append._columns import digest
-from kafkabuf.append.report import ERRORS, ROWS, BulkReport
-from kafkabuf.batches._batch import RecordFuture
-from kafkabuf.errors import AbortableTransactionError, KafkaError
+from kafkabuf.append.report import BulkReport
+from kafkabuf.errors import AbortableTransactionError, KafkaError, RefusedWithOthersError
 from kafkabuf.offset_range import OffsetRange, merge_ranges
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.spark.options import OnRowError, SinkOptions
+from kafkabuf.sharing import outlive_refusals
+from kafkabuf.spark.limits import TopicLimits
+from kafkabuf.spark.numbered import Int64Array, NumberedRows, joined
+from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.place import TaskAttempt
+from kafkabuf.spark.refusals import Refusals
 from kafkabuf.spark.report import CHECKSUMS, TaskReport
-from kafkabuf.spark.rows import ROW_ERRORS, row_error, send_dead_letter
+from kafkabuf.spark.rows import ROW_ERRORS
+from kafkabuf.transactions.idempotence import ERRORS_OF_RECORDS
 
 # Arrow batches that may wait for their outcome: a task sends no more than these after its first error.
 MAX_OPEN_REPORTS = 16
-# Dead letters that may wait for their outcome.
-MAX_OPEN_DEAD_LETTERS = 1_000
+# Rows that share batches with refused rows wait until there are so many of them, or come from so many Arrow batches.
+ROWS_SENT_AGAIN_TOGETHER = 10_000
+MAX_WAITING_PIECES = 16
 
 
 class _SentRows(NamedTuple):
-    """Rows that one call of `send_arrow` queued. `first` is the number of the first of these rows in the task."""
+    """Rows that one call of `send_arrow` queued."""
 
     report: BulkReport
-    rows: pa.RecordBatch
-    first: int
+    rows: NumberedRows
+    checksum: int
 
 
 class Task:
     """Sends the Arrow batches of one task attempt.
 
-    It calls `open_producer` for the first row, not before: an empty partition opens no connection.
+    It calls `open_producer` for the first row, not before: an empty partition opens no connection. `opening` are numbers
+    of rows: the first batches that brokers append have so many rows (atomic.py). Rows outside of `limits` are refused
+    before they are sent.
     """
 
     def __init__(
-        self, open_producer: Callable[[], KafkaProducer], options: SinkOptions, columns: tuple[str, ...]
+        self,
+        open_producer: Callable[[], KafkaProducer],
+        options: SinkOptions,
+        columns: tuple[str, ...],
+        limits: TopicLimits | None = None,
+        opening: Sequence[int] = (),
     ) -> None:
         self._open_producer = open_producer
         self._producer: KafkaProducer | None = None
         self._options = options
         self._columns = list(columns)
-        self._report_kind = ERRORS if options.on_row_error is OnRowError.FAIL else ROWS
+        self._limits = limits
+        self._opening = deque(opening)
+        self._held: list[NumberedRows] = []  # too few for the next opening batch
         self._open_reports: deque[_SentRows] = deque()
-        self._open_dead_letters: deque[RecordFuture] = deque()
+        self._waiting: list[NumberedRows] = []  # to be sent again
+        self._refusals = Refusals(options, self._opened)
         self._next_row = 0
+        self._sent_again = 0
         self._totals_at_start = (0.0, 0.0)
-        self._refused_checksum = 0  # of the rows that were skipped or dead-lettered
-        self.rows = self.bytes = self.checksum = self.skipped = self.dead_lettered = 0
+        self.rows = self.bytes = self.checksum = 0
         self.ranges: tuple[OffsetRange, ...] = ()
 
     def send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Send every row and wait until all are acknowledged. Raises the first error that fails the task."""
         for batch in batches:
             if batch.num_rows:
-                self._send(batch.select(self._columns))
-                self._next_row += batch.num_rows
+                self._send(self._admitted(batch.select(self._columns)))
             self._await_reports(MAX_OPEN_REPORTS)
-        if self._producer is not None:
-            self._producer.flush()
-        self._await_reports(0)
-        if self._open_dead_letters and self._producer is not None:
-            self._producer.flush()
-        self._await_dead_letters(0)
+            if len(self._waiting) >= MAX_WAITING_PIECES or sum(map(len, self._waiting)) >= ROWS_SENT_AGAIN_TOGETHER:
+                self._send_waiting()
+        for rows in self._held:
+            self._queue(rows)
+        while self._open_reports or self._waiting:
+            self._send_waiting()
+            self._opened().flush()
+            self._await_reports(0)
+        self._refusals.finish()
 
     def rows_and_checksum_given(self) -> tuple[int, int]:
         """Of all rows that Spark gave the task, the refused ones too: `count_rows` finds the same in a replay."""
-        return self.rows + self.skipped + self.dead_lettered, (self.checksum + self._refused_checksum) % CHECKSUMS
+        refused = self._refusals
+        rows = self.rows + refused.skipped + refused.dead_lettered
+        return rows, (self.checksum + refused.checksum) % CHECKSUMS
 
     def report(self, attempt: TaskAttempt, **more: Any) -> TaskReport:
         """What the task has sent, as Spark's commit message."""
@@ -84,19 +114,21 @@ class Task:
             bytes=self.bytes,
             ranges=self.ranges,
             checksum=self.checksum,
-            skipped=self.skipped,
-            dead_lettered=self.dead_lettered,
-            retries=int(retries - self._totals_at_start[0]),
+            skipped=self._refusals.skipped,
+            dead_lettered=self._refusals.dead_lettered,
+            retries=int(retries - self._totals_at_start[0]) + self._sent_again,
             wait_seconds=waited - self._totals_at_start[1],
             given=self.rows_and_checksum_given(),
             **more,
         )
 
-    # ---- sending -----------------------------------------------------------------------------------------------------
+    # ---- the producer ------------------------------------------------------------------------------------------------
 
     def _opened(self) -> KafkaProducer:
         if self._producer is None:
             self._producer = self._open_producer()
+            if self._options.guarantee.is_transactional:
+                outlive_refusals(self._producer)
             self._totals_at_start = self._totals()
         return self._producer
 
@@ -107,31 +139,77 @@ class Task:
         found = self._producer.metrics()["producer-metrics"]
         return found["record-retry-total"], found["bufferpool-wait-time-ns-total"] / 1e9
 
-    def _send(self, rows: pa.RecordBatch) -> None:
-        """Send one Arrow batch, without the rows that cannot be queued."""
-        first = self._next_row
-        while rows.num_rows:
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    def _admitted(self, batch: pa.RecordBatch) -> NumberedRows:
+        """The batch without the rows that are outside of the topic's limits."""
+        rows = NumberedRows(batch, range(self._next_row, self._next_row + batch.num_rows))
+        self._next_row += batch.num_rows
+        refused = {} if self._limits is None else self._limits.judge(batch)
+        for place, error in refused.items():
+            self._refusals.refuse(rows, place, error)
+        return rows.without(refused) if refused else rows
+
+    def _send(self, rows: NumberedRows) -> None:
+        """Send new rows, the first of them in the opening batches."""
+        while self._opening and len(rows):
+            rows = joined([*self._held, rows])
+            self._held = []
+            if len(rows) < self._opening[0]:
+                self._held = [rows]
+                return
+            rows = self._send_opening_batch(rows)
+        if len(rows):
+            self._queue(rows)
+
+    def _send_opening_batch(self, rows: NumberedRows) -> NumberedRows:
+        """Send the next opening batch, and return the rows that are left: if a row was refused, it was no such batch."""
+        size, before = self._opening[0], self.rows
+        self._send_as_a_batch(rows.slice(0, size))
+        if self.rows - before == size:
+            self._opening.popleft()
+        again, self._waiting = self._waiting, []
+        return joined([*again, rows.slice(size)])
+
+    def _send_as_a_batch(self, rows: NumberedRows) -> None:
+        """Send rows in no batch with other rows, and wait for their outcome."""
+        self._opened().flush()
+        waiting, self._open_reports = self._open_reports, deque()
+        self._queue(rows)
+        self._opened().flush()
+        self._await_reports(0)
+        self._open_reports = waiting
+
+    def _send_waiting(self) -> None:
+        """Send the rows again that only shared their batch with refused rows."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._queue(joined(waiting))
+
+    def _queue(self, rows: NumberedRows) -> None:
+        """Queue rows, without those that cannot be queued."""
+        while len(rows):
             try:
-                report = self._opened().send_arrow(rows, topic=self._options.topic, report=self._report_kind)
+                report = self._opened().send_arrow(rows.batch, topic=self._options.topic)
             except ROW_ERRORS as error:
                 queued: int = error.rows_queued
                 if queued:
-                    self._note_sent(error.report, rows.slice(0, queued), first)
-                self._refuse(rows, queued, first, error)
-                rows, first = rows.slice(queued + 1), first + queued + 1
+                    self._note_sent(error.report, rows.slice(0, queued))
+                self._refusals.refuse(rows, queued, error)
+                rows = rows.slice(queued + 1)
             except AbortableTransactionError:
                 self._await_reports(0)  # raises the error that made the transaction abortable
                 raise
             else:
-                self._note_sent(report, rows, first)
+                self._note_sent(report, rows)
                 return
 
-    def _note_sent(self, report: BulkReport, rows: pa.RecordBatch, first: int) -> None:
-        self._open_reports.append(_SentRows(report, rows, first))
-        self.rows += rows.num_rows
-        self._add_checksum(digest(rows))
+    def _note_sent(self, report: BulkReport, rows: NumberedRows) -> None:
+        self._open_reports.append(_SentRows(report, rows, digest(rows.batch)))
         for too_large in report.too_large:
-            self._uncount(rows, too_large.first_row, first, too_large.error)
+            self._refusals.refuse(rows, too_large.first_row, too_large.error)
+
+    # ---- outcomes ----------------------------------------------------------------------------------------------------
 
     def _await_reports(self, allowed: int) -> None:
         """Wait for the outcome of the oldest Arrow batches, until no more than `allowed` wait for theirs."""
@@ -139,65 +217,50 @@ class Task:
             self._await_outcome(self._open_reports.popleft())
 
     def _await_outcome(self, sent: _SentRows) -> None:
-        failures = [found for found in sent.report.failures() if found.partition >= 0]
-        for found in failures:
-            if not isinstance(found.error, ROW_ERRORS):
-                raise found.error
-        if failures and self._options.on_row_error is OnRowError.FAIL:
-            is_one_row = failures[0].rows == 1 and failures[0].first_row == failures[0].last_row
-            error = failures[0].error
-            raise row_error(sent.rows, failures[0].first_row, sent.first, error) if is_one_row else error
-        if failures:
-            errors = {found.error.code: found.error for found in failures}
-            result = sent.report.result()
-            for row in ((result.error_code != 0) & (result.partition >= 0)).nonzero()[0]:
-                self._uncount(sent.rows, int(row), sent.first, errors[int(result.error_code[row])])
+        left_out: list[Int64Array] = []
+        guilty: list[tuple[int, KafkaError]] = []
+        innocent: list[Int64Array] = []
+        suspects: list[Int64Array] = []
+        for failed in sent.report.failed_rows():
+            if failed.partition < 0:
+                left_out.append(failed.rows)
+            elif isinstance(failed.error, RefusedWithOthersError):
+                innocent.append(failed.rows)
+            elif not isinstance(failed.error, ERRORS_OF_RECORDS):
+                raise failed.error
+            elif failed.records == 1:
+                guilty.append((int(failed.rows[0]), failed.error))
+            else:
+                suspects.append(failed.rows)
+        self._count(sent, [place for place, _ in guilty], *left_out, *innocent, *suspects)
+        for place, error in sorted(guilty, key=lambda found: found[0]):
+            self._refusals.refuse(sent.rows, place, error)
+        if innocent:
+            self._wait(sent.rows.take(np.sort(np.concatenate(innocent))))
+        for places in suspects:
+            self._send_halves(sent.rows.take(places))
+
+    def _count(self, sent: _SentRows, *failed: Sequence[int] | Int64Array) -> None:
+        """Count the rows that were delivered: all but those at the places `failed`."""
+        places = np.concatenate([np.asarray(some, np.int64) for some in failed])
         ranges = sent.report.ranges()
+        self.rows += len(sent.rows) - len(places)
+        self.checksum += sent.checksum - (digest(sent.rows.batch.take(pa.array(places))) if len(places) else 0)
+        self.checksum %= CHECKSUMS
         self.bytes += sum(entry.bytes for entry in ranges)
         self.ranges = merge_ranges((*self.ranges, *ranges))
 
-    # ---- rows that are refused ---------------------------------------------------------------------------------------
+    def _wait(self, rows: NumberedRows) -> None:
+        self._waiting.append(rows)
+        self._sent_again += len(rows)
 
-    def _uncount(self, rows: pa.RecordBatch, row: int, first: int, error: KafkaError) -> None:
-        """Refuse a row that was counted as sent."""
-        self.rows -= 1
-        self._add_checksum(-digest(rows.slice(row, 1)))
-        self._refuse(rows, row, first, error)
-
-    def _refuse(self, rows: pa.RecordBatch, row: int, first: int, error: KafkaError) -> None:
-        """Do with the row what `onRowError` says."""
-        options = self._options
-        if options.on_row_error is OnRowError.FAIL:
-            raise row_error(rows, row, first, error) from error
-        self._refused_checksum += digest(rows.slice(row, 1))
-        if options.on_row_error is OnRowError.SKIP:
-            self.skipped += 1
-            return
-        assert options.dead_letter_topic is not None
-        try:
-            letter = send_dead_letter(self._opened(), options.dead_letter_topic, rows, row, error, options.topic)
-        except ROW_ERRORS as refused:
-            raise _undeliverable(refused) from None
-        self._open_dead_letters.append(letter)
-        self.dead_lettered += 1
-        self._await_dead_letters(MAX_OPEN_DEAD_LETTERS)
-
-    def _await_dead_letters(self, allowed: int) -> None:
-        """Wait for the outcome of the oldest dead letters, until no more than `allowed` wait for theirs."""
-        while len(self._open_dead_letters) > allowed:
-            error = self._open_dead_letters.popleft().exception()
-            if error is not None:
-                raise _undeliverable(error)
-
-    def _add_checksum(self, checksum: int) -> None:
-        self.checksum = (self.checksum + checksum) % CHECKSUMS
-
-
-def _undeliverable(error: KafkaError) -> KafkaError:
-    return type(error)(
-        f"a dead letter cannot be sent either: {error}. Let 'deadLetterTopic' accept such records, or set option "
-        "'onRowError' to 'skip'"
-    )
+    def _send_halves(self, suspects: NumberedRows) -> None:
+        """Send rows again of which the broker refuses some without naming them."""
+        self._sent_again += len(suspects)
+        middle = (len(suspects) + 1) // 2
+        for half in (suspects.slice(0, middle), suspects.slice(middle)):
+            if len(half):
+                self._send_as_a_batch(half)
 
 
 def count_rows(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> tuple[int, int]:

@@ -1,0 +1,43 @@
+"""Rows of a task with their numbers, which stay with the rows when a task sends some of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class NumberedRows(NamedTuple):
+    """Rows, and by row its number in the task, counted from 0."""
+
+    batch: pa.RecordBatch
+    numbers: range | Int64Array
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def slice(self, begin: int, end: int | None = None) -> NumberedRows:
+        """The rows from one place to another, without a copy."""
+        end = len(self) if end is None else min(end, len(self))
+        return NumberedRows(self.batch.slice(begin, end - begin), self.numbers[begin:end])
+
+    def take(self, places: Int64Array) -> NumberedRows:
+        """A copy of the rows at these places."""
+        return NumberedRows(self.batch.take(pa.array(places)), np.asarray(self.numbers)[places])
+
+    def without(self, places: Iterable[int]) -> NumberedRows:
+        """A copy of the rows at all other places."""
+        return self.take(np.setdiff1d(np.arange(len(self)), np.fromiter(places, np.int64)))
+
+
+def joined(pieces: Sequence[NumberedRows]) -> NumberedRows:
+    """One batch of all rows. `pieces` is not empty."""
+    if len(pieces) == 1:
+        return pieces[0]
+    (batch,) = pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()
+    return NumberedRows(batch, np.concatenate([np.asarray(piece.numbers) for piece in pieces]))
