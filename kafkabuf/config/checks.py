@@ -136,12 +136,15 @@ def _check_sasl(settings: ProducerSettings) -> None:
     if settings.sasl_mechanism == "GSSAPI":
         raise ConfigError(
             "sasl.mechanism is GSSAPI (Kerberos), Kafka's default, which kafkabuf does not support: set it to PLAIN, "
-            "SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+            "SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
         )
+    _check_handlers(settings)
     if settings.sasl_jaas_config is not None and has_user:
         raise ConfigError(
             "sasl.jaas.config and sasl.username with sasl.password both give a user: leave one of them out"
         )
+    if settings.signs_for_msk:
+        return
     if settings.sasl_mechanism == "OAUTHBEARER":
         if settings.sasl_oauthbearer_token_provider is None and settings.sasl_oauthbearer_token_endpoint_url is None:
             raise ConfigError(
@@ -152,3 +155,16 @@ def _check_sasl(settings: ProducerSettings) -> None:
         raise ConfigError(
             f"sasl.mechanism={settings.sasl_mechanism} needs sasl_username and sasl_password, or a sasl.jaas.config"
         )
+
+
+def _check_handlers(settings: ProducerSettings) -> None:
+    for kind, mechanism in (("client", "AWS_MSK_IAM"), ("login", "OAUTHBEARER")):
+        handler = getattr(settings, f"sasl_{kind}_callback_handler_class")
+        if handler is not None and settings.sasl_mechanism != mechanism:
+            raise ConfigError(
+                f"sasl.{kind}.callback.handler.class={handler} goes with sasl.mechanism={mechanism}, found "
+                f"{settings.sasl_mechanism}: correct one of the two"
+            )
+    others = settings.sasl_oauthbearer_token_provider, settings.sasl_oauthbearer_token_endpoint_url
+    if settings.signs_for_msk and any(others):
+        raise ConfigError("AWS's signer gives the tokens for MSK: leave out the token provider and the token endpoint")

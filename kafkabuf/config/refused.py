@@ -34,8 +34,6 @@ _ASSERTION = (
 _OAUTH_CLASSES = "org.apache.kafka.common.security.oauthbearer"
 
 JAVA_ONLY = {
-    "sasl.client.callback.handler.class": Refusal("class", None, _LOGIN),
-    "sasl.login.callback.handler.class": Refusal("class", None, _LOGIN),
     "sasl.login.class": Refusal("class", None, _LOGIN),
     "sasl.kerberos.kinit.cmd": Refusal("string", "/usr/bin/kinit", _KERBEROS),
     "sasl.kerberos.min.time.before.relogin": Refusal("long", 60000, _KERBEROS),

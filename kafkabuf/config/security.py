@@ -16,14 +16,18 @@ from kafkabuf.config.values import (
     Text,
     Upper,
     callable_only,
+    java_class,
     name_check,
     store_type,
 )
+from kafkabuf.java_names import CLIENT_HANDLERS, IAM_LOGIN_HANDLER, LOGIN_HANDLERS
 
-Mechanism = Literal["GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+Mechanism = Literal["GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 NameCheck = Annotated[Literal["https", ""], BeforeValidator(name_check)]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
 Store = Annotated[Literal["JKS", "PKCS12", "PEM"], BeforeValidator(store_type)]
+ClientHandler = Annotated[Any, BeforeValidator(java_class(CLIENT_HANDLERS))]
+LoginHandler = Annotated[Any, BeforeValidator(java_class(LOGIN_HANDLERS))]
 Provider = Annotated[Any, BeforeValidator(callable_only)]
 
 
@@ -76,12 +80,24 @@ class SecuritySettings(BaseModel):
     )
 
     sasl_mechanism: Annotated[Mechanism, Upper] = Field(
-        "GSSAPI", description="Required with SASL_*; kafkabuf does not support GSSAPI (Kerberos), Java's default."
+        "GSSAPI",
+        description="Required with SASL_*; kafkabuf does not support GSSAPI (Kerberos), Java's default. AWS_MSK_IAM "
+        "needs `kafkabuf[aws-msk]`.",
     )
     sasl_username: Text = Field(None, description="User of PLAIN and SCRAM (as in librdkafka; not in Java).")
     sasl_password: Secret = Field(None, description="Password of PLAIN and SCRAM (as in librdkafka; not in Java).")
     sasl_jaas_config: Secret = Field(
-        None, description="Java's way to give user and password: PlainLoginModule or ScramLoginModule with both."
+        None,
+        description="Java's way to give user and password: PlainLoginModule or ScramLoginModule with both; "
+        "OAuthBearerLoginModule and IAMLoginModule.",
+    )
+    sasl_client_callback_handler_class: ClientHandler = Field(
+        None, description="No effect: MSK's IAMClientCallbackHandler goes with AWS_MSK_IAM; another is refused."
+    )
+    sasl_login_callback_handler_class: LoginHandler = Field(
+        None,
+        description="MSK's IAMOAuthBearerLoginCallbackHandler gets tokens as AWS_MSK_IAM does, Kafka's "
+        "OAuthBearerLoginCallbackHandler from the token endpoint; another is refused.",
     )
     sasl_login_connect_timeout_ms: Int32 | None = Field(
         None, description="Time-out of a connection to the token endpoint."
@@ -118,3 +134,8 @@ class SecuritySettings(BaseModel):
     sasl_oauthbearer_header_urlencode: Flag = Field(
         False, description="Percent-encode client id and secret in the header (RFC 6749, section 2.3.1)."
     )
+
+    @property
+    def signs_for_msk(self) -> bool:
+        """Whether tokens come from AWS's signer, by either of the ways that MSK's Java library has."""
+        return self.sasl_mechanism == "AWS_MSK_IAM" or self.sasl_login_callback_handler_class == IAM_LOGIN_HANDLER

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Strict
 
 from kafkabuf.errors import ConfigError
+from kafkabuf.java_names import unshaded
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -143,6 +144,21 @@ def callable_only(value: object) -> object:
     if value is None or callable(value):
         return value
     raise ValueError("give the callable itself: kafkabuf imports nothing by name")
+
+
+def java_class(known: tuple[str, ...]) -> Callable[[object], object]:
+    """Accepts the names in `known`, and the empty string for no class."""
+
+    def check(value: object) -> object:
+        name = unshaded(value) if isinstance(value, str) else value
+        if name in (None, "", *known):
+            return name or None
+        raise ValueError(
+            f"it names a Java class, which cannot run here: leave it out, or name {' or '.join(known)}; kafkabuf has "
+            "sasl.username and sasl.password, and sasl.oauthbearer.token.provider"
+        )
+
+    return check
 
 
 def name_check(value: object) -> object:

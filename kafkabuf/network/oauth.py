@@ -17,6 +17,10 @@ from kafkabuf.network.token_endpoint import EndpointConfig, TokenEndpoint
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: no character that could end the header with the token
 _LONGEST_STATUS = 200
+# The content of the trust store tells its type.
+_JAAS_OPTIONS = {"clientId", "clientSecret", "scope"} | {
+    f"ssl.truststore.{name}" for name in ("location", "password", "type")
+}
 
 
 class Token(NamedTuple):
@@ -53,7 +57,7 @@ class OAuthConfig(EndpointConfig, Protocol):
 def mechanism(
     config: OAuthConfig, options: Mapping[str, str], clock: Clock, random: Callable[[], float]
 ) -> OAuthBearer:
-    """OAUTHBEARER from the settings, or from JAAS options: clientId, clientSecret, scope, ssl.truststore.location.
+    """OAUTHBEARER from the settings, or from JAAS options: clientId, clientSecret, scope, ssl.truststore.*.
 
     Raises ConfigError.
     """
@@ -64,7 +68,7 @@ def mechanism(
             "sasl.mechanism=OAUTHBEARER needs either sasl_oauthbearer_token_provider (a callable that returns a token) "
             "or sasl.oauthbearer.token.endpoint.url with client credentials"
         )
-    if unknown := options.keys() - {"clientId", "clientSecret", "scope", "ssl.truststore.location"}:
+    if unknown := options.keys() - _JAAS_OPTIONS:
         raise ConfigError(f"sasl.jaas.config: options not supported: {', '.join(sorted(unknown))}")
     if provider is None:
         secret = config.sasl_oauthbearer_client_credentials_client_secret
@@ -76,6 +80,7 @@ def mechanism(
             config.sasl_oauthbearer_scope or options.get("scope"),
             config,
             trusted=options.get("ssl.truststore.location"),
+            trusted_password=options.get("ssl.truststore.password"),
             random=random,
         )
         return OAuthBearer(endpoint.fetch, config, clock, random)

@@ -10,10 +10,11 @@ from pydantic import SecretStr
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, SaslAuthenticationError
-from kafkabuf.network import oauth
+from kafkabuf.java_names import IAM_MODULE, OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, unshaded
+from kafkabuf.network import msk, oauth
 from kafkabuf.network.scram import HASHES, Scram
 
-MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER")
+MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER", msk.MECHANISM)
 
 
 class Step(Protocol):
@@ -58,6 +59,10 @@ class SaslConfig(oauth.OAuthConfig, Protocol):
     """The settings that SASL needs, under Kafka's names. The JAAS text may hold user name and password instead."""
 
     @property
+    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
+    @property
+    def signs_for_msk(self) -> bool: ...
+    @property
     def sasl_mechanism(self) -> str: ...
     @property
     def sasl_jaas_config(self) -> SecretStr | None: ...
@@ -73,6 +78,8 @@ def mechanism(config: SaslConfig, clock: Clock, random: Callable[[], float]) -> 
     if name == "GSSAPI":
         raise ConfigError("sasl.mechanism: GSSAPI (Kerberos) is not supported; use one of " + ", ".join(MECHANISMS))
     options = {} if config.sasl_jaas_config is None else jaas_options(config.sasl_jaas_config.get_secret_value(), name)
+    if config.signs_for_msk:
+        return oauth.OAuthBearer(msk.token_provider(config.bootstrap_servers, options), config, clock, random)
     if name == "OAUTHBEARER":
         return oauth.mechanism(config, options, clock, random)
     username, password = _credentials(config, options)
@@ -127,12 +134,14 @@ class _PlainExchange:
 # ---- JAAS ------------------------------------------------------------------------------------------------------------
 
 _LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
-    **dict.fromkeys(HASHES, "org.apache.kafka.common.security.scram.ScramLoginModule"),
+    "PLAIN": PLAIN_MODULE,
+    "OAUTHBEARER": OAUTH_MODULE,
+    msk.MECHANISM: IAM_MODULE,
+    **dict.fromkeys(HASHES, SCRAM_MODULE),
 }
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
-_OPTION = re.compile(rf'\s+([\w.$-]+)\s*=\s*(?:{_QUOTED}|([^\s;"]+))', re.S)
+_SINGLE_QUOTED = r"'((?:[^'\\]|\\.)*)'"
+_OPTION = re.compile(rf"""\s+([\w.$-]+)\s*=\s*(?:{_QUOTED}|{_SINGLE_QUOTED}|([^\s;"']+))""", re.S)
 _ENTRY = re.compile(rf"\s*([\w.$]+)\s+(?i:required|requisite|sufficient|optional)((?:{_OPTION.pattern})*)\s*;\s*", re.S)
 
 
@@ -143,7 +152,12 @@ def jaas_options(text: str, name: str) -> dict[str, Any]:
         raise ConfigError(
             'sasl.jaas.config is not of the form: LoginModuleClass required name="value" ... ; (found text withheld)'
         )
-    if match[1] != _LOGIN_MODULES[name]:
-        raise ConfigError(f"sasl.jaas.config names {match[1]}; sasl.mechanism={name} needs {_LOGIN_MODULES[name]}")
-    options = _OPTION.finditer(match[2])
-    return {option[1]: re.sub(r"\\(.)", r"\1", option[2]) if option[3] is None else option[3] for option in options}
+    module = unshaded(match[1])
+    if module != _LOGIN_MODULES[name]:
+        raise ConfigError(f"sasl.jaas.config names {module}; sasl.mechanism={name} needs {_LOGIN_MODULES[name]}")
+    return {option[1]: _value(option) for option in _OPTION.finditer(match[2])}
+
+
+def _value(option: re.Match[str]) -> str:
+    quoted = option[2] if option[3] is None else option[3]
+    return option[4] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)

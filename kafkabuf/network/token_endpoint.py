@@ -57,7 +57,7 @@ class _DeadlineSocket(ssl.SSLSocket):
 class TokenEndpoint:
     """The endpoint that issues tokens. Raises ConfigError for a URL that is not https, or for missing credentials.
 
-    `trusted`: a PEM file of CAs that replaces the system's.
+    `trusted`: a trust store (PEM, JKS or PKCS12) that replaces the system's CAs.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class TokenEndpoint:
         config: EndpointConfig,
         *,
         trusted: str | None,
+        trusted_password: str | None = None,
         random: Callable[[], float],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -92,7 +93,7 @@ class TokenEndpoint:
         self._context = ssl.create_default_context() if trusted is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         if trusted is not None:
-            tls.trust(self._context, trusted)
+            tls.trust(self._context, trusted, password=trusted_password)
         self._context.sslsocket_class = _DeadlineSocket
         self._connect_timeout = _seconds(config.sasl_login_connect_timeout_ms)
         self._read_timeout = _seconds(config.sasl_login_read_timeout_ms)

@@ -23,6 +23,13 @@ SENTINEL = "s3ntin3l"
 SECRETS = [name for name, field in ProducerConfig.model_fields.items() if "SecretStr" in str(field.annotation)]
 PASSWORDS = [name for name, known in refused.JAVA_ONLY.items() if known.type == "password"]
 SCRAM = {"security.protocol": "sasl_ssl", "sasl.mechanism": "scram-sha-512"}
+MSK = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "AWS_MSK_IAM",
+    "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
+OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
 USER = {"sasl.username": "me", "sasl.password": SENTINEL}
 
 
@@ -123,7 +130,9 @@ def test_value_is_never_expanded(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "partitioner.class", "interceptor.classes",
-                                  "metric.reporters", "sasl.oauthbearer.token.provider"])  # fmt: skip
+                                  "metric.reporters", "sasl.oauthbearer.token.provider",
+                                  "sasl.client.callback.handler.class",
+                                  "sasl.login.callback.handler.class"])  # fmt: skip
 @pytest.mark.parametrize("text", ["os.system", "builtins.eval", "com.example.Class", "__import__('os')", b"x"])
 def test_no_object_is_imported_by_its_name(name: str, text: Any) -> None:
     assert problem({name: text}).startswith(f"{name}: ")
@@ -148,6 +157,10 @@ def test_javas_reporter_is_accepted_and_dropped() -> None:
         (SCRAM | USER | {"sasl.jaas.config": "x"}, "both give a user"),
         (SCRAM | {"sasl.mechanism": "OAUTHBEARER"}, "token.endpoint.url"),
         ({"sasl.mechanism": "CRAM-MD5"}, "sasl.mechanism: "),
+        (MSK | {"sasl.mechanism": "OAUTHBEARER"}, "goes with sasl.mechanism=AWS_MSK_IAM, found OAUTHBEARER"),
+        (MSK | {"sasl.oauthbearer.token.endpoint.url": "https://x"}, "leave out the token provider and the token end"),
+        (SCRAM | USER | {"sasl.login.callback.handler.class": OAUTH_HANDLER}, "with sasl.mechanism=OAUTHBEARER, found"),
+        ({"sasl.login.callback.handler.class": "com.example.Login"}, "a Java class, which cannot run here: leave it o"),
         ({"ssl.keystore.key": "x"}, "both are needed"),
         ({"ssl.keystore.certificate.chain": "x"}, "both are needed"),
         ({"ssl.keystore.key": "x", "ssl.keystore.certificate.chain": "y", "ssl.keystore.location": "z"}, "leave one"),
@@ -176,6 +189,7 @@ def test_settings_that_fit_are_accepted() -> None:
     assert config(**SCRAM, **USER).sasl_mechanism == "SCRAM-SHA-512"
     assert config(security_protocol="ssl", ssl_endpoint_identification_algorithm="HTTPS").security_protocol == "SSL"
     assert config(ssl_endpoint_identification_algorithm=None).ssl_endpoint_identification_algorithm == ""
+    assert config(**MSK).signs_for_msk
     assert config(ssl_cipher_suites=" a , b,").ssl_cipher_suites == ("a", "b")
     assert config(transactional_id="t", transaction_two_phase_commit_enable=True).enable_idempotence
 

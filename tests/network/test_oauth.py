@@ -9,9 +9,10 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SaslAuthentic
 from kafkabuf.network import oauth
 from kafkabuf.network.oauth import OAuthBearer
 from tests.network.certificates import Authority
+from tests.network.java_stores import jks_store
 from tests.network.security_support import SecureBroker, failure, secured, server_context
 from tests.network.support import PATIENCE, config_for
 
@@ -262,7 +264,11 @@ GOOD: tuple[int, dict[str, str], bytes] = (200, {}, json.dumps({"access_token": 
 
 @contextlib.contextmanager
 def endpoint(
-    ca: Authority, *answers: Any, trusted: Path | None = None, read_timeout_ms: int = 10_000
+    ca: Authority,
+    *answers: Any,
+    trusted: Path | None = None,
+    read_timeout_ms: int = 10_000,
+    jaas: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[Endpoint, OAuthBearer]]:
     server = Endpoint(server_context(ca.issue("idp", "DNS:localhost")), list(answers))
     config = config_for(
@@ -275,7 +281,7 @@ def endpoint(
         sasl_login_retry_backoff_max_ms=50,
         sasl_login_read_timeout_ms=read_timeout_ms,
     )
-    options = {"ssl.truststore.location": str(trusted or ca.certificate)}
+    options = {"ssl.truststore.location": str(trusted or ca.certificate), **jaas}
     try:
         yield server, oauth.mechanism(config, options, ManualClock(wall_ms=int(time.time() * 1000)), lambda: 0.5)
     finally:
@@ -289,6 +295,14 @@ def test_client_credentials_give_a_token(ca: Authority) -> None:
     assert path == "/token?a=b"
     assert headers["Authorization"] == "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
     assert body == b"grant_type=client_credentials&scope=kafka+write"
+
+
+def test_endpoint_is_trusted_by_a_jks_store(ca: Authority, tmp_path: Path) -> None:
+    store = tmp_path / "ca.jks"
+    store.write_bytes(jks_store({}, [ssl.PEM_cert_to_DER_cert(ca.certificate.read_text())], "changeit"))
+    jaas = {"ssl.truststore.password": "changeit", "ssl.truststore.type": "JKS"}
+    with endpoint(ca, GOOD, trusted=store, jaas=jaas) as (_, source):
+        assert source.token() == TOKEN
 
 
 def test_retriable_errors_of_the_endpoint_are_retried(ca: Authority) -> None:

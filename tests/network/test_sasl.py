@@ -401,7 +401,15 @@ def test_jaas_text_is_parsed_with_its_quotes() -> None:
     text = rf' {module} Required username="a;b" password="with \"quotes\" \\ and = ;" user_admin=plain.word ; '
     expected = {"username": "a;b", "password": 'with "quotes" \\ and = ;', "user_admin": "plain.word"}
     assert jaas_options(text, "PLAIN") == expected
-    for bad in (f"{module} required username=a", f'{module} required username="a;', f"{module} username=a;", ""):
+    text = f"""kafkashaded.{module} required\n  username='al "ice"' password='a; b' ;"""
+    assert jaas_options(text, "PLAIN") == {"username": 'al "ice"', "password": "a; b"}
+    for bad in (
+        f"{module} required username=a",
+        f'{module} required username="a;',
+        f"{module} required username='a;",
+        f"{module} username=a;",
+        "",
+    ):
         with pytest.raises(ConfigError):
             jaas_options(bad, "PLAIN")
 

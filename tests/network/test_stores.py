@@ -28,6 +28,7 @@ from kafkabuf.errors import ConfigError
 from kafkabuf.network import jks, tls
 from rigs.jars import java
 from tests.network.certificates import Authority, Identity
+from tests.network.java_stores import encrypt, jks_store
 from tests.network.security_support import SecureBroker, secured, server_context
 from tests.network.support import config_for
 
@@ -69,51 +70,12 @@ class Made:
         return self.write("p12", pkcs12.serialize_key_and_certificates(b"one", key, certificate, cas, encryption))
 
     def jks(self, keys: dict[str, tuple[bytes, list[bytes]]], trusted: list[bytes], **passwords: str) -> str:
-        return self.write("jks", jks_store(keys, trusted, **passwords))
+        return self.write("jks", jks_store(keys, trusted, **{"password": PASSWORD, **passwords}))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(tmp_path_factory.mktemp("stores"))
-
-
-# ---- a writer of JKS, after the comments of sun.security.provider.JavaKeyStore ---------------------------------------
-
-
-def jks_store(
-    keys: dict[str, tuple[bytes, list[bytes]]],
-    trusted: list[bytes],
-    password: str = PASSWORD,
-    key_password: str | None = None,
-) -> bytes:
-    def sized(data: bytes, size: int = 4) -> bytes:
-        return len(data).to_bytes(size) + data
-
-    def certificate(der: bytes) -> bytes:
-        return sized(b"X.509", 2) + sized(der)
-
-    store = b"\xfe\xed\xfe\xed" + (2).to_bytes(4) + (len(keys) + len(trusted)).to_bytes(4)
-    for alias, (pkcs8, chain) in keys.items():
-        encrypted = encrypt(pkcs8, password if key_password is None else key_password)
-        store += (1).to_bytes(4) + sized(alias.encode(), 2) + bytes(8) + sized(encrypted)
-        store += len(chain).to_bytes(4) + b"".join(map(certificate, chain))
-    for number, der in enumerate(trusted):
-        store += (2).to_bytes(4) + sized(b"ca%d" % number, 2) + bytes(8) + certificate(der)
-    return store + hashlib.sha1(password.encode("utf-16-be") + b"Mighty Aphrodite" + store).digest()
-
-
-def encrypt(pkcs8: bytes, password: str) -> bytes:
-    secret, salt, stream = password.encode("utf-16-be"), b"s" * 20, b""
-    link = salt
-    while len(stream) < len(pkcs8):
-        link = hashlib.sha1(secret + link).digest()
-        stream += link
-    hidden = salt + bytes(a ^ b for a, b in zip(pkcs8, stream, strict=False)) + hashlib.sha1(secret + pkcs8).digest()
-
-    def der(tag: int, content: bytes) -> bytes:
-        return bytes([tag, 0x82]) + len(content).to_bytes(2) + content
-
-    return der(0x30, der(0x30, bytes.fromhex("060a2b060104012a021101010500")) + der(0x04, hidden))
 
 
 # ---- stores that Java's keytool made ---------------------------------------------------------------------------------
@@ -316,7 +278,7 @@ def test_pkcs12_names_the_extra_that_it_needs(made: Made, monkeypatch: pytest.Mo
 
 def test_damaged_jks_is_a_config_error_at_every_length(made: Made) -> None:
     own = {"client": (made.pkcs8(made.client), [made.der(made.client)])}
-    whole = jks_store(own, [made.der(made.ca)])
+    whole = jks_store(own, [made.der(made.ca)], PASSWORD)
     for length in range(4, len(whole)):
         with pytest.raises(ValueError, match="damaged"):
             jks.read(whole[:length], None if length % 2 else PASSWORD)
