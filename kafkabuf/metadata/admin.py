@@ -187,8 +187,8 @@ class Admin:
                 raise self._metadata.missing(topic, self._timeout)
             self._pump(deadline)
 
-    def topic_configs(self, topic: str) -> dict[str, str]:
-        """Admin.describeConfigs: the configs of a topic, defaults included. A broker leaves out those it does not know.
+    def topic_configs(self, topic: str, names: Sequence[str]) -> dict[str, str]:
+        """Admin.describeConfigs: these configs of a topic, or their defaults, as far as the broker knows them.
 
         Raises TopicAuthorizationError without the right to describe configs.
         """
@@ -197,7 +197,7 @@ class Admin:
             messages.DESCRIBE_CONFIGS,
             DESCRIBE_CONFIGS_VERSIONS,
             lambda reply: [int(result.error_code) for result in reply.results],
-            {"resources": [{"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}]},
+            {"resources": [{"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": names}]},
             self._clock.monotonic() + self._timeout,
         )
         configs = response.results[0].configs

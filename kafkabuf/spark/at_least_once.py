@@ -1,6 +1,7 @@
 """`at_least_once`: each task sends its rows with the idempotent producer, as Spark's own sink does.
 
-1. The driver checks that it reaches the brokers and that the topics exist (preflight.py).
+1. The driver checks that it reaches the brokers and that the topics exist (preflight.py). It reads the limits of the
+   topic, by which the tasks judge their rows (limits.py).
 2. Each task sends its rows. The task ends after the brokers have acknowledged all of them.
 3. Commit and abort do nothing: readers see each row as soon as a task has sent the row.
 
@@ -23,19 +24,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkabuf.producer import KafkaProducer
+    from kafkabuf.spark.limits import TopicLimits
 
 
-class AtLeastOnce(Delivery[None]):
+class AtLeastOnce(Delivery["TopicLimits | None"]):
     """See the protocol above."""
 
     after_abort = "which stay in the topic"
 
-    def begin(self, *, is_stream: bool) -> None:
+    def begin(self, *, is_stream: bool) -> TopicLimits | None:
         from kafkabuf.spark import preflight
 
         preflight.check(self.options, repeat=not is_stream)
+        return preflight.read_limits(self.options) if self.options.driver_check else None
 
-    def send(self, batches: Iterator[pa.RecordBatch], begun: None) -> TaskReport:
+    def send(self, batches: Iterator[pa.RecordBatch], begun: TopicLimits | None) -> TaskReport:
         from kafkabuf.spark import workers
         from kafkabuf.spark.task import Task
 
@@ -44,12 +47,12 @@ class AtLeastOnce(Delivery[None]):
             def open_producer() -> KafkaProducer:
                 return lent.enter_context(workers.lent(workers.task_settings(self.options)))
 
-            task = Task(open_producer, self.options, self.columns)
+            task = Task(open_producer, self.options, self.columns, begun)
             task.send_all(batches)
             return task.report(TaskAttempt.current())
 
-    def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: None) -> None:
+    def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: TopicLimits | None) -> None:
         """Nothing: the tasks have sent their rows."""
 
-    def abort(self, reports: Sequence[TaskReport | None], begun: None) -> None:
+    def abort(self, reports: Sequence[TaskReport | None], begun: TopicLimits | None) -> None:
         """Nothing: no broker deletes a row."""

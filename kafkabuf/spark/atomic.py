@@ -27,7 +27,6 @@ second attempt's batch for a repetition, drop the batch, and acknowledge it.
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from kafkabuf.offset_range import OffsetRange
 from kafkabuf.sharing import SharedTransaction, assign, begin_shared, join, leave
 from kafkabuf.spark import preflight, workers
 from kafkabuf.spark.delivery import Delivery
+from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.marker import (
     Marker,
     WriteMarker,
@@ -78,6 +78,7 @@ class SharedBatch:
     transaction: SharedTransaction | None
     marker: Marker | WriteMarker | None
     write: str = ""
+    limits: TopicLimits | None = None
 
 
 class Atomic(Delivery[SharedBatch]):
@@ -89,15 +90,16 @@ class Atomic(Delivery[SharedBatch]):
 
     def begin(self, *, is_stream: bool) -> SharedBatch:
         preflight.check(self.options, repeat=not is_stream)
+        limits = preflight.read_limits(self.options)
         sink_id, _ = self.options.sink_id_and_marker_topic()
         with workers.lent_transactional(self.options.producer) as producer:
             assign(producer, transactional_id_for(sink_id))
             producer.init_transactions()
             if is_stream:
-                return SharedBatch(begin_shared(producer), self._newest_marker())
+                return SharedBatch(begin_shared(producer), self._newest_marker(), limits=limits)
             write = self.options.write_id or uuid.uuid4().hex
             marker = None if self.options.write_id is None else self._write_marker()
-            return SharedBatch(None if marker is not None else begin_shared(producer), marker, write)
+            return SharedBatch(None if marker is not None else begin_shared(producer), marker, write, limits)
 
     def _newest_marker(self) -> Marker | None:
         sink_id, marker_topic = self.options.sink_id_and_marker_topic()
@@ -126,7 +128,8 @@ class Atomic(Delivery[SharedBatch]):
             )
         with ExitStack() as lent:
             part = _TransactionPart(self.options, transaction, lent)
-            task = Task(part.producer, self.options, self.columns, opening=_opening_sizes(attempt.attempt_id))
+            opening = _opening_sizes(attempt.attempt_id)
+            task = Task(part.producer, self.options, self.columns, begun.limits, opening)
             task.send_all(part.watch(batches))
             part.leave(task.ranges)
             return task.report(attempt, transaction=transaction)

@@ -36,6 +36,7 @@ from kafkabuf.sharing import assign, join, knows_version_2, leave, pause, resume
 from kafkabuf.spark import handover, preflight, scratch, workers
 from kafkabuf.spark.delivery import Delivery
 from kafkabuf.spark.handover import Handover
+from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.marker import (
     Marker,
     is_written,
@@ -90,15 +91,26 @@ class Found:
         return None
 
 
-class ExactlyOnce(Delivery[Committed | Found]):
+@dataclass(frozen=True)
+class Begun:
+    """What the driver gives its tasks: what it knows of earlier micro-batches, and the limits of the topic."""
+
+    before: Committed | Found
+    limits: TopicLimits | None
+
+
+class ExactlyOnce(Delivery[Begun]):
     """See the protocol above. Only streams can have it: `df.write` has no number that tells a repetition."""
 
     after_abort = "readers with read_committed see no row twice"
 
     # ---- the driver, before the tasks --------------------------------------------------------------------------------
 
-    def begin(self, *, is_stream: bool) -> Committed | Found:
+    def begin(self, *, is_stream: bool) -> Begun:
         preflight.check(self.options, repeat=not is_stream)
+        return Begun(self._before(), preflight.read_limits(self.options))
+
+    def _before(self) -> Committed | Found:
         note = scratch.take(self._committed_note)
         if note is not None:
             return Committed(str(note.get("query")), int(note.get("number", -1)))
@@ -138,7 +150,7 @@ class ExactlyOnce(Delivery[Committed | Found]):
 
     # ---- a task ------------------------------------------------------------------------------------------------------
 
-    def send(self, batches: Iterator[pa.RecordBatch], begun: Committed | Found) -> TaskReport:
+    def send(self, batches: Iterator[pa.RecordBatch], begun: Begun) -> TaskReport:
         attempt = TaskAttempt.current()
         micro_batch = attempt.require_micro_batch()
         with workers.lent_transactional(workers.task_settings(self.options)) as producer:
@@ -148,9 +160,9 @@ class ExactlyOnce(Delivery[Committed | Found]):
                 assert marker is not None
                 _compare(marker, *count_rows(batches, self.columns), attempt)
                 _hand_over(producer, marker)
-                is_replay = begun.is_begun(micro_batch)
-                return self._new_task(producer).report(attempt, already_written=True, is_replay=is_replay)
-            if (loss := begun.loss(attempt.partition, micro_batch)) is not None:
+                is_replay = begun.before.is_begun(micro_batch)
+                return self._new_task(producer, begun).report(attempt, already_written=True, is_replay=is_replay)
+            if (loss := begun.before.loss(attempt.partition, micro_batch)) is not None:
                 refuse_lost(name, micro_batch, self.options, loss)
             return self._write(producer, batches, attempt, begun)
 
@@ -169,21 +181,21 @@ class ExactlyOnce(Delivery[Committed | Found]):
         with workers.lent_admin(self.options.producer) as admin:
             return read_marker(admin, name, self.options.sink_id_and_marker_topic()[1])
 
-    def _new_task(self, producer: KafkaProducer) -> Task:
-        return Task(lambda: producer, self.options, self.columns)
+    def _new_task(self, producer: KafkaProducer, begun: Begun) -> Task:
+        return Task(lambda: producer, self.options, self.columns, begun.limits)
 
     def _write(
-        self, producer: KafkaProducer, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt, begun: Committed | Found
+        self, producer: KafkaProducer, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt, begun: Begun
     ) -> TaskReport:
         micro_batch = attempt.require_micro_batch()
-        task = self._new_task(producer)
+        task = self._new_task(producer, begun)
         producer.begin_transaction()
         task.send_all(batches)
         # A task without rows writes a marker too: it shows that Spark has run the task.
         marker = Marker(micro_batch, *task.rows_and_checksum_given())
         _, marker_topic = self.options.sink_id_and_marker_topic()
         producer.send_offsets_to_transaction({(marker_topic, 0): marker.offset()}, self._name(attempt.partition))
-        if begun.is_begun(micro_batch):
+        if begun.before.is_begun(micro_batch):
             return task.report(attempt, transaction=leave(producer), is_replay=True)
         producer.commit_transaction()
         _hand_over(producer, marker)
@@ -191,7 +203,7 @@ class ExactlyOnce(Delivery[Committed | Found]):
 
     # ---- the driver, after the tasks ---------------------------------------------------------------------------------
 
-    def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: Committed | Found | None) -> None:
+    def commit(self, reports: Sequence[TaskReport], batch_id: int | None, begun: Begun | None) -> None:
         """End the transactions that the tasks have left.
 
         Raises IllegalStateError where an earlier attempt of the micro-batch had more Spark partitions.
@@ -216,7 +228,7 @@ class ExactlyOnce(Delivery[Committed | Found]):
                 f"{partitions} partitions: the replay is not visible. {_SAME_PARTITIONS}"
             )
 
-    def abort(self, reports: Sequence[TaskReport | None], begun: Committed | Found | None) -> None:
+    def abort(self, reports: Sequence[TaskReport | None], begun: Begun | None) -> None:
         """End the transactions of tasks that were killed, and those that tasks have left to the driver."""
         with workers.lent_admin(self.options.producer) as admin:
             for partition, report in enumerate(reports):

@@ -34,6 +34,14 @@ logger = logging.getLogger("kafkabuf.spark")
 CLOCKS_DIFFER_MS = 60_000  # the task's clock may differ from the broker's by so much
 _BATCH_HEADER = 61  # bytes; a record is at least so much smaller than its batch
 _FOR_EVER = 2**63 - 1
+_CONFIGS = (
+    "max.message.bytes",
+    "cleanup.policy",
+    "message.timestamp.type",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.difference.max.ms",
+)
 
 Mask = Any  # a boolean Arrow array by row
 
@@ -119,7 +127,7 @@ def read(admin: Admin, options: SinkOptions) -> TopicLimits | None:
     if options.topic is None:
         return None
     try:
-        configs = admin.topic_configs(options.topic)
+        configs = admin.topic_configs(options.topic, _CONFIGS)
     except (TopicAuthorizationError, UnsupportedVersionError) as error:
         logger.debug("the limits of topic %s are unknown, so its brokers judge the rows: %s", options.topic, error)
         return None

@@ -15,6 +15,8 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkabuf.metadata.admin import Admin
+from kafkabuf.spark import limits
+from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.options import SinkOptions
 
 # Options whose check has passed in this Python worker of the driver: a stream checks before its first micro-batch only.
@@ -31,6 +33,14 @@ def check(options: SinkOptions, *, repeat: bool) -> None:
     with Admin(ProducerConfig.from_mapping(dict(options.producer))) as admin:
         check_cluster(admin, options)
     _passed.add(options)
+
+
+def read_limits(options: SinkOptions) -> TopicLimits | None:
+    """The limits of the topic, read anew for each write and micro-batch: a limit may change while a stream runs."""
+    from kafkabuf.spark.workers import lent_admin
+
+    with lent_admin(options.producer) as admin:
+        return limits.read(admin, options)
 
 
 def check_in_task(options: SinkOptions) -> None:

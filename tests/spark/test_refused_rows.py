@@ -142,14 +142,20 @@ def test_every_good_row_arrives_once_and_each_bad_row_goes_where_the_policy_says
     bad = {0: "old", 7: "keyless", 100: "new", 101: "keyless", 599: "old"}
     report = Write(cluster, topic, guarantee, policy, monkeypatch).run(pieces(rows(600, bad), 100))
     assert (report.rows, report.skipped + report.dead_lettered) == (595, 5)
-    assert (report.retries == 0) == (by == "limits"), "a row that is judged by the limits costs no other row a second way"
+    assert (report.retries == 0) == (by == "limits"), (
+        "a row that is judged by the limits costs no other row a second way"
+    )
     assert values_in(cluster, topic) == Counter(b"%d" % n for n in range(600) if n not in bad)
     assert verify(WriteReport.from_messages([report]), {"bootstrap.servers": cluster.bootstrap_servers}).rows == 595
     if policy == "dead_letter":
         letters = letters_in(cluster, f"{topic}-dead", 5)
         assert set(letters) == {b"%d" % n for n in bad}
         # Where a broker refuses several rows of a batch, Kafka's protocol does not tell the error of each.
-        kinds = {"keyless": [b"InvalidRecordError"], "old": [b"InvalidTimestampError"], "new": [b"InvalidTimestampError"]}
+        kinds = {
+            "keyless": [b"InvalidRecordError"],
+            "old": [b"InvalidTimestampError"],
+            "new": [b"InvalidTimestampError"],
+        }
         more = [b"InvalidRecordError"] if by == "broker" else []
         assert all(letters[b"%d" % n]["kafkabuf.error"] in kinds[kind] + more for n, kind in bad.items())
 
@@ -258,7 +264,7 @@ def test_rows_wait_in_bounded_numbers_and_go_again_together(
         queue(self, some)
 
     monkeypatch.setattr(task.Task, "_queue", counted)
-    bad = {n: "old" for n in range(5, 2_000, 20)}
+    bad = dict.fromkeys(range(5, 2000, 20), "old")
     Write(cluster, topic, "exactly_once", "skip", monkeypatch).run(pieces(rows(2_000, bad), 20))
     assert values_in(cluster, topic) == Counter(b"%d" % n for n in range(2_000) if n not in bad)
     assert len(sent) < 130, "100 Arrow batches, and few more calls"

@@ -10,8 +10,8 @@ from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import AbortableTransactionError, InvalidRecordError, KafkaError
 from kafkabuf.protocol.messages import PRODUCE
 from kafkabuf.transactions.states import State
-from rigs.fake_client import Answer, Sent, encode_answer, read_records
-from rigs.producer import TOPIC, assert_whole
+from rigs.fake_client import Sent, read_records
+from rigs.producer import assert_whole
 from tests.transactions.idempotence_support import numbers
 from tests.transactions.rig import GIVEN_ID, LOST, TransactionalRig
 
