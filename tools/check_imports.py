@@ -24,7 +24,8 @@ from pathlib import Path
 # From the ground up: a module may import from its own layer and from those above it in this list. A folder counts with
 # all that is in it; "" is kafkabuf/__init__.py.
 LAYERS = (
-    {"errors", "clock", "config", "java_names", "offset_range", "record_metadata", "version", "_buffers", "_sealed", "_wire"},
+    {"errors", "clock", "config", "java_names", "offset_range", "record_metadata", "version"}
+    | {"_buffers", "_sealed", "_wire"},
     {"_slabs", "_pool", "_held", "_records", "_metrics", "backoff"},
     {"protocol"},
     {"network"},
