@@ -16,12 +16,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError, KafkaError, RecordTooLargeError
-from kafkabuf.metadata.admin import Admin
 from kafkabuf.protocol.messages import PRODUCE
 from kafkabuf.spark import WriteReport, atomic, task, verify
-from kafkabuf.spark.limits import TopicLimits, read
+from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.report import TaskReport
@@ -95,7 +93,7 @@ class Write:
         delivery = self.sink.delivery()
         begun = delivery.begin(is_stream=True)
         report = delivery.send(batches, begun)
-        delivery.commit([report], 0)
+        delivery.commit([report], 0, begun)
         return report
 
 
@@ -117,16 +115,10 @@ def without_limits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopicLimits, "judge", lambda *_: {})
 
 
-def judged_by(judge: str, cluster: EmbeddedCluster, topic: str, patch: pytest.MonkeyPatch) -> None:
-    """Give the tasks the limits that the driver reads, or none."""
+def judged_by(judge: str, patch: pytest.MonkeyPatch) -> None:
+    """Leave the tasks the limits that the driver has read, or none."""
     if judge == "broker":
         without_limits(patch)
-        return
-    settings = {"bootstrap.servers": cluster.bootstrap_servers}
-    with Admin(ProducerConfig.from_mapping(settings)) as admin:
-        limits = read(admin, SinkOptions(topic, tuple(settings.items())))
-    init = task.Task.__init__
-    patch.setattr(task.Task, "__init__", lambda *args, **more: init(*args, **{**more, "limits": limits}))
 
 
 def policies(guarantee: str) -> list[str]:
@@ -138,7 +130,7 @@ def policies(guarantee: str) -> list[str]:
 def test_every_good_row_arrives_once_and_each_bad_row_goes_where_the_policy_says(
     cluster: EmbeddedCluster, topic: str, guarantee: str, policy: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged_by(by, cluster, topic, monkeypatch)
+    judged_by(by, monkeypatch)
     bad = {0: "old", 7: "keyless", 100: "new", 101: "keyless", 599: "old"}
     report = Write(cluster, topic, guarantee, policy, monkeypatch).run(pieces(rows(600, bad), 100))
     assert (report.rows, report.skipped + report.dead_lettered) == (595, 5)
@@ -165,7 +157,7 @@ def test_every_good_row_arrives_once_and_each_bad_row_goes_where_the_policy_says
 def test_under_fail_the_error_names_the_row_that_the_broker_refused(
     cluster: EmbeddedCluster, topic: str, guarantee: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged_by(by, cluster, topic, monkeypatch)
+    judged_by(by, monkeypatch)
     with pytest.raises(InvalidTimestampError, match=r"^row 150 of this task \(key b'k150', 7 bytes\) cannot be sent: ") as caught:  # fmt: skip
         Write(cluster, topic, guarantee, "fail", monkeypatch).run(pieces(rows(300, {150: "new"}), 100))
     assert str(caught.value).count("row ") == 2, "one number, and the advice"
