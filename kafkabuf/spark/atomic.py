@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from kafkabuf.errors import IllegalStateError, KafkaError, ProducerFencedError, TransactionalIdNotFoundError
 from kafkabuf.metadata.admin import ActiveProducer, Admin
+from kafkabuf.metadata.snapshot import is_legal_topic
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.sharing import SharedTransaction, assign, begin_shared, join, leave
 from kafkabuf.spark import preflight, workers
@@ -279,9 +280,9 @@ class _TransactionPart:
         """Gives the producer back when the task has ended. After an error the driver aborts the transaction."""
         self._transaction = transaction
         self._producer: KafkaProducer | None = None
-        self._checked_topics: set[str] = set()
+        self._checked: set[TopicPartition] = set()
         self._written_before: set[TopicPartition] = set()
-        """Partitions with rows of this transaction before the task sent its first row to their topic."""
+        """Partitions with rows of this transaction before the task sent its first row to them."""
 
     def producer(self) -> KafkaProducer:
         """The task's own producer, which has joined the transaction."""
@@ -292,25 +293,33 @@ class _TransactionPart:
         return self._producer
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches. Calls `_note_writers` before a topic gets its first row."""
+        """The batches. Calls `_note_writers` before a partition gets its first row."""
         for batch in batches:
             if batch.num_rows:
-                topic = self._options.topic
-                topics = {topic} if topic else set(batch.column("topic").unique().to_pylist())
-                self._note_writers({name for name in topics if name} - self._checked_topics)
+                self._note_writers(self._partitions_of(batch) - self._checked)
             yield batch
 
-    def _note_writers(self, topics: set[str]) -> None:
-        if not topics:
-            return
-        self._checked_topics |= topics
+    def _partitions_of(self, batch: pa.RecordBatch) -> set[TopicPartition]:
+        """The partitions to which the rows of the batch may go."""
+        topic = self._options.topic
+        names = {topic} if topic else set(batch.column("topic").unique().to_pylist())
+        topics = [name for name in names if name and is_legal_topic(name)]
         with workers.lent_admin(self._options.producer) as admin:
-            for topic in topics:
-                partitions = [(topic, number) for number in range(admin.partitions_of(topic))]
-                found = admin.active_producers(partitions)
-                self._written_before |= {
-                    partition for partition in partitions if _writer_in(found[partition], self._transaction)
-                }
+            counts = {topic: admin.partitions_of(topic) for topic in topics}
+        if "partition" in batch.schema.names and not batch.column("partition").null_count:
+            chosen = set(batch.column("partition").unique().to_pylist())
+            return {(topic, number) for topic in topics for number in chosen & set(range(counts[topic]))}
+        return {(topic, number) for topic in topics for number in range(counts[topic])}
+
+    def _note_writers(self, partitions: set[TopicPartition]) -> None:
+        if not partitions:
+            return
+        self._checked |= partitions
+        with workers.lent_admin(self._options.producer) as admin:
+            found = admin.active_producers(sorted(partitions))
+        self._written_before |= {
+            partition for partition, producers in found.items() if _writer_in(producers, self._transaction)
+        }
 
     def leave(self, ranges: Sequence[OffsetRange]) -> None:
         """Wait until all rows are acknowledged, and leave them to the driver."""

@@ -302,8 +302,8 @@ def test_concurrent_attempts_never_mix_their_rows(
     slower = table.take(list(reversed(range(50)))).combine_chunks().to_batches(arrow_rows)
     note_writers, send = atomic._TransactionPart._note_writers, KafkaProducer.send_arrow
 
-    def note_writers_and_be_overtaken(part: atomic._TransactionPart, topics: set[str]) -> None:
-        note_writers(part, topics)
+    def note_writers_and_be_overtaken(part: atomic._TransactionPart, partitions: set[tuple[str, int]]) -> None:
+        note_writers(part, partitions)
         monkeypatch.setattr(atomic._TransactionPart, "_note_writers", note_writers)
         atomic_query.task(writer, 0, 0, rows=faster, attempt_id=7)
 
