@@ -83,15 +83,11 @@ GUARANTEES = ("at_least_once", "exactly_once", "atomic")
 POLICIES = ("fail", "skip", "dead_letter")
 
 # What the test draws, by guarantee.
-BAD_ROWS = {
-    "at_least_once": CLIENT_REFUSES,
-    "exactly_once": CLIENT_REFUSES,
-    "atomic": (Kind.TOO_LARGE_TO_SEND, Kind.NO_PARTITION, Kind.NO_TOPIC),
-}
+BAD_ROWS = dict.fromkeys(GUARANTEES, (*CLIENT_REFUSES, *BROKER_REFUSES))
 OTHER_PARALLELISM = GUARANTEES
 STREAMS_THAT_FAIL = GUARANTEES
 STRAGGLERS = {2: GUARANTEES, 0: GUARANTEES}
-TOPICS_THAT_CHANGE = ()
+TOPICS_THAT_CHANGE = GUARANTEES
 NAMES_THE_ROW = ()
 
 
@@ -204,7 +200,7 @@ def writes(
     for repeat in range(draw(st.integers(0, 2))):
         other = repeat > 0 and guarantee in OTHER_PARALLELISM and draw(st.booleans())
         tasks = draw(st.integers(1, 4)) if other else parallelism
-        changes = repeat == 0 and guarantee in TOPICS_THAT_CHANGE and draw(st.booleans())
+        changes = number == repeat == 0 and guarantee in TOPICS_THAT_CHANGE and draw(st.booleans())
         plan = draw(plans(guarantee, is_stream, version, tasks))
         runs.append(Run(tasks, plan, changes, draw(st.booleans())))
     return Written(rows, tuple(runs), parallelism)
@@ -378,7 +374,7 @@ class Story:
         tasks = self._tasks(written, run.parallelism)
 
         def begun() -> None:
-            if run.topic_changes and not self._is_strict:
+            if not self._is_strict:
                 self._is_strict = True
                 self._reader.make_strict(self._topic)
 
