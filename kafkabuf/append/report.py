@@ -317,7 +317,7 @@ def _errors(piece: _Piece) -> Iterator[tuple[KafkaError, Int64Array]]:
     named = {place: named[place] for place in sorted(named) if 0 <= place < piece.rows}
     for place, error in named.items():
         yield error, places[place : place + 1]
-    others = np.setdiff1d(places, list(named), assume_unique=True)
+    others = np.delete(places, list(named))
     error_of_others = batch.error_of_others if batch.record_errors else batch.error
     if len(others):
         assert error_of_others is not None

@@ -16,7 +16,7 @@ class NumberedRows(NamedTuple):
     """Rows, and by row its number in the task, counted from 0."""
 
     batch: pa.RecordBatch
-    numbers: range | Int64Array
+    numbers: Int64Array
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -28,11 +28,13 @@ class NumberedRows(NamedTuple):
 
     def take(self, places: Int64Array) -> NumberedRows:
         """A copy of the rows at these places."""
-        return NumberedRows(self.batch.take(pa.array(places)), np.asarray(self.numbers)[places])
+        return NumberedRows(self.batch.take(pa.array(places)), self.numbers[places])
 
     def without(self, places: Iterable[int]) -> NumberedRows:
-        """A copy of the rows at all other places."""
-        return self.take(np.setdiff1d(np.arange(len(self)), np.fromiter(places, np.int64)))
+        """A copy of the rows at all other places. One of them must be left."""
+        left_out = sorted(places)
+        begins, ends = [0, *(place + 1 for place in left_out)], [*left_out, len(self)]
+        return joined([self.slice(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end])
 
 
 def joined(pieces: Sequence[NumberedRows]) -> NumberedRows:
@@ -40,4 +42,4 @@ def joined(pieces: Sequence[NumberedRows]) -> NumberedRows:
     if len(pieces) == 1:
         return pieces[0]
     (batch,) = pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()
-    return NumberedRows(batch, np.concatenate([np.asarray(piece.numbers) for piece in pieces]))
+    return NumberedRows(batch, np.concatenate([piece.numbers for piece in pieces]))

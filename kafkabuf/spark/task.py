@@ -143,11 +143,13 @@ class Task:
 
     def _admitted(self, batch: pa.RecordBatch) -> NumberedRows:
         """The batch without the rows that are outside of the topic's limits."""
-        rows = NumberedRows(batch, range(self._next_row, self._next_row + batch.num_rows))
+        rows = NumberedRows(batch, np.arange(self._next_row, self._next_row + batch.num_rows))
         self._next_row += batch.num_rows
         refused = {} if self._limits is None else self._limits.judge(batch)
         for place, error in refused.items():
             self._refusals.refuse(rows, place, error)
+        if len(refused) == len(rows):
+            return rows.slice(0, 0)
         return rows.without(refused) if refused else rows
 
     def _send(self, rows: NumberedRows) -> None:
@@ -217,42 +219,38 @@ class Task:
             self._await_outcome(self._open_reports.popleft())
 
     def _await_outcome(self, sent: _SentRows) -> None:
-        left_out: list[Int64Array] = []
-        guilty: list[tuple[int, KafkaError]] = []
+        left_out: list[int] = []
+        guilty: dict[int, KafkaError] = {}
         innocent: list[Int64Array] = []
-        suspects: list[Int64Array] = []
+        suspects: list[NumberedRows] = []
         for failed in sent.report.failed_rows():
             if failed.partition < 0:
-                left_out.append(failed.rows)
+                left_out.append(int(failed.rows[0]))
             elif isinstance(failed.error, RefusedWithOthersError):
                 innocent.append(failed.rows)
             elif not isinstance(failed.error, ERRORS_OF_RECORDS):
                 raise failed.error
             elif failed.records == 1:
-                guilty.append((int(failed.rows[0]), failed.error))
+                guilty[int(failed.rows[0])] = failed.error
             else:
-                suspects.append(failed.rows)
-        self._count(sent, [place for place, _ in guilty], *left_out, *innocent, *suspects)
-        for place, error in sorted(guilty, key=lambda found: found[0]):
+                suspects.append(sent.rows.take(failed.rows))
+        again = [sent.rows.take(np.sort(np.concatenate(innocent)))] if innocent else []
+        refused = [sent.rows.slice(place, place + 1) for place in (*left_out, *guilty)]
+        self._count(sent, [*refused, *again, *suspects])
+        for place, error in sorted(guilty.items()):
             self._refusals.refuse(sent.rows, place, error)
-        if innocent:
-            self._wait(sent.rows.take(np.sort(np.concatenate(innocent))))
-        for places in suspects:
-            self._send_halves(sent.rows.take(places))
+        self._waiting += again
+        self._sent_again += sum(map(len, again))
+        for rows in suspects:
+            self._send_halves(rows)
 
-    def _count(self, sent: _SentRows, *failed: Sequence[int] | Int64Array) -> None:
-        """Count the rows that were delivered: all but those at the places `failed`."""
-        places = np.concatenate([np.asarray(some, np.int64) for some in failed])
+    def _count(self, sent: _SentRows, failed: Sequence[NumberedRows]) -> None:
+        """Count the rows that were delivered: all but the failed rows."""
         ranges = sent.report.ranges()
-        self.rows += len(sent.rows) - len(places)
-        self.checksum += sent.checksum - (digest(sent.rows.batch.take(pa.array(places))) if len(places) else 0)
-        self.checksum %= CHECKSUMS
+        self.rows += len(sent.rows) - sum(map(len, failed))
+        self.checksum = (self.checksum + sent.checksum - sum(digest(rows.batch) for rows in failed)) % CHECKSUMS
         self.bytes += sum(entry.bytes for entry in ranges)
         self.ranges = merge_ranges((*self.ranges, *ranges))
-
-    def _wait(self, rows: NumberedRows) -> None:
-        self._waiting.append(rows)
-        self._sent_again += len(rows)
 
     def _send_halves(self, suspects: NumberedRows) -> None:
         """Send rows again of which the broker refuses some without naming them."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import kafka
+import numpy as np
 import pyarrow as pa
 import pytest
 from kafka.partitioner import murmur2
@@ -20,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from kafkabuf.append.report import Failure
+from kafkabuf.append.report import FailedRows
 from kafkabuf.errors import ConfigError, KafkaError, RecordTooLargeError
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
@@ -156,9 +157,9 @@ class FakeReport:
         self.first = producer.next_offset
         producer.next_offset += rows
 
-    def failures(self, timeout: float | None = None) -> list[Failure]:
+    def failed_rows(self, timeout: float | None = None) -> list[FailedRows]:
         self.producer.unresolved -= 1
-        return [] if self.error is None else [Failure(self.error, "t", 0, 0, self.rows - 1, self.rows)]
+        return [] if self.error is None else [FailedRows(self.error, 0, np.arange(self.rows), self.rows)]
 
     def ranges(self, timeout: float | None = None) -> list[OffsetRange]:
         return [OffsetRange("t", 0, self.first, self.first + self.rows - 1, self.rows, 10 * self.rows)]
@@ -171,8 +172,7 @@ class FakeProducer:
         self.unresolved = self.most_unresolved = self.next_offset = self.flushes = 0
         self.closed = False
 
-    def send_arrow(self, batch: pa.RecordBatch, topic: str | None, report: str) -> FakeReport:
-        assert report == "errors"  # so that a task keeps nothing of its rows
+    def send_arrow(self, batch: pa.RecordBatch, topic: str | None) -> FakeReport:
         self.batches.append(batch)
         self.unresolved += 1
         self.most_unresolved = max(self.most_unresolved, self.unresolved)
@@ -411,7 +411,7 @@ def test_row_that_is_too_large_fails_the_task_and_closes_its_producer(
     spark_cluster.create_topic(topic, partitions=1)
     settings = (("bootstrap.servers", spark_cluster.bootstrap_servers), ("max.request.size", "2000"))
     pieces = [pa.record_batch({"value": ["v"] * 10}), pa.record_batch({"value": ["a", "x" * 2_000, "b"]})]
-    with pytest.raises(RecordTooLargeError, match=r"row 11 of this task .* row 1 .* up to 20\d\d bytes, .*\(2000\)"):
+    with pytest.raises(RecordTooLargeError, match=r"row 11 of this task [^:]*: the record is too large: .* up to 20\d\d bytes, .*\(2000\)"):
         ArrowSink(SinkOptions(topic, settings), ("value",)).send(iter(pieces))
     assert not [used for _, _, used in kept_producers() if set(settings) <= set(used)]
 
