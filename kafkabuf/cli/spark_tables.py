@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from rich.console import Console
@@ -18,16 +18,17 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 def show(status: Status, console: Console) -> None:
     """Print the tables that have rows, then what could not be asked."""
-    markers = [(sink, marker) for sink in status.sinks for marker in sink.markers]
-    opened = [(sink, each) for sink in status.sinks for each in sink.transactions]
-    if markers:
-        console.print(_markers(markers))
-    else:
-        console.print("No sink has a marker here.")
-    if opened:
-        console.print(_transactions(opened))
-    else:
-        console.print("No transaction of a sink is open.")
+    for sink in status.sinks:
+        if sink.markers:
+            console.print(_markers(sink))
+        else:
+            console.print(f"Sink {sink.sink_id} has no marker.")
+        if sink.transactions:
+            console.print(_transactions(sink))
+        else:
+            console.print(f"Sink {sink.sink_id} has no open transaction.")
+    if not status.sinks:
+        console.print("No sink has a marker or a transactional id here.")
     if status.held_back:
         console.print(_held_back(status.held_back))
     else:
@@ -36,33 +37,58 @@ def show(status: Status, console: Console) -> None:
         console.print(f"Note: {warning}.", soft_wrap=True)
 
 
-def _markers(markers: list[tuple[Sink, Marker]]) -> Table:
-    table = _table("Markers", "Sink", "Of", "Micro-batch", "Rows", "Written", "Expires after", "Query, run")
-    for sink, marker in markers:
+def _markers(sink: Sink) -> Table:
+    """A row for each micro-batch, run and write: a micro-batch of exactly_once has a marker for each partition."""
+    table = _table(f"Sink {sink.sink_id}: markers", "Of", "Batch", "Rows", "Written", "Expires after", "Query, run")
+    alike: dict[tuple[object, ...], list[Marker]] = {}
+    for marker in sink.markers:
+        kind = (marker.partition is None, marker.write_id)
+        alike.setdefault((kind, marker.micro_batch, marker.query_id, marker.run_id), []).append(marker)
+    for markers in alike.values():
+        first = markers[0]
         table.add_row(
-            sink.sink_id,
-            _of(marker),
-            _text(marker.micro_batch),
-            _text(marker.rows),
-            when(marker.written_ms, "\n"),
-            when(marker.expires_ms, "\n"),
-            f"{marker.query_id}\n{marker.run_id}" if marker.query_id else "",
+            _of(markers),
+            _text(first.micro_batch),
+            _text(_sum(marker.rows for marker in markers)),
+            when(_oldest(marker.written_ms for marker in markers), "\n"),
+            when(_oldest(marker.expires_ms for marker in markers), "\n"),
+            f"{first.query_id}\n{first.run_id}" if first.query_id else "",
         )
     return table
 
 
-def _of(marker: Marker) -> str:
-    if marker.write_id is not None:
-        return f"write {marker.write_id}" if marker.write_id else "the newest write"
-    return "the stream" if marker.partition is None else f"partition {marker.partition}"
+def _of(markers: list[Marker]) -> str:
+    first = markers[0]
+    if first.write_id is not None:
+        return f"write {first.write_id}" if first.write_id else "the newest write"
+    return "the stream" if first.partition is None else f"partitions {_ranges(markers)}"
 
 
-def _transactions(opened: list[tuple[Sink, OpenTransaction]]) -> Table:
-    table = _table(
-        "Open transactions", "Sink", "Transactional id", "State", "Since", "Ends by itself", "Producer", "In"
-    )
-    for sink, each in opened:
-        table.add_row(sink.sink_id, *_cells(each), _places(each.partitions))
+def _ranges(markers: list[Marker]) -> str:
+    """The partitions as "0-5, 7"."""
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(marker.partition for marker in markers if marker.partition is not None):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
+
+
+def _oldest(times: Iterable[int | None]) -> int | None:
+    return min((time_ms for time_ms in times if time_ms is not None), default=None)
+
+
+def _transactions(sink: Sink) -> Table:
+    title = f"Sink {sink.sink_id}: open transactions"
+    table = _table(title, "Transactional id", "State", "Since", "Ends by itself", "Producer", "In")
+    for each in sink.transactions:
+        table.add_row(*_cells(each), _places(each.partitions))
     return table
 
 

@@ -118,8 +118,21 @@ def test_status_shows_each_marker_with_its_micro_batch_query_run_and_rows(sinks:
     assert (first["query_id"], first["run_id"], first["write_id"]) == (QUERY, RUN, None)
     assert first["written_ms"] > 1_600_000_000_000
     table = sinks.run("status", sinks.sink_id).output
-    assert "partition 1" in table
+    assert "partitions 0-1 " in table
     assert QUERY in table
+
+
+def test_table_has_a_row_for_each_micro_batch_and_names_its_partitions(sinks: Sinks) -> None:
+    for partition in (0, 1, 2, 4):
+        sinks.commit(
+            sinks.begin(f"kafkabuf-sink.{sinks.sink_id}:{partition}", partition=0),
+            f"kafkabuf-sink.{sinks.sink_id}:{partition}",
+            9 if partition == 1 else 10,
+            query=QUERY,
+            run=RUN,
+        )
+    rows = [line.split() for line in sinks.run("status", sinks.sink_id).output.splitlines() if "partitions" in line]
+    assert [row[2:6] for row in rows] == [["0,", "2,", "4", "│"], ["1", "│", "8", "│"]]
 
 
 def test_status_shows_markers_of_writes_under_their_write_id(sinks: Sinks) -> None:

@@ -48,9 +48,16 @@ TOPIC, DEAD, SINK = "orders", "orders-dead", "orders-sink"
 USERS = ("spark", "oncall")
 PASSWORD = "secret"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+# librdkafka takes None for "any name", which its types do not know.
 ANY = AclBindingFilter(
-    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-)  # type: ignore[no-untyped-call]
+    ResourceType.ANY,
+    None,  # type: ignore[arg-type]
+    ResourcePatternType.ANY,
+    None,  # type: ignore[arg-type]
+    None,  # type: ignore[arg-type]
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
 
 
 class GuardedKafka(RealKafka):
@@ -87,7 +94,8 @@ class GuardedKafka(RealKafka):
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[GuardedKafka]:
-    with GuardedKafka() as server:
+    server = GuardedKafka()
+    with server:
         server.create_topic(TOPIC, 2)
         server.create_topic(DEAD, 1, {"max.message.bytes": "100000"})
         yield server
@@ -140,7 +148,7 @@ def binding(line: str) -> AclBinding:
         "*",
         AclOperation[operation],
         AclPermissionType.ALLOW,
-    )  # type: ignore[no-untyped-call]
+    )
 
 
 def allow_only(kafka: GuardedKafka, lines: Iterable[str]) -> None:

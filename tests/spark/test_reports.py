@@ -249,7 +249,7 @@ def test_queries_with_one_name_share_their_metrics(application: Path) -> None:
 def test_spark_calls_the_listener_with_the_report_of_each_micro_batch(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    seen: list[tuple[str, int, int, int]] = []
+    seen: list[tuple[str | None, int, int, int]] = []
     listener = ReportListener(
         lambda progress, report: seen.append((progress.name, progress.batchId, progress.numInputRows, report.rows))
     )
