@@ -31,6 +31,7 @@ from kafkabuf.spark.prometheus import ReportCollector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from kafkabuf.broker import EmbeddedCluster
 
@@ -250,9 +251,13 @@ def test_spark_calls_the_listener_with_the_report_of_each_micro_batch(
     spark: SparkSession, spark_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     seen: list[tuple[str | None, int, int, int]] = []
-    listener = ReportListener(
-        lambda progress, report: seen.append((progress.name, progress.batchId, progress.numInputRows, report.rows))
-    )
+    by_spark: list[tuple[int, dict[str, str]]] = []
+
+    def on_report(progress: StreamingQueryProgress, report: WriteReport) -> None:
+        seen.append((progress.name, progress.batchId, progress.numInputRows, report.rows))
+        by_spark.append((progress.sink.numOutputRows, progress.sink.metrics))
+
+    listener = ReportListener(on_report)
     spark.streams.addListener(listener)
     try:
         queries = {}
@@ -266,6 +271,8 @@ def test_spark_calls_the_listener_with_the_report_of_each_micro_batch(
     finally:
         spark.streams.removeListener(listener)
     assert sorted(seen) == [(name, batch, 3 + batch, 3 + batch) for name in ("direct", "foreach") for batch in range(2)]
+    # Spark counts the rows that it gave the sink, and nothing within foreachBatch.
+    assert by_spark == [(3, {}), (4, {}), (-1, {}), (-1, {})]
     for query in queries.values():
         found = last_report(query)
         assert found is not None
