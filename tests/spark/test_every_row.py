@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -153,33 +153,41 @@ class Scenario:
     executors: int
     has_write_id: bool
     writes: tuple[Written, ...]
-    restarts: bool = field(default=False)
-    """Whether the application also restarts between the micro-batches."""
+    restarts: str
+    """Whether the query also starts again between the micro-batches: "no", in the "same" JVM or in a "new" one."""
 
 
 # ---- what is drawn ---------------------------------------------------------------------------------------------------
 
 
+_DEATHS = st.builds(Death, st.integers(0, 6), st.booleans())
+_TROUBLES = st.builds(AttemptTrouble, rows=st.integers(0, 3)) | st.builds(AttemptTrouble, death=_DEATHS)
+_ENDS = ("a task fails", "a task fails", "begin", "before", "in", "after", "good")
+
+
 @st.composite
 def plans(draw: st.DrawFn, guarantee: str, is_stream: bool, version: int, parallelism: int) -> Plan:
-    steps = st.builds(Death, st.integers(0, 6), st.booleans())
-    troubles: dict[tuple[int, int], AttemptTrouble] = {}
-    if not (is_stream and guarantee not in STREAMS_THAT_FAIL):
-        trouble = st.builds(AttemptTrouble, rows=st.integers(0, 3)) | st.builds(AttemptTrouble, death=steps)
-        places = st.tuples(st.integers(0, parallelism - 1), st.integers(0, 1))
-        troubles = draw(st.dictionaries(places, trouble, max_size=2))
-    straggler = st.none() | st.integers(0, parallelism - 1) if guarantee in STRAGGLERS[version] else st.none()
-    driver = draw(st.sampled_from(["lives", "lives", "begin", "before", "in", "after"]))
+    """Most runs fail for good, in a task or in a step of the driver. Before, a task may fail that Spark tries again."""
+    tasks = st.integers(0, parallelism - 1)
+    end = draw(st.sampled_from(_ENDS))
+    max_failures = draw(st.integers(1, 2))
+    troubles = draw(st.dictionaries(st.tuples(tasks, st.just(0)), _TROUBLES, max_size=1)) if max_failures > 1 else {}
+    if end == "a task fails":
+        number = draw(tasks)
+        troubles |= {(number, attempt): draw(_TROUBLES) for attempt in range(max_failures)}
+    if is_stream and guarantee not in STREAMS_THAT_FAIL:
+        troubles = {}
+    straggler = draw(st.none() | tasks) if guarantee in STRAGGLERS[version] else None
     return Plan(
         troubles=troubles,
-        max_failures=draw(st.integers(1, 2)),
+        max_failures=max_failures,
         reverse=draw(st.booleans()),
-        straggler=draw(straggler),
-        outlives_abort=draw(st.booleans()),
-        dies_in_begin=draw(steps) if driver == "begin" else None,
-        dies_before_commit=driver == "before",
-        dies_in_commit=draw(steps) if driver == "in" else None,
-        dies_after_commit=driver == "after",
+        straggler=straggler,
+        outlives_abort=straggler is not None and draw(st.booleans()),
+        dies_in_begin=draw(_DEATHS) if end == "begin" else None,
+        dies_before_commit=end == "before",
+        dies_in_commit=draw(_DEATHS) if end == "in" else None,
+        dies_after_commit=end == "after",
     )
 
 
@@ -187,17 +195,13 @@ def plans(draw: st.DrawFn, guarantee: str, is_stream: bool, version: int, parall
 def writes(
     draw: st.DrawFn, number: int, guarantee: str, is_stream: bool, version: int, kinds: Sequence[Kind], partitions: int
 ) -> Written:
-    drawn = draw(
-        st.lists(
-            st.tuples(st.sampled_from(kinds) | st.just(Kind.GOOD), st.integers(0, partitions - 1)),
-            min_size=0,
-            max_size=24,
-        )
-    )
+    row = st.tuples(st.sampled_from(kinds) | st.just(Kind.GOOD), st.integers(0, partitions - 1))
+    least = draw(st.sampled_from([0, 4, 12]))
+    drawn = draw(st.lists(row, min_size=least, max_size=24))
     rows = tuple(Row(f"{number}/{index}", kind, partition) for index, (kind, partition) in enumerate(drawn))
     parallelism = draw(st.integers(1, 4))
     runs = []
-    for repeat in range(draw(st.integers(0, 2))):
+    for repeat in range(draw(st.integers(0, 3))):
         other = repeat > 0 and guarantee in OTHER_PARALLELISM and draw(st.booleans())
         tasks = draw(st.integers(1, 4)) if other else parallelism
         changes = number == repeat == 0 and guarantee in TOPICS_THAT_CHANGE and draw(st.booleans())
@@ -232,7 +236,7 @@ def scenarios(draw: st.DrawFn, version: int) -> Scenario:
         draw(st.integers(0, 2)),
         guarantee == "atomic" and not is_stream and draw(st.booleans()),
         tuple(drawn),
-        draw(st.booleans()),
+        draw(st.sampled_from(["no", "same", "new"])),
     )
 
 
@@ -342,15 +346,15 @@ class Story:
         for number, written in enumerate(self._scenario.writes):
             if not self._write(number, written):
                 break
-            if self._scenario.restarts:
-                self._application.restart()
+            if self._scenario.restarts != "no":
+                self._application.restart(new_jvm=self._scenario.restarts == "new")
         self._application.release()
         self._check()
-        for topic, partitions in self._topics.items():
-            assert self._reader.held_back(topic, partitions) == {}, "a transaction stays open in the end"
+        self._check_end_of_transactions()
 
     def _write(self, number: int, written: Written) -> bool:
         """Whether the write succeeds in the end."""
+        driver_died = False
         # A replay with other partitions may be refused: in the end each number of partitions has its chance.
         numbers = dict.fromkeys([written.parallelism, *(run.parallelism for run in written.runs)])
         for run in (*written.runs, *map(Run, numbers)):
@@ -362,6 +366,9 @@ class Story:
                 self._failed = None
                 self._done.append(written)
             self._check()
+            if isinstance(error, JobError) and not (run.plan.outlives_abort or driver_died):
+                self._check_end_of_transactions()  # Spark has called abort()
+            driver_died |= isinstance(error, Died)
             if self._failed is None:
                 return True
             self._application.restart(new_jvm=run.new_jvm or isinstance(error, Died))
@@ -402,6 +409,10 @@ class Story:
         arrays = [pa.array(column, kind.type) for column, kind in zip(columns, ARROW, strict=True)]
         table = pa.Table.from_arrays(arrays, schema=ARROW)
         return [batch for batch in table.to_batches(ARROW_ROWS) if batch.num_rows]
+
+    def _check_end_of_transactions(self) -> None:
+        for topic, partitions in self._topics.items():
+            assert self._reader.held_back(topic, partitions) == {}, f"a transaction stays open in {topic}"
 
     def _is_visible(self, written: Written) -> bool:
         """Whether a failed df.write is in the topic: without a writeId the user looks before writing again."""
