@@ -39,8 +39,8 @@ class _Chunk(NamedTuple):
 class BulkResult(NamedTuple):
     """The outcome of each row: `error_code` 0 is success; `offset` is -1 if the row was not delivered, or with acks=0.
 
-    A row that was too large has error code 10 (MESSAGE_TOO_LARGE) and partition -1. Where the broker named the rows that
-    it refused, the other rows of their batch have error code -1 (RefusedWithOthersError).
+    A row that was too large has error code 10 (MESSAGE_TOO_LARGE) and partition -1. Where the broker named the rows
+    that it refused, the other rows of their batch have error code -1 (RefusedWithOthersError).
     """
 
     partition: Int32Array
@@ -53,10 +53,10 @@ class Failure(NamedTuple):
     """Rows that were not delivered: of the rows from `first_row` to `last_row`, those for `partition` of `topic`.
 
     `rows` is their number. If it equals the length of the range, the failure covers the whole range. If it is less, the
-    range also contains rows for other partitions, rows in a part of the batch that was delivered (KIP-126), or rows that
-    failed with another error. A row that was too large has a Failure of its own, with partition -1, and so has a row
-    that the broker named (KIP-467). The other rows of its batch fail with RefusedWithOthersError, and can be sent again.
-    Rows are counted from 0 over all data of the call.
+    range also contains rows for other partitions, rows in a part of the batch that was delivered (KIP-126), or rows
+    that failed with another error. A row that was too large has a Failure of its own, with partition -1. A row that the
+    broker named (KIP-467) has a Failure of its own too. The other rows of its batch fail with RefusedWithOthersError,
+    and can be sent again. Rows are counted from 0 over all data of the call.
     """
 
     error: KafkaError

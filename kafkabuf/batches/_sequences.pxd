@@ -6,8 +6,8 @@ numbers, and takes no batch twice that it remembers. Hence:
 
 - A batch gets its numbers at its first drain, and keeps them until it is certain that no broker took it under them.
 - A batch that has numbers goes again only when all batches before it have an outcome.
-- The numbers of a batch that failed are not used again under the same epoch: a new epoch counts from 0. The exception is
-  a transaction that outlives refused records (TransactionalState in idempotence.py).
+- The numbers of a batch that failed are not used again under the same epoch: a new epoch counts from 0. The exception
+  is a transaction that outlives refused records (TransactionalState in idempotence.py).
 
 PartitionQueue holds the state of a partition, Batch the state of a batch. Only the Sender's thread uses them.
 """

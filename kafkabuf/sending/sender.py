@@ -56,8 +56,8 @@ _COORDINATOR_ERRORS = (
     NetworkError,
     NotCoordinatorError,
 )
-# The responses with these errors come before the leader appends the batch. Other errors may come after it: a leader that
-# has lost its partition, or whose followers are late, has the batch in its log.
+# The responses with these errors come before the leader appends the batch. Other errors may come after it: a leader
+# that has lost its partition, or whose followers are late, has the batch in its log.
 _BEFORE_THE_APPEND = (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,

@@ -1,7 +1,7 @@
 """What a topic takes, by its configs: the driver reads them once a write, and tasks judge their rows before they send.
 
-The broker is the judge of a row in doubt: these limits refuse only rows that it would refuse for certain. A row that the
-broker refuses costs its Kafka batch a second way (task.py).
+The broker judges the rows in doubt: these limits refuse only rows that the broker would refuse for certain. A row that
+the broker refuses costs its Kafka batch a second way (task.py).
 
 This file loads no extension: the driver imports it.
 """
@@ -62,7 +62,7 @@ class TopicLimits:
 
     @classmethod
     def from_configs(cls, topic: str, configs: Mapping[str, str], *, compressed: bool) -> TopicLimits:
-        """The limits that a topic's configs set. `compressed`: the producer compresses, so a row's size says nothing."""
+        """The limits that a topic's configs set. `compressed`: the producer compresses, so no size is known."""
         # Brokers before Kafka 3.6 have one config for both directions.
         difference = configs.get("message.timestamp.difference.max.ms", "")
         checks_timestamps = configs.get("message.timestamp.type", "CreateTime") == "CreateTime"

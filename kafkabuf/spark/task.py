@@ -2,8 +2,8 @@
 
 A row that a broker refuses is refused alone. The broker refuses the row's whole Kafka batch:
 
-- Where the broker names the rows at fault (KIP-467), the task does with them what `onRowError` says, and sends the other
-  rows of the batch again, together with those of other batches.
+- Where the broker names the rows at fault (KIP-467), the task does with them what `onRowError` says, and sends the
+  other rows of the batch again, together with those of other batches.
 - Where the broker names no row (RECORD_LIST_TOO_LARGE, and brokers before Kafka 2.4), the task sends the rows of the
   batch again in halves, each half as a batch of its own, until a row is alone.
 
@@ -52,9 +52,9 @@ class _SentRows(NamedTuple):
 class Task:
     """Sends the Arrow batches of one task attempt.
 
-    It calls `open_producer` for the first row, not before: an empty partition opens no connection. `opening` are numbers
-    of rows: the first batches that brokers append have so many rows (atomic.py). Rows outside of `limits` are refused
-    before they are sent.
+    It calls `open_producer` for the first row, not before: an empty partition opens no connection. `opening` are
+    numbers of rows: the first batches that brokers append have so many rows (atomic.py). Rows outside of `limits` are
+    refused before they are sent.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Task:
             self._queue(rows)
 
     def _send_opening_batch(self, rows: NumberedRows) -> NumberedRows:
-        """Send the next opening batch, and return the rows that are left: if a row was refused, it was no such batch."""
+        """Send the next opening batch, and return the rows that are left. A batch with refused rows does not count."""
         size, before = self._opening[0], self.rows
         self._send_as_a_batch(rows.slice(0, size))
         if self.rows - before == size:

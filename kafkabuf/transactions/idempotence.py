@@ -46,7 +46,8 @@ LARGEST_EPOCH = 2**15 - 1
 INIT_PRODUCER_ID_VERSIONS = range(6)
 NO_TRANSACTION_TIMEOUT = 2**31 - 1
 # A leader that responds with one of these errors has validated the records, and has appended none of them. The errors
-# say nothing about other records. CORRUPT_MESSAGE is not among them: it is retriable, since bytes may change on the way.
+# say nothing about other records. CORRUPT_MESSAGE is not among them: it is retriable, because bytes may change on the
+# way, and a record that a broker calls corrupt each time expires without a certain outcome.
 ERRORS_OF_RECORDS = (InvalidRecordError, InvalidTimestampError, RecordListTooLargeError, RecordTooLargeError)
 
 
@@ -167,8 +168,8 @@ class TransactionalState(ProducerState):
     broker. Hence:
 
     - The refused batch must have had no attempt before whose outcome is unknown (`Batch.doubtful`). Else the broker may
-      have the batch, and its numbers are used. Which place the batch has in the sequence does not matter: a batch before
-      it keeps its numbers, and gets its outcome under them.
+      have the batch, and its numbers are used. Which place the batch has in the sequence does not matter: a batch
+      before it keeps its numbers, and gets its outcome under them.
     - The batches behind the gap that are in flight come back with OUT_OF_ORDER_SEQUENCE. A leader takes a first batch
       with any number only if it does not know the producer, and such a leader gets one batch alone
       (`PartitionQueue.proven`). A leader that took a later batch all the same, because the topic was made again, has
@@ -218,11 +219,11 @@ class TransactionalState(ProducerState):
 
     def handle_failed_batch(self, queue: PartitionQueue, batch: Batch, *, refused: bool) -> None:
         assert batch.error is not None
-        if self.outlives_refusals and refused and isinstance(batch.error, ERRORS_OF_RECORDS):
-            if not batch.doubtful and self.release(queue, batch):
-                self._with_gaps.add(queue)
-                self.needs_update = True
-                return
+        certain = refused and not batch.doubtful and isinstance(batch.error, ERRORS_OF_RECORDS)
+        if self.outlives_refusals and certain and self.release(queue, batch):
+            self._with_gaps.add(queue)
+            self.needs_update = True
+            return
         numbers_lost = self.failed(queue, batch)
         if numbers_lost:
             self._unresolved.add(queue)

@@ -103,7 +103,8 @@ def values_in(cluster: EmbeddedCluster, topic: str) -> Counter[bytes]:
 
 def letters_in(cluster: EmbeddedCluster, topic: str, count: int) -> dict[bytes, dict[str, Any]]:
     """The headers of the dead letters, by value."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "d", "isolation.level": "read_committed"})  # fmt: skip
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": "read_committed"}
+    consumer = Consumer({**settings, "group.id": "d"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = consumer.consume(count, 10.0)
     consumer.close()
@@ -158,7 +159,8 @@ def test_under_fail_the_error_names_the_row_that_the_broker_refused(
     cluster: EmbeddedCluster, topic: str, guarantee: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged_by(by, monkeypatch)
-    with pytest.raises(InvalidTimestampError, match=r"^row 150 of this task \(key b'k150', 7 bytes\) cannot be sent: ") as caught:  # fmt: skip
+    named = r"^row 150 of this task \(key b'k150', 7 bytes\) cannot be sent: "
+    with pytest.raises(InvalidTimestampError, match=named) as caught:
         Write(cluster, topic, guarantee, "fail", monkeypatch).run(pieces(rows(300, {150: "new"}), 100))
     assert str(caught.value).count("row ") == 2, "one number, and the advice"
     assert str(caught.value).endswith("or set option 'onRowError' to 'skip' or 'dead_letter'")
@@ -267,7 +269,7 @@ def test_rows_wait_in_bounded_numbers_and_go_again_together(
 def test_opening_batches_have_their_sizes_where_rows_are_refused(
     cluster: EmbeddedCluster, topic: str, bad: dict[int, str], named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sizes tell attempts of a task apart (atomic.py), so they are those of batches that the leader has appended."""
+    """The sizes tell attempts of a task apart (atomic.py), so they are those of batches that the leader has."""
     if named:
         without_limits(monkeypatch)
     else:

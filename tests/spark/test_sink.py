@@ -411,7 +411,10 @@ def test_row_that_is_too_large_fails_the_task_and_closes_its_producer(
     spark_cluster.create_topic(topic, partitions=1)
     settings = (("bootstrap.servers", spark_cluster.bootstrap_servers), ("max.request.size", "2000"))
     pieces = [pa.record_batch({"value": ["v"] * 10}), pa.record_batch({"value": ["a", "x" * 2_000, "b"]})]
-    with pytest.raises(RecordTooLargeError, match=r"row 11 of this task [^:]*: the record is too large: .* up to 20\d\d bytes, .*\(2000\)"):
+    with pytest.raises(
+        RecordTooLargeError,
+        match=r"row 11 of this task [^:]*: the record is too large: .* up to 20\d\d bytes, .*\(2000\)",
+    ):
         ArrowSink(SinkOptions(topic, settings), ("value",)).send(iter(pieces))
     assert not [used for _, _, used in kept_producers() if set(settings) <= set(used)]
 

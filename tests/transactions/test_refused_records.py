@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,9 @@ INVALID_RECORD, INVALID_TIMESTAMP, TOO_LARGE, LIST_TOO_LARGE = 87, 32, 10, 18
 NOT_LEADER, OUT_OF_ORDER, DUPLICATE, TIMED_OUT = 6, 45, 46, 7
 
 
-def outliving(**settings: object) -> TransactionalRig:
-    """A rig in a transaction that outlives refused records. The leader has acknowledged one record, and answers none."""
-    rig = TransactionalRig(**settings).begun()  # type: ignore[arg-type]
+def outliving(**settings: Any) -> TransactionalRig:
+    """A rig in a transaction that outlives refused records. The leader has acknowledged a record, and answers none."""
+    rig = TransactionalRig(**settings).begun()
     rig.manager.producer_state.outlives_refusals = True
     rig.send(b"first")
     rig.turns()
@@ -193,17 +194,56 @@ class Log:
         return 0
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_every_good_record_is_committed_once_or_the_transaction_is_aborted(seed: int) -> None:
-    """Records of which some are bad; connections that break before or after the broker has read the request.
+class Network:
+    """Carries requests to a Log. A connection may break before or after the broker has read a request.
 
-    The broker carries out requests of a broken connection late: in between it takes those of the next connection.
+    The broker may carry out the requests of a broken connection late, between the requests of the next connection.
     """
-    draw = random.Random(seed)
-    breaks = draw.choice([0.0, 0.0, 0.1])
-    rig = outliving(delivery_timeout_ms=10_000_000)
-    log, zombies = Log(), []
-    futures: dict[bytes, RecordFuture] = {}
+
+    def __init__(self, rig: TransactionalRig, draw: random.Random, breaks: float) -> None:
+        self.rig, self.draw, self.breaks = rig, draw, breaks
+        self.log = Log()
+        self.late: list[Sent] = []
+
+    def carry(self, sent: Sent) -> None:
+        answer(self.rig, sent, self.log.take(sent))
+        if self.late and self.draw.random() < 0.5:
+            self.log.take(self.late.pop(0))
+
+    def carry_some(self) -> None:
+        while self.rig.client.under_way and self.draw.random() < 0.5:
+            if self.draw.random() < self.breaks:
+                self.cut()
+                return
+            self.carry(self.rig.client.under_way[0])
+
+    def cut(self) -> None:
+        lost = list(self.rig.client.under_way)
+        read = self.draw.randrange(len(lost) + 1)
+        for place, sent in enumerate(lost):
+            if place < read:
+                self.log.take(sent)
+            elif self.draw.random() < 0.5:
+                self.late.append(sent)
+            self.rig.client.fail(sent, LOST)
+        self.rig.turns(1)
+        self.rig.clock.advance(1)
+
+    def finish(self) -> None:
+        for _ in range(400):
+            self.rig.turns(1)
+            for sent in list(self.rig.client.under_way):
+                self.carry(sent)
+            if not self.rig.accumulator.incomplete:
+                return
+            self.rig.clock.advance(0.2)
+        raise AssertionError("the Sender does not finish its work")
+
+
+def sent_over(network: Network) -> dict[bytes, RecordFuture]:
+    """Send 60 records of which some are bad, until the transaction must be aborted."""
+    rig, draw = network.rig, network.draw
+    futures = {}
     for number in range(60):
         value = b"%s%d" % (b"bad" if draw.random() < 0.2 else b"good", number)
         try:
@@ -212,38 +252,26 @@ def test_every_good_record_is_committed_once_or_the_transaction_is_aborted(seed:
             break
         if draw.random() < 0.6:
             rig.turns(1)
-        while rig.client.under_way and draw.random() < 0.5:
-            if draw.random() < breaks:
-                lost = list(rig.client.under_way)
-                zombies += lost[draw.randrange(len(lost) + 1) :] if draw.random() < 0.5 else []
-                for sent in lost:
-                    if sent not in zombies and draw.random() < 0.5:
-                        log.take(sent)
-                    rig.client.fail(sent, LOST)
-                rig.turns(1)
-                rig.clock.advance(1)
-                break
-            answer(rig, rig.client.under_way[0], log.take(rig.client.under_way[0]))
-            if zombies and draw.random() < 0.5:
-                log.take(zombies.pop(0))
-    for _ in range(400):
-        rig.turns(1)
-        for sent in list(rig.client.under_way):
-            answer(rig, sent, log.take(sent))
-            if zombies:
-                log.take(zombies.pop(0))
-        if not rig.accumulator.incomplete:
-            break
-        rig.clock.advance(0.2)
+        network.carry_some()
+    return futures
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_good_record_is_committed_once_or_the_transaction_is_aborted(seed: int) -> None:
+    draw = random.Random(seed)
+    rig = outliving(delivery_timeout_ms=10_000_000)
+    network = Network(rig, draw, draw.choice([0.0, 0.0, 0.1]))
+    futures = sent_over(network)
+    network.finish()
     rig.let_go(PRODUCE)
-    taken = [value for value in log.values if value != b"first"]
+    taken = [value for value in network.log.values if value != b"first"]
     if rig.manager.state is State.IN_TRANSACTION:
         rig.manager.commit()
         bad = {future.batch for value, future in futures.items() if value.startswith(b"bad")}
         assert {value for value, future in futures.items() if future.exception(0) is None} == set(taken)
         assert {value for value, future in futures.items() if future.batch not in bad} == set(taken)
     else:
-        assert breaks, "without a broken connection the transaction goes on"
+        assert network.breaks, "without a broken connection the transaction goes on"
         rig.manager.abort()
     assert len(set(taken)) == len(taken)
     assert_whole(rig.pool)
