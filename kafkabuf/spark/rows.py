@@ -8,7 +8,6 @@ from typing import Any
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.errors import (
     InvalidPartitionsError,
-    InvalidRecordError,
     InvalidTimestampError,
     InvalidTopicError,
     KafkaError,
@@ -56,8 +55,6 @@ def _advice(error: KafkaError) -> str:
         return "Fill column 'topic', filter such rows out, name one topic for all with .option('topic', ...)"
     if isinstance(error, InvalidTimestampError):
         return "Correct column 'timestamp', filter the row out, or change the topic's message.timestamp.*.max.ms"
-    if isinstance(error, InvalidRecordError):
-        return "Correct the row (a compacted topic takes no row without key), or filter it out"
     return "Correct the row, or filter it out"
 
 
