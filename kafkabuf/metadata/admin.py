@@ -192,12 +192,17 @@ class Admin:
 
         Raises TopicAuthorizationError without the right to describe configs.
         """
+        return self._configs(self._any_broker, _TOPIC, topic, names)
+
+    def _configs(
+        self, choose_node: Callable[[], int | None], resource_type: int, name: str, names: Sequence[str]
+    ) -> dict[str, str]:
         response = self._ask(
-            self._any_broker,
+            choose_node,
             messages.DESCRIBE_CONFIGS,
             DESCRIBE_CONFIGS_VERSIONS,
             lambda reply: [int(result.error_code) for result in reply.results],
-            {"resources": [{"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": names}]},
+            {"resources": [{"resource_type": resource_type, "resource_name": name, "configuration_keys": names}]},
             self._clock.monotonic() + self._timeout,
         )
         configs = response.results[0].configs

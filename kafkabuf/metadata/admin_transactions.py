@@ -113,19 +113,7 @@ class TransactionAdmin(Admin):
     def broker_setting(self, name: str) -> str | None:
         """Admin.describeConfigs: a setting of one broker; None if the broker does not list it."""
         node_id = min(self._brokers())
-        response = self._ask(
-            partial(int, node_id),
-            messages.DESCRIBE_CONFIGS,
-            range(1, 5),
-            lambda reply: [int(result.error_code) for result in reply.results],
-            {
-                "resources": [
-                    {"resource_type": _BROKER, "resource_name": str(node_id), "configuration_keys": [name]},
-                ]
-            },
-            self._deadline(),
-        )
-        return next((config.value for result in response.results for config in result.configs), None)
+        return self._configs(partial(int, node_id), _BROKER, str(node_id), [name]).get(name)
 
     # ---- what changes the cluster ------------------------------------------------------------------------------------
 

@@ -211,6 +211,11 @@ class Users:
         else:
             writer.commit([report])
 
+    def read_limits(self) -> None:
+        """As the driver does before a write (limits.py)."""
+        with TransactionAdmin(ProducerConfig.from_mapping(self.kafka.settings_of("spark"))) as admin:
+            _require("max.message.bytes" in admin.topic_configs(TOPIC, ["max.message.bytes"]))
+
     def command(self, *arguments: str) -> str:
         """What the command prints for the person on call. Raises KafkaError where it fails."""
         settings = [f"--property={name}={value}" for name, value in self.kafka.settings_of("oncall").items()]
@@ -283,6 +288,7 @@ CASES: dict[str, tuple[Callable[[Users], None], tuple[str, ...]]] = {
     "atomic stream": (lambda users: users.write("atomic"), TRANSACTIONAL),
     "atomic df.write": (lambda users: users.write("atomic", is_stream=False), TRANSACTIONAL),
     "atomic df.write with a writeId": (lambda users: users.write("atomic", False, writeid="monday"), TRANSACTIONAL),
+    "limits": (Users.read_limits, ("to judge rows before they are sent",)),
     "status": (Users.status, ("status",)),
     "abort": (Users.abort, ("abort",)),
     "forget": (Users.forget, ("forget",)),
@@ -305,7 +311,7 @@ def test_lines_of_the_page_suffice_and_each_is_needed(users: Users, kafka: Guard
 
 def test_every_heading_of_the_page_is_tried() -> None:
     tried = {heading for _, headings in CASES.values() for heading in headings}
-    assert set(LINES) == tried | {"to judge rows before they are sent"}
+    assert set(LINES) == tried
 
 
 @pytest.mark.slow  # starts a JVM for each line
