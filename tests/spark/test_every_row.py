@@ -76,19 +76,9 @@ class Kind(Enum):
     LATE = "a timestamp after message.timestamp.after.max.ms"
 
 
-CLIENT_REFUSES = (Kind.TOO_LARGE_TO_SEND, Kind.NO_PARTITION, Kind.NO_TOPIC, Kind.ILLEGAL_TOPIC)
-BROKER_REFUSES = (Kind.TOO_LARGE, Kind.NO_KEY, Kind.EARLY, Kind.LATE)
 OF_TOPIC_COLUMN = (Kind.NO_TOPIC, Kind.ILLEGAL_TOPIC)
 GUARANTEES = ("at_least_once", "exactly_once", "atomic")
 POLICIES = ("fail", "skip", "dead_letter")
-
-# What the test draws, by guarantee.
-BAD_ROWS = dict.fromkeys(GUARANTEES, (*CLIENT_REFUSES, *BROKER_REFUSES))
-OTHER_PARALLELISM = GUARANTEES
-STREAMS_THAT_FAIL = GUARANTEES
-STRAGGLERS = {2: GUARANTEES, 0: GUARANTEES}
-TOPICS_THAT_CHANGE = GUARANTEES
-NAMES_THE_ROW = ()
 
 
 @dataclass(frozen=True)
@@ -167,7 +157,7 @@ _ENDS = ("a task fails", "after", "a task fails", "in", "before", "begin", "good
 
 
 @st.composite
-def plans(draw: st.DrawFn, guarantee: str, is_stream: bool, version: int, parallelism: int) -> Plan:
+def plans(draw: st.DrawFn, parallelism: int) -> Plan:
     """Most runs fail for good, in a task or in a step of the driver. Before, a task may fail that Spark tries again."""
     tasks = st.integers(0, parallelism - 1)
     end = draw(st.sampled_from(_ENDS))
@@ -176,9 +166,7 @@ def plans(draw: st.DrawFn, guarantee: str, is_stream: bool, version: int, parall
     if end == "a task fails":
         number = draw(tasks)
         troubles |= {(number, attempt): draw(_TROUBLES) for attempt in range(max_failures)}
-    if is_stream and guarantee not in STREAMS_THAT_FAIL:
-        troubles = {}
-    straggler = draw(st.none() | st.none() | tasks) if guarantee in STRAGGLERS[version] else None
+    straggler = draw(st.none() | st.none() | tasks)
     return Plan(
         troubles=troubles,
         max_failures=max_failures,
@@ -193,9 +181,7 @@ def plans(draw: st.DrawFn, guarantee: str, is_stream: bool, version: int, parall
 
 
 @st.composite
-def writes(
-    draw: st.DrawFn, number: int, guarantee: str, is_stream: bool, version: int, kinds: Sequence[Kind], partitions: int
-) -> Written:
+def writes(draw: st.DrawFn, number: int, kinds: Sequence[Kind], partitions: int) -> Written:
     row = st.tuples(st.sampled_from(kinds) | st.just(Kind.GOOD), st.integers(0, partitions - 1))
     least = draw(st.sampled_from([12, 18, 0]))
     drawn = draw(st.lists(row, min_size=least, max_size=24))
@@ -203,28 +189,27 @@ def writes(
     parallelism = draw(st.sampled_from([3, 2, 4, 1]))
     runs = []
     for repeat in range(draw(st.sampled_from([2, 3, 1, 0]))):
-        other = repeat > 0 and guarantee in OTHER_PARALLELISM and draw(st.sampled_from([True, True, False]))
+        other = repeat > 0 and draw(st.sampled_from([True, True, False]))
         numbers = [number for number in (3, 2, 4, 1) if number != parallelism] if other else [parallelism]
         tasks = draw(st.sampled_from(numbers))
-        changes = number == repeat == 0 and guarantee in TOPICS_THAT_CHANGE and draw(st.booleans())
-        plan = draw(plans(guarantee, is_stream, version, tasks))
-        runs.append(Run(tasks, plan, changes, draw(st.booleans())))
+        changes = number == repeat == 0 and draw(st.booleans())
+        runs.append(Run(tasks, draw(plans(tasks)), changes, draw(st.booleans())))
     return Written(rows, tuple(runs), parallelism)
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, version: int) -> Scenario:
+def scenarios(draw: st.DrawFn) -> Scenario:
     guarantee = draw(st.sampled_from(("exactly_once", "atomic", *GUARANTEES)))
     policy = draw(st.sampled_from([policy for policy in POLICIES if (guarantee, policy) != ("atomic", "dead_letter")]))
     is_stream = guarantee == "exactly_once" or draw(st.booleans())
     has_topic_column = draw(st.booleans())
-    kinds = [kind for kind in BAD_ROWS[guarantee] if has_topic_column or kind not in OF_TOPIC_COLUMN]
+    kinds = [kind for kind in Kind if kind is not Kind.GOOD and (has_topic_column or kind not in OF_TOPIC_COLUMN)]
     # A stream with onRowError=fail never gets past a bad row: most of these streams have only good rows.
     if policy == "fail" and draw(st.integers(0, 3)):
         kinds = []
     partitions = draw(st.integers(1, 3))
     drawn = [
-        draw(writes(number, guarantee, is_stream, version, [Kind.GOOD, *kinds], partitions))
+        draw(writes(number, [Kind.GOOD, *kinds], partitions))
         for number in range(draw(st.integers(1, 2)) if is_stream else 1)
     ]
     batch_size = draw(st.sampled_from([200, 16_384]))
@@ -376,6 +361,12 @@ class Story:
             self._application.restart(new_jvm=run.new_jvm or isinstance(error, Died))
         assert self._scenario.policy == "fail", f"the write never succeeds: {error}"
         assert written.bad, f"the write never succeeds: {error}"
+        named = {
+            f"{row.name!r}" if row.kind is not Kind.NO_KEY else "no key"
+            for row in written.rows
+            if row.name in written.bad
+        }
+        assert any(name in str(error) for name in named), f"the error names no bad row: {error}"
         return False
 
     def _run(self, number: int, written: Written, run: Run) -> BaseException | None:
@@ -459,21 +450,12 @@ def reader(cluster: EmbeddedCluster) -> Iterator[Reader]:
     reader.close()
 
 
-@pytest.fixture
-def version(request: pytest.FixtureRequest) -> int:
-    number: int = request.node.callspec.params["cluster"]
-    return number
-
-
 @settings(
     max_examples=effort(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(data=st.data())
-def test_every_row_is_where_its_guarantee_says(
-    cluster: EmbeddedCluster, reader: Reader, version: int, data: st.DataObject
-) -> None:
-    scenario = data.draw(scenarios(version))
+@given(scenario=scenarios())
+def test_every_row_is_where_its_guarantee_says(cluster: EmbeddedCluster, reader: Reader, scenario: Scenario) -> None:
     with simulation():
         Story(cluster, reader, scenario).tell()
