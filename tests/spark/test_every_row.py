@@ -461,7 +461,7 @@ def reader(cluster: EmbeddedCluster) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once", "atomic"])
-@settings(max_examples=effort(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=effort(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_every_row_is_where_its_guarantee_says(
     cluster: EmbeddedCluster, reader: Reader, guarantee: str, data: st.DataObject
