@@ -154,28 +154,40 @@ class TransactionAdmin(Admin):
         return self._clock.monotonic() + self._timeout
 
     def _brokers(self) -> set[int]:
-        self.connect()
+        """The brokers that the cluster has now: metadata of some minutes ago may lack a broker that has come back."""
+        deadline, asked_at = self._deadline(), self._clock.monotonic()
+        self._metadata.request_update()
+        while self._metadata.updated_at < asked_at:
+            if self._clock.monotonic() >= deadline:
+                raise self._timed_out("a broker")
+            self._pump(deadline)
         return set(self._metadata.snapshot.brokers)
 
     def _ask_all_brokers(self, api_key: int, versions: range, values: dict[str, Any]) -> list[Any]:
-        """The responses of all brokers. A broker that leaves the cluster meanwhile has none."""
-        responses = []
-        for node_id in sorted(self._brokers()):
+        """The responses of all brokers.
+
+        If a broker comes or goes meanwhile, groups and transactions move to brokers that have responded already: then
+        the call starts over.
+        """
+        brokers = self._brokers()
+        while True:
+            responses = []
             try:
-                responses.append(
-                    self._ask(
-                        partial(int, node_id),
-                        api_key,
-                        versions,
-                        lambda reply: [int(reply.error_code)],
-                        values,
-                        self._deadline(),
-                    )
-                )
+                for node_id in sorted(brokers):
+                    ask = partial(self._ask, partial(int, node_id), api_key, versions, _code_of)
+                    responses.append(ask(values, self._deadline()))
             except NetworkError:
-                if node_id in self._brokers():
+                before, brokers = brokers, self._brokers()
+                if before == brokers:
                     raise
-        return responses
+                continue
+            before, brokers = brokers, self._brokers()
+            if before == brokers:
+                return responses
+
+
+def _code_of(reply: Any) -> list[int]:
+    return [int(reply.error_code)]
 
 
 def _latest(partition: int) -> dict[str, int]:

@@ -177,15 +177,18 @@ class Atomic(Delivery[SharedBatch]):
         ranges = [entry for report in reports for entry in report.ranges]
         with workers.lent_admin(self.options.producer) as admin:
             _check_contents(admin, ranges, transaction)
-        with workers.lent_transactional(self.options.producer, close_seconds=0.0) as producer:
-            join(producer, transaction)
-            _, marker_topic = self.options.sink_id_and_marker_topic()
-            producer.send_offsets_to_transaction({(marker_topic, 0): marker.offset()}, self._group_of(marker))
-            try:
+        may_be_committed = False
+        try:
+            # The error closes the producer: its commit may still be under way, so no other write may use it.
+            with workers.lent_transactional(self.options.producer, close_seconds=0.0) as producer:
+                join(producer, transaction)
+                _, marker_topic = self.options.sink_id_and_marker_topic()
+                producer.send_offsets_to_transaction({(marker_topic, 0): marker.offset()}, self._group_of(marker))
+                may_be_committed = True
                 producer.commit_transaction()
-            except KafkaError as error:
-                if not self._is_committed(marker, error):
-                    raise
+        except KafkaError as error:
+            if not (may_be_committed and self._is_committed(marker, error)):
+                raise
 
     def _marker_of(self, reports: Sequence[TaskReport], begun: SharedBatch | None) -> Marker | WriteMarker:
         rows, checksum = _given(reports)
@@ -213,8 +216,12 @@ class Atomic(Delivery[SharedBatch]):
             with workers.lent_admin(self.options.producer) as admin:
                 if not isinstance(error, ProducerFencedError):  # else another writer has fenced this one
                     admin.fence(transactional_id_for(sink_id))
-                read = read_write_marker if isinstance(marker, WriteMarker) else read_marker
-                return read(admin, group, marker_topic) == marker
+                if isinstance(marker, Marker):
+                    return read_marker(admin, group, marker_topic) == marker
+                found = read_write_marker(admin, group, marker_topic)
+                if found is not None and found.write != marker.write and self.options.write_id is None:
+                    raise KafkaError(f"another df.write with sinkId '{sink_id}' has written its marker since")
+                return found == marker
         except KafkaError as unknown:
             raise type(unknown)(
                 f"it is unknown whether the write was committed: {error}. The driver could not find out: {unknown}. "

@@ -24,12 +24,14 @@ Other rows in a replay are an error, not a duplicate.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import pyarrow as pa
 
-from kafkabuf.errors import IllegalStateError, UnstableOffsetCommitError
+from kafkabuf.errors import IllegalStateError
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.sharing import assign, join, knows_version_2, leave, pause, resume
@@ -44,9 +46,10 @@ from kafkabuf.spark.marker import (
     read_marker,
     refuse_lost,
     refuse_other_guarantee,
+    refuse_unfit,
     transactional_id_for,
 )
-from kafkabuf.spark.options import Guarantee
+from kafkabuf.spark.options import Guarantee, OnLostMarker, SinkOptions
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.task import Task, count_rows
@@ -54,40 +57,76 @@ from kafkabuf.spark.task import Task, count_rows
 
 @dataclass(frozen=True)
 class Committed:
-    """The driver has committed this micro-batch, and has begun no other since."""
+    """The driver has committed this micro-batch of `before` Spark partitions, and has begun no other since."""
 
-    query_id: str
-    number: int
+    micro_batch: MicroBatch
+    before: int
 
     def is_begun(self, micro_batch: MicroBatch) -> bool:
-        """Whether an earlier run may have written a part of the micro-batch, or all of it."""
-        return (micro_batch.query_id, micro_batch.number) != (self.query_id, self.number + 1)
+        """Whether an earlier run may have written a part of the micro-batch, or all of it.
 
-    def loss(self, partition: int, micro_batch: MicroBatch) -> None:
-        """No marker was lost since."""
+        A run in another JVM may have come since. So only a micro-batch of the same run has certainly not been begun.
+        """
+        last = self.micro_batch
+        return micro_batch != MicroBatch(last.number + 1, last.query_id, last.run_id)
+
+    def refuse_unfit(self, partition: int, micro_batch: MicroBatch, options: SinkOptions) -> None:
+        """Nothing: the driver checks a micro-batch that may have been begun, before it ends the transactions."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The markers that the driver has found: the newest micro-batch of each Spark partition."""
+    """The markers that the driver has found: the newest micro-batch, and its number for each Spark partition.
 
-    query_id: str
+    `before` is how many Spark partitions the micro-batch had, at least, that came before the newest.
+    """
+
+    newest: MicroBatch | None
     numbers: Mapping[int, int]
+    before_newest: int
+
+    @classmethod
+    def of(cls, markers: Mapping[int, Marker]) -> Self:
+        """What these markers say, by Spark partition."""
+        newest = max((marker.micro_batch for marker in markers.values()), key=lambda batch: batch.number, default=None)
+        widths = (marker.before for marker in markers.values() if newest and marker.is_of(newest))
+        numbers = {partition: marker.micro_batch.number for partition, marker in markers.items()}
+        return cls(newest, numbers, max(widths, default=0))
+
+    @property
+    def before(self) -> int:
+        """How many Spark partitions the newest micro-batch had, at least."""
+        return 1 + max((found for found, number in self.numbers.items() if number == self._number), default=-1)
+
+    @property
+    def _number(self) -> int:
+        return -1 if self.newest is None else self.newest.number
 
     def is_begun(self, micro_batch: MicroBatch) -> bool:
         """Whether an earlier run has written a part of the micro-batch, or all of it."""
-        return micro_batch.query_id == self.query_id and micro_batch.number in self.numbers.values()
+        newest = self.newest
+        return newest is not None and (newest.query_id, newest.number) == (micro_batch.query_id, micro_batch.number)
 
-    def loss(self, partition: int, micro_batch: MicroBatch) -> str | None:
+    def refuse_unfit(self, partition: int, micro_batch: MicroBatch, options: SinkOptions) -> None:
+        """Raise IllegalStateError where the markers do not fit the checkpoint, or where the partition's is lost.
+
+        Every task looks at the markers of all partitions: a task whose partition is new has no marker of its own, and
+        would write rows of a micro-batch that the other tasks refuse.
+        """
+        name = transactional_id_for(options.sink_id_and_marker_topic()[0], partition)
+        if self.newest is not None and options.on_lost_marker is OnLostMarker.FAIL:
+            refuse_unfit(self.newest, micro_batch, name)
+        if (loss := self._loss(partition, micro_batch)) is not None:
+            refuse_lost(name, micro_batch, options, loss)
+
+    def _loss(self, partition: int, micro_batch: MicroBatch) -> str | None:
         """What shows that the partition's marker is lost; None where no marker is missing."""
         before = micro_batch.number - 1
-        newest = max(self.numbers.values(), default=-1)
-        if newest < before:
-            return f"the newest marker is that of micro-batch {newest}" if self.numbers else "there is no marker"
-        # The micro-batch before had at least these partitions. A partition without its marker may be a new partition.
-        last = max((found for found, number in self.numbers.items() if number == before), default=-1)
-        if self.numbers.get(partition, -1) < before and partition < last:
-            return f"partition {last} has the marker of micro-batch {before}, and partition {partition} has not"
+        if self._number < before:
+            return "there is no marker" if self.newest is None else f"the marker is that of micro-batch {self._number}"
+        width = self.before if self._number == before else self.before_newest
+        if self.numbers.get(partition, -1) < before and partition < width:
+            return f"micro-batch {before} had {width} Spark partitions, and partition {partition} has no marker of it"
         return None
 
 
@@ -113,37 +152,42 @@ class ExactlyOnce(Delivery[Begun]):
     def _before(self) -> Committed | Found:
         note = scratch.take(self._committed_note)
         if note is not None:
-            return Committed(str(note.get("query")), int(note.get("number", -1)))
-        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
+            micro_batch = MicroBatch(int(note["number"]), str(note["query"]), str(note["run"]))
+            return Committed(micro_batch, int(note["partitions"]))
         with workers.lent_admin(self.options.producer) as admin:
-            if read_marker(admin, transactional_id_for(sink_id), marker_topic) is not None:
-                refuse_other_guarantee(self.options, Guarantee.ATOMIC)
-            markers = self._markers(admin)
-        newest = max(markers.values(), key=lambda marker: marker.micro_batch.number, default=None)
-        numbers = {partition: marker.micro_batch.number for partition, marker in markers.items()}
-        return Found("" if newest is None else newest.micro_batch.query_id, numbers)
+            self._refuse_atomic(admin)
+            return Found.of(self._markers(admin))
 
     @property
     def _committed_note(self) -> str:
-        """The name of the note that the driver has committed the newest micro-batch that it began."""
-        return f"{transactional_id_for(self.options.sink_id_and_marker_topic()[0])}:committed"
+        """The name of the note that the driver has committed the newest micro-batch that it began, in this cluster."""
+        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
+        cluster = hashlib.sha256(repr((self.options.producer, marker_topic)).encode()).hexdigest()[:16]
+        return f"{transactional_id_for(sink_id)}:committed:{cluster}"
+
+    def _refuse_atomic(self, admin: TransactionAdmin) -> None:
+        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
+        if read_marker(admin, transactional_id_for(sink_id), marker_topic) is not None:
+            refuse_other_guarantee(self.options, Guarantee.ATOMIC)
 
     def _markers(self, admin: TransactionAdmin, first: int = 0) -> dict[int, Marker]:
         """The markers of the Spark partitions from `first` on.
 
-        A transaction that an earlier run has left open there is aborted first: no task of this run uses it yet.
+        The driver fences their transactional ids first. No task of this run uses them yet, but a task of an earlier run
+        may live on and have a transaction open, or may be about to commit its transaction.
         """
         sink_id, marker_topic = self.options.sink_id_and_marker_topic()
+        prefix = f"{transactional_id_for(sink_id)}:"
+        for transaction in admin.transactions(prefix):
+            partition = partition_of(transaction.transactional_id)
+            if partition is not None and partition >= first:
+                admin.fence(transaction.transactional_id)
+        partitions = {
+            found for found in map(partition_of, admin.groups(prefix)) if found is not None and found >= first
+        }
         markers = {}
-        for group in admin.groups(f"{transactional_id_for(sink_id)}:"):
-            partition = partition_of(group)
-            if partition is None or partition < first:
-                continue
-            try:
-                marker = read_marker(admin, group, marker_topic, wait=False)
-            except UnstableOffsetCommitError:
-                admin.fence(group)  # the transactional id of the partition
-                marker = read_marker(admin, group, marker_topic)
+        for partition in sorted(partitions | {first}):
+            marker = read_marker(admin, self._name(partition), marker_topic)
             if marker is not None:
                 markers[partition] = marker
         return markers
@@ -155,16 +199,14 @@ class ExactlyOnce(Delivery[Begun]):
         micro_batch = attempt.require_micro_batch()
         with workers.lent_transactional(workers.task_settings(self.options)) as producer:
             marker = self._take_over(producer, attempt, micro_batch)
-            name = self._name(attempt.partition)
-            if is_written(marker, micro_batch, name):
+            known: dict[str, Any] = {"is_replay": begun.before.is_begun(micro_batch), "marker": marker}
+            if is_written(marker, micro_batch, self._name(attempt.partition)):
                 assert marker is not None
                 _compare(marker, *count_rows(batches, self.columns), attempt)
                 _hand_over(producer, marker)
-                is_replay = begun.before.is_begun(micro_batch)
-                return self._new_task(producer, begun).report(attempt, already_written=True, is_replay=is_replay)
-            if (loss := begun.before.loss(attempt.partition, micro_batch)) is not None:
-                refuse_lost(name, micro_batch, self.options, loss)
-            return self._write(producer, batches, attempt, begun)
+                return self._new_task(producer, begun).report(attempt, already_written=True, **known)
+            begun.before.refuse_unfit(attempt.partition, micro_batch, self.options)
+            return self._write(producer, batches, attempt, begun, known)
 
     def _name(self, partition: int) -> str:
         return transactional_id_for(self.options.sink_id_and_marker_topic()[0], partition)
@@ -185,21 +227,26 @@ class ExactlyOnce(Delivery[Begun]):
         return Task(lambda: producer, self.options, self.columns, begun.limits)
 
     def _write(
-        self, producer: KafkaProducer, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt, begun: Begun
+        self,
+        producer: KafkaProducer,
+        batches: Iterator[pa.RecordBatch],
+        attempt: TaskAttempt,
+        begun: Begun,
+        known: dict[str, Any],
     ) -> TaskReport:
         micro_batch = attempt.require_micro_batch()
         task = self._new_task(producer, begun)
         producer.begin_transaction()
         task.send_all(batches)
         # A task without rows writes a marker too: it shows that Spark has run the task.
-        marker = Marker(micro_batch, *task.rows_and_checksum_given())
+        marker = Marker(micro_batch, *task.rows_and_checksum_given(), _width_before(begun.before, micro_batch))
         _, marker_topic = self.options.sink_id_and_marker_topic()
         producer.send_offsets_to_transaction({(marker_topic, 0): marker.offset()}, self._name(attempt.partition))
         if begun.before.is_begun(micro_batch):
-            return task.report(attempt, transaction=leave(producer), is_replay=True)
+            return task.report(attempt, transaction=leave(producer), **known)
         producer.commit_transaction()
         _hand_over(producer, marker)
-        return task.report(attempt)
+        return task.report(attempt, **known)
 
     # ---- the driver, after the tasks ---------------------------------------------------------------------------------
 
@@ -211,22 +258,37 @@ class ExactlyOnce(Delivery[Begun]):
         micro_batch = reports[0].batch
         assert micro_batch is not None
         if any(report.is_replay for report in reports):
-            self._refuse_other_partitions(micro_batch, len(reports))
+            self._check_replay(micro_batch, reports)
         for transaction in [report.transaction for report in reports if report.transaction is not None]:
             with workers.lent_transactional(self.options.producer, close_seconds=0.0) as producer:
                 join(producer, transaction)
                 producer.commit_transaction()
-        scratch.put(self._committed_note, {"query": micro_batch.query_id, "number": micro_batch.number})
+        scratch.put(
+            self._committed_note,
+            {
+                "query": micro_batch.query_id,
+                "run": micro_batch.run_id,
+                "number": micro_batch.number,
+                "partitions": len(reports),
+            },
+        )
 
-    def _refuse_other_partitions(self, micro_batch: MicroBatch, partitions: int) -> None:
+    def _check_replay(self, micro_batch: MicroBatch, reports: Sequence[TaskReport]) -> None:
+        """What only the driver sees: the Spark partitions that this replay does not have, and all markers together."""
         with workers.lent_admin(self.options.producer) as admin:
-            markers = self._markers(admin, first=partitions)
-        others = [number for number, marker in markers.items() if marker.is_of(micro_batch)]
-        if others:
-            raise IllegalStateError(
-                f"micro-batch {micro_batch.number} was begun with a partition {max(others)}, and is replayed with "
-                f"{partitions} partitions: the replay is not visible. {_SAME_PARTITIONS}"
-            )
+            self._refuse_atomic(admin)
+            others = self._markers(admin, first=len(reports))
+        for partition, marker in others.items():
+            if marker.is_of(micro_batch):
+                raise IllegalStateError(
+                    f"micro-batch {micro_batch.number} was begun with a partition {partition}, and is replayed with "
+                    f"{len(reports)} partitions: the replay is not visible. {_SAME_PARTITIONS}"
+                )
+        markers = {report.partition: report.marker for report in reports if report.marker is not None}
+        found = Found.of({**others, **markers})
+        for report in reports:
+            if not report.already_written:
+                found.refuse_unfit(report.partition, micro_batch, self.options)
 
     def abort(self, reports: Sequence[TaskReport | None], begun: Begun | None) -> None:
         """End the transactions of tasks that were killed, and those that tasks have left to the driver."""
@@ -234,6 +296,13 @@ class ExactlyOnce(Delivery[Begun]):
             for partition, report in enumerate(reports):
                 if report is None or report.transaction is not None:
                     admin.fence(self._name(partition))
+
+
+def _width_before(before: Committed | Found, micro_batch: MicroBatch) -> int:
+    """How many Spark partitions the micro-batch before had, at least."""
+    if isinstance(before, Found) and before.is_begun(micro_batch):
+        return before.before_newest
+    return before.before
 
 
 _SAME_PARTITIONS = (

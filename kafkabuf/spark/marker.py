@@ -12,12 +12,13 @@ transactional id: from then on no earlier attempt can write the marker.
 
     topic partition            0 of the marker topic
     offset                     the number of the next micro-batch; 1 for a df.write
-    metadata                   JSON: rows, checksum, and query, run (micro-batch) or write (df.write)
+    metadata                   JSON: rows, checksum, and query, run, before (micro-batch) or write (df.write)
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -51,24 +52,29 @@ def partition_of(group: str) -> int | None:
 
 @dataclass(frozen=True)
 class Marker:
-    """The newest micro-batch that was written. `checksum` is defined in `TaskReport`."""
+    """The newest micro-batch that was written. `checksum` is defined in `TaskReport`.
+
+    `before` is how many Spark partitions the micro-batch before had, at least (exactly_once): so many markers there are
+    in any case.
+    """
 
     micro_batch: MicroBatch
     rows: int
     checksum: int
+    before: int = 0
 
     def offset(self) -> OffsetAndMetadata:
         """The offset to commit."""
         batch = self.micro_batch
-        known = {"query": batch.query_id, "run": batch.run_id}
+        known: dict[str, str | int] = {"query": batch.query_id, "run": batch.run_id, "before": self.before}
         return OffsetAndMetadata(batch.number + 1, _metadata(known, self.rows, self.checksum))
 
     @classmethod
     def parse(cls, group: str, found: OffsetAndMetadata) -> Self:
         """Raises KafkaError where another program committed the offset."""
-        known = _parsed(group, found, "query", "run")
+        known = _parsed(group, found, "query", "run", "before")
         micro_batch = MicroBatch(found.offset - 1, str(known["query"]), str(known["run"]))
-        return cls(micro_batch, known["rows"], known["checksum"])
+        return cls(micro_batch, known["rows"], known["checksum"], int(known["before"]))
 
     def is_of(self, micro_batch: MicroBatch) -> bool:
         """Whether the marker is about this micro-batch, of this or of an earlier run."""
@@ -94,7 +100,7 @@ class WriteMarker:
         return cls(str(known["write"]), known["rows"], known["checksum"])
 
 
-def _metadata(known: dict[str, str], rows: int, checksum: int) -> str:
+def _metadata(known: Mapping[str, str | int], rows: int, checksum: int) -> str:
     return json.dumps({**known, "rows": rows, "checksum": f"{checksum:016x}"}, separators=(",", ":"))
 
 
@@ -128,25 +134,29 @@ def read_write_marker(admin: Admin, group: str, topic: str) -> WriteMarker | Non
 
 
 def is_written(marker: Marker | None, micro_batch: MicroBatch, group: str) -> bool:
-    """Whether an earlier attempt has written `micro_batch`.
-
-    Raises IllegalStateError where the checkpoint does not fit the marker: another query, or an older checkpoint.
-    """
+    """Whether an earlier attempt has written `micro_batch`. Raises what `refuse_unfit` raises."""
     if marker is None:
         return False
-    newest = marker.micro_batch
+    refuse_unfit(marker.micro_batch, micro_batch, group)
+    return marker.is_of(micro_batch)
+
+
+def refuse_unfit(newest: MicroBatch, micro_batch: MicroBatch, group: str) -> None:
+    """Raise IllegalStateError where the checkpoint does not fit the marker of the newest micro-batch.
+
+    The checkpoint may be that of another query, or an older one.
+    """
     if newest.query_id != micro_batch.query_id:
         raise IllegalStateError(
             f"the marker of this sinkId is that of another query ({newest.query_id}, this is {micro_batch.query_id}): "
             "another stream uses the sinkId, or this query has another checkpoint. Give a new sinkId to write "
-            f"everything from the checkpoint on; or delete group {group!r} to forget what was written"
+            f"everything from the checkpoint on; or forget the markers with `kafkabuf spark forget` (group {group!r})"
         )
     if micro_batch.number < newest.number:
         raise IllegalStateError(
             f"Spark wants to write micro-batch {micro_batch.number}, but micro-batch {newest.number} has been written "
             "already: the checkpoint is older than the rows in the topic. Give a new sinkId to write all of it again"
         )
-    return marker.is_of(micro_batch)
 
 
 def refuse_lost(group: str, micro_batch: MicroBatch, options: SinkOptions, found: str) -> None:

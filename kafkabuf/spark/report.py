@@ -14,6 +14,7 @@ from kafkabuf.offset_range import OffsetRange, merge_ranges
 
 if TYPE_CHECKING:
     from kafkabuf.sharing import SharedTransaction
+    from kafkabuf.spark.marker import Marker
     from kafkabuf.spark.place import MicroBatch
 
 CHECKSUMS = 2**64
@@ -31,7 +32,8 @@ class TaskReport(WriterCommitMessage):
 
     `already_written`: an earlier attempt wrote all rows, and the counts are 0. `is_replay`: an earlier run of the query
     may have written a part of the micro-batch. `transaction` is the transaction that the driver ends. `batch` is the
-    micro-batch. `given` has the number and the checksum of all rows that Spark gave the task, sent or not.
+    micro-batch. `marker` is the marker that the task found. `given` has the number and the checksum of all rows that
+    Spark gave the task, sent or not.
     """
 
     partition: int
@@ -46,6 +48,7 @@ class TaskReport(WriterCommitMessage):
     wait_seconds: float = 0.0
     already_written: bool = False
     is_replay: bool = False
+    marker: Marker | None = None
     transaction: SharedTransaction | None = None
     batch: MicroBatch | None = None
     given: tuple[int, int] = (0, 0)

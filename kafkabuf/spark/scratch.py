@@ -57,8 +57,8 @@ def folder_of(pid: int) -> Path | None:
 @cache
 def _folder(pid: int) -> Path | None:
     """The folder of the JVM above this process; of the process itself where there is no JVM."""
-    root = Path(tempfile.gettempdir(), f"kafkabuf-{os.getuid()}")
     try:
+        root = Path(tempfile.gettempdir(), f"kafkabuf-{os.getuid()}")
         root.mkdir(mode=0o700, exist_ok=True)
         found = root.lstat()
         # Another user may have made it, to read the notes or to leave false notes.
@@ -102,7 +102,7 @@ def _started(pid: int) -> str:
 def _status(pid: int) -> tuple[str, list[str]]:
     """The name of a process, and the fields of its status behind the name."""
     with suppress(OSError):
-        status = Path(f"/proc/{pid}/stat").read_text()
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         # The name stands in parentheses, and may have any character, parentheses too.
         return status[status.index("(") + 1 : status.rindex(")")], status[status.rindex(")") + 2 :].split()
     return "", []

@@ -189,9 +189,10 @@ class TransactionalState(ProducerState):
     def set_producer_id_and_epoch(self, producer_id: int, producer_epoch: int) -> None:
         self.update()  # a producer that joins its transaction again goes on counting
         super().set_producer_id_and_epoch(producer_id, producer_epoch)
-        for queue in self._unresolved:
+        for queue in self._unresolved | self._with_gaps:
             self.start_sequences_at_beginning(queue)
         self._unresolved.clear()
+        self._with_gaps.clear()
         self.needs_update = False
 
     def update(self) -> None:

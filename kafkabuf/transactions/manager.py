@@ -119,6 +119,7 @@ class TransactionManager:
     def join(self, producer_id: int, producer_epoch: int, *, is_v2: bool) -> None:
         """Take part in a transaction that another producer has begun (sharing.py). Replaces `init` and `begin`."""
         with self._lock:
+            self._operations.refuse_while_another_is_waited_for("join")
             if self.state is not State.UNINITIALIZED:
                 raise IllegalStateError(
                     f"only a new producer can join a transaction; this producer is {self.state.value}"
@@ -137,6 +138,7 @@ class TransactionManager:
     def leave(self) -> None:
         """Leave the transaction to the other producers. The caller makes sure that no batch is under way."""
         with self._lock:
+            self._operations.refuse_while_another_is_waited_for("leave")
             self.refuse_if_failed(_FAILED)
             if self.state is not State.IN_TRANSACTION:
                 raise IllegalStateError(f"there is no transaction to leave; this producer is {self.state.value}")
@@ -147,6 +149,8 @@ class TransactionManager:
     def assign(self, transactional_id: str) -> None:
         """Serve another transactional id from now on. The caller makes sure that no batch is under way."""
         with self._lock:
+            # The outcome of an operation that timed out must not be taken for that of the next id's operation.
+            self._operations.refuse_while_another_is_waited_for("assign")
             self.refuse_if_failed(_FAILED)
             self._make_for_user(Move.ASSIGN, "assign")
             self.transactional_id = transactional_id

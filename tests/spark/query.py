@@ -70,13 +70,18 @@ class Query:
         self._monkeypatch = monkeypatch
         self.restart()
 
-    def restart(self, *, new_jvm: bool = True) -> None:
-        """Start again from the checkpoint. The notes of the workers are gone with their JVM."""
+    def restart(self, *, new_jvm: bool = True, jvm: Path | None = None) -> None:
+        """Start again from the checkpoint. The notes of the workers are gone with their JVM, or are those of `jvm`."""
         self.run_id = f"run-{int(self.run_id.removeprefix('run-')) + 1}"
         if new_jvm:
-            self._scratch = Path(tempfile.mkdtemp(dir=self._folder))
+            self._scratch = jvm or Path(tempfile.mkdtemp(dir=self._folder))
             self._monkeypatch.setattr(scratch, "_folder", lambda pid: self._scratch)
             workers.close_all()
+
+    @property
+    def jvm(self) -> Path:
+        """The JVM, by the folder of its notes."""
+        return self._scratch
 
     def notes(self) -> list[Path]:
         """The notes that the workers have left for each other."""

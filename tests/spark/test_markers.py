@@ -243,8 +243,71 @@ def test_marker_of_one_spark_partition_that_is_lost_is_noticed(
     forget(admin, topic, 1)
     query.restart()
     writer = query.begun()
-    with pytest.raises(IllegalStateError, match="partition 2 has the marker of micro-batch 0, and partition 1 has not"):
+    with pytest.raises(
+        IllegalStateError, match="micro-batch 0 had 3 Spark partitions, and partition 1 has no marker of it"
+    ):
         query.task(writer, 1, 1)
+
+
+def test_marker_that_is_lost_within_a_micro_batch_is_noticed_in_its_replay(
+    queries: Queries, cluster: EmbeddedCluster, topic: str, admin: TransactionAdmin
+) -> None:
+    query = queries("exactly_once")
+    query.batch(0)
+    query.batch(1)
+    forget(admin, topic, 1)
+    query.restart()
+    with pytest.raises(IllegalStateError, match="micro-batch 0 had 3 Spark partitions, and partition 1 has no marker"):
+        query.batch(1)
+    assert committed_values(cluster, topic) == all_values(2)
+
+
+def test_no_task_writes_where_the_markers_are_those_of_another_query(
+    queries: Queries, cluster: EmbeddedCluster, topic: str
+) -> None:
+    """Spark partition 4 has no marker. Its task must refuse as the others do."""
+    queries("exactly_once", query_id="former").batch(0)
+    query = queries("exactly_once")
+    writer = query.begun()
+    with pytest.raises(IllegalStateError, match="the marker of this sinkId is that of another query"):
+        query.task(writer, 0, 4)
+    assert committed_values(cluster, topic) == all_values(1)
+
+
+def test_driver_that_committed_before_another_jvm_wrote_does_not_trust_its_note(
+    queries: Queries, cluster: EmbeddedCluster, topic: str
+) -> None:
+    """The first JVM commits micro-batch 0. A second JVM writes a part of micro-batch 1. The first JVM goes on."""
+    query = queries("exactly_once")
+    query.batch(0)
+    first = query.jvm
+    query.restart()
+    query.task(query.begun(), 1, 0)
+    query.restart(jvm=first)
+    new = query.task(query.begun(), 1, PARTITIONS, rows=batch_of(1, 1))
+    assert new.transaction is not None
+    query.writer().abort([*[None] * PARTITIONS, new], 1)
+    assert committed_values(cluster, topic) == all_values(1) + values_of(1, 0)
+
+
+def test_task_of_a_dead_run_cannot_commit_once_the_next_run_has_begun(
+    queries: Queries, cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replay may have fewer Spark partitions, and then no task of it fences the task that lives on."""
+    query = queries("exactly_once")
+    query.batch(0)
+    real = KafkaProducer.send_offsets_to_transaction
+
+    def outlived(producer: KafkaProducer, *args: Any) -> None:
+        monkeypatch.setattr(KafkaProducer, "send_offsets_to_transaction", real)
+        query.begun()
+        real(producer, *args)
+
+    writer = query.begun()
+    monkeypatch.setattr(KafkaProducer, "send_offsets_to_transaction", outlived)
+    with pytest.raises(KafkaError):
+        query.task(writer, 1, 2)
+    assert committed_values(cluster, topic) == all_values(1)
 
 
 @pytest.mark.parametrize(("first", "second"), [("exactly_once", "atomic"), ("atomic", "exactly_once")])
@@ -269,7 +332,7 @@ def test_sink_ids_that_differ_by_a_number_share_nothing(queries: Queries, cluste
 def test_markers_of_another_query_do_not_count_as_partitions_of_this_one(
     queries: Queries, cluster: EmbeddedCluster, topic: str, admin: TransactionAdmin
 ) -> None:
-    """A former query with this sinkId had more partitions. Its markers were deleted, but not those of partition 2."""
+    """A former query with this sinkId had more partitions. The user has deleted all markers but one, and goes on."""
     queries("exactly_once", query_id="former").batch(0)
     forget(admin, topic, 0, 1)
     query = queries("exactly_once", onlostmarker="continue")
