@@ -1,4 +1,4 @@
-"""A Spark data source that only counts rows: the highest rate of an Arrow writer in Python."""
+"""A Spark data source that only counts rows: the highest rate of an Arrow writer in Python, and its quickest task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +29,11 @@ class CountingWriter(DataSourceArrowWriter):
         return Count(sum(batch.num_rows for batch in iterator))
 
 
+class CountingStreamWriter(DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Count:
+        return Count(sum(batch.num_rows for batch in iterator))
+
+
 class CountingSource(DataSource):
     """`format("counting")`."""
 
@@ -32,3 +43,6 @@ class CountingSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return CountingWriter()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return CountingStreamWriter()

@@ -15,6 +15,7 @@ CORE_THEIRS, CORE = "one core: Spark's Kafka sink", "one core: kafkabuf"
 SKIP, SKIP_ATOMIC, SKIP_STREAM = "skip", "skip, aligned, atomic", "skip, stream, exactly_once"
 BAD = "{}: 1 bad row in 10,000"
 STREAM_THEIRS, STREAM, STREAM_ONCE = "stream: Spark's Kafka sink", "stream: kafkabuf", "stream: kafkabuf, exactly_once"
+SMALL_COUNTS = "8 rows: Arrow writer that counts"
 SMALL_THEIRS, SMALL = "8 rows: Spark's Kafka sink", "8 rows: kafkabuf"
 SMALL_ONCE, SMALL_ATOMIC = "8 rows: kafkabuf, exactly_once", "8 rows: kafkabuf, atomic"
 
@@ -58,6 +59,7 @@ CLAIM = Claim(
         Case(STREAM, partial(streams.large, "kafkabuf", {}), TWENTIETH, STREAM_THEIRS, group="stream"),
         Case(STREAM_ONCE, partial(streams.large, "kafkabuf", ONCE), TWENTIETH, STREAM_THEIRS, group="stream"),
         Case(SMALL_THEIRS, partial(streams.small, "kafka", {}), TENTH, SMALL_THEIRS, group="small"),
+        Case(SMALL_COUNTS, partial(streams.small, "counting", {}), TENTH, SMALL_THEIRS, group="small"),
         Case(SMALL, partial(streams.small, "kafkabuf", {}), TENTH, SMALL_THEIRS, group="small"),
         Case(SMALL_ONCE, partial(streams.small, "kafkabuf", ONCE), TENTH, SMALL_THEIRS, group="small"),
         Case(SMALL_ATOMIC, partial(streams.small, "kafkabuf", WHOLE), TENTH, SMALL_THEIRS, group="small"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
+from kafkabuf.spark import heap
 from kafkabuf.spark.options import Guarantee, SinkOptions
 from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.schema import aligned_partitions, as_record, sink_columns
@@ -34,6 +35,7 @@ class ArrowSink:
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Self:
         """The sink of a DataFrame with this schema. Raises what `sink_columns` raises."""
+        heap.freeze()
         columns, aligned = sink_columns(schema, options.topic, options.timestamp_column), aligned_partitions(schema)
         return (
             cls(options, columns)
@@ -63,6 +65,7 @@ class ArrowSink:
 
         `begun` is what `Delivery.begin` gave the driver.
         """
+        heap.freeze()
         records = (as_record(batch, self.options.timestamp_column) for batch in batches)
         try:
             return self.delivery().send(self._placed(records), begun)

@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar, cast
 from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.producer import KafkaProducer
+from kafkabuf.spark import heap
 from kafkabuf.spark.options import SinkOptions
 
 Settings = tuple[tuple[str, str], ...]
@@ -125,6 +126,7 @@ def close_after_failure(client: KafkaProducer | TransactionAdmin, seconds: float
         client.close()
     else:
         client.close(timeout=seconds)
+    heap.thaw()
 
 
 def _close_idle() -> None:
@@ -135,6 +137,7 @@ def _close_idle() -> None:
             for idle in [idle for idle in kept if idle.since < oldest]:
                 kept.remove(idle)
                 idle.client.close()
+                heap.thaw()
 
 
 def close_all() -> None:

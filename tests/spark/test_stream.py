@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.functions import coalesce, expr, spark_partition_id
 
 from kafkabuf.partitioner import partition_for_key
-from kafkabuf.spark import align, foreach_batch, last_report, partition_for, verify
+from kafkabuf.spark import align, foreach_batch, heap, last_report, partition_for, verify
 from tests.spark.job import PARTITIONS, Job, placed
 
 if TYPE_CHECKING:
@@ -116,3 +119,13 @@ def test_aligned_rows_arrive_where_align_put_them(
     expected = sorted((row.p, row.value.encode()) for row in partitions.collect())
     align(frame, PARTITIONS).write.format("kafkabuf").options(**job.options()).mode("append").save()
     assert sorted(placed(job.servers, job.topic)) == expected
+
+
+def test_collector_spares_the_modules_of_workers(spark: SparkSession) -> None:
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                heap.freeze()
+            yield pa.record_batch({"frozen": [gc.get_freeze_count() > 0]})
+
+    assert [row.frozen for row in spark.range(0, 3, 1, 1).mapInArrow(ask, "frozen boolean").collect()] == [True]
