@@ -32,7 +32,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkabuf.errors import IllegalStateError, KafkaError, ProducerFencedError, TransactionalIdNotFoundError
+from kafkabuf.errors import (
+    IllegalStateError,
+    KafkaError,
+    OutOfOrderSequenceNumberError,
+    ProducerFencedError,
+    TransactionalIdNotFoundError,
+)
 from kafkabuf.metadata.admin import ActiveProducer, Admin
 from kafkabuf.metadata.snapshot import is_legal_topic
 from kafkabuf.offset_range import OffsetRange
@@ -66,6 +72,10 @@ _OFFSETS_TOPIC = "__consumer_offsets"
 _SEQUENCES = 2**31
 _LARGEST_OPENING = 251  # rows
 _NAMED = 5  # partitions that an error names
+_ONE_TASK = (
+    "deliveryGuarantee 'atomic' does not allow that: let one task write each Kafka partition, with "
+    "kafkabuf.spark.align(df, partitions=...)"
+)
 
 
 @dataclass(frozen=True)
@@ -131,8 +141,14 @@ class Atomic(Delivery[SharedBatch]):
             part = _TransactionPart(self.options, transaction, lent)
             opening = _opening_sizes(attempt.attempt_id)
             task = Task(part.producer, self.options, self.columns, begun.limits, opening)
-            task.send_all(part.watch(batches))
-            part.leave(task.ranges)
+            try:
+                task.send_all(part.watch(batches))
+                part.leave(task.ranges)
+            except OutOfOrderSequenceNumberError as error:
+                raise IllegalStateError(
+                    f"a broker refused rows of task {attempt.partition}: another task wrote the same Kafka partition, "
+                    f"or Spark ran the task again ({error}). {_ONE_TASK}"
+                ) from error
             return task.report(attempt, transaction=transaction)
 
     def _is_written(self, micro_batch: MicroBatch | None, begun: SharedBatch, group: str) -> bool:
@@ -353,10 +369,7 @@ def _writer_in(found: Sequence[ActiveProducer], transaction: SharedTransaction) 
 def _written_by_two(partitions: Sequence[TopicPartition]) -> str:
     names = ", ".join(f"{topic}-{number}" for topic, number in partitions[:_NAMED])
     names += ", ..." if len(partitions) > _NAMED else ""
-    return (
-        f"{names}: written by two tasks, which deliveryGuarantee 'atomic' does not allow. Let one task write each "
-        "Kafka partition: kafkabuf.spark.align(df, partitions=...)"
-    )
+    return f"{names}: written by two tasks. {_ONE_TASK}"
 
 
 def _check_contents(admin: Admin, ranges: Sequence[OffsetRange], transaction: SharedTransaction) -> None:

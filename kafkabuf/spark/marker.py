@@ -169,9 +169,10 @@ def refuse_lost(group: str, micro_batch: MicroBatch, options: SinkOptions, found
         return
     raise IllegalStateError(
         f"{found}, though Spark is at micro-batch {micro_batch.number}: the marker in group {group!r} is lost, or this "
-        "checkpoint was written with another deliveryGuarantee, sinkId or cluster. Kafka deletes a marker "
-        "offsets.retention.minutes after the last micro-batch. Rows of this micro-batch may be in the topic already. "
-        "See what `kafkabuf spark status` shows; then start the query once with option 'onLostMarker' set to "
+        "checkpoint was written with another deliveryGuarantee, sinkId or cluster. Kafka deletes a marker with its "
+        "topic (markerTopic), and offsets.retention.minutes after the last micro-batch. Rows of this micro-batch may "
+        "be in the topic already. See what `kafkabuf spark status` shows; then start the query once with option "
+        "'onLostMarker' set to "
         "'continue', which writes this micro-batch"
     )
 

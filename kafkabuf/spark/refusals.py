@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from kafkabuf.append._columns import digest
 from kafkabuf.batches._batch import RecordFuture
@@ -12,10 +13,18 @@ from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.numbered import NumberedRows
 from kafkabuf.spark.options import OnRowError, SinkOptions
 from kafkabuf.spark.report import CHECKSUMS
-from kafkabuf.spark.rows import ROW_ERRORS, row_error, send_dead_letter
+from kafkabuf.spark.rows import ROW_ERRORS, describe, reason, row_error, send_dead_letter
 
 # Dead letters that may wait for their outcome.
 MAX_OPEN_DEAD_LETTERS = 1_000
+
+
+class _DeadLetter(NamedTuple):
+    """A dead letter without an outcome, the description of its row, and why the row was refused."""
+
+    future: RecordFuture
+    row: str
+    error: KafkaError
 
 
 class Refusals:
@@ -24,7 +33,7 @@ class Refusals:
     def __init__(self, options: SinkOptions, producer: Callable[[], KafkaProducer]) -> None:
         self._options = options
         self._producer = producer
-        self._open_dead_letters: deque[RecordFuture] = deque()
+        self._open_dead_letters: deque[_DeadLetter] = deque()
         self.skipped = self.dead_lettered = self.checksum = 0
 
     def refuse(self, rows: NumberedRows, place: int, error: KafkaError) -> None:
@@ -40,8 +49,8 @@ class Refusals:
         try:
             letter = send_dead_letter(self._producer(), options.dead_letter_topic, rows, place, error, options.topic)
         except ROW_ERRORS as refused:
-            raise _undeliverable(refused) from None
-        self._open_dead_letters.append(letter)
+            raise _undeliverable(describe(rows, place), error, refused) from None
+        self._open_dead_letters.append(_DeadLetter(letter, describe(rows, place), error))
         self.dead_lettered += 1
         self._await_dead_letters(MAX_OPEN_DEAD_LETTERS)
 
@@ -54,13 +63,14 @@ class Refusals:
     def _await_dead_letters(self, allowed: int) -> None:
         """Wait for the outcome of the oldest dead letters, until no more than `allowed` wait for theirs."""
         while len(self._open_dead_letters) > allowed:
-            error = self._open_dead_letters.popleft().exception()
+            letter = self._open_dead_letters.popleft()
+            error = letter.future.exception()
             if error is not None:
-                raise _undeliverable(error)
+                raise _undeliverable(letter.row, letter.error, error)
 
 
-def _undeliverable(error: KafkaError) -> KafkaError:
-    return type(error)(
-        f"a dead letter cannot be sent either: {error}. Let 'deadLetterTopic' accept such records, or set option "
-        "'onRowError' to 'skip'"
+def _undeliverable(row: str, error: KafkaError, refused: KafkaError) -> KafkaError:
+    return type(refused)(
+        f"{row} cannot be sent: {reason(error)}. Its dead letter cannot be sent either: {reason(refused)}. Let "
+        "'deadLetterTopic' accept such records, filter the row out, or set option 'onRowError' to 'skip'"
     )

@@ -70,7 +70,7 @@ def send_dead_letter(
     headers: list[tuple[str, bytes | None]] = []
     if "headers" in rows.batch.schema.names:
         pairs = rows.batch.column("headers")[place].as_py() or ()
-        headers += [(item["key"], item["value"]) for item in pairs if item["key"] is not None]
+        headers += [(item["key"], item["value"]) for item in pairs if item is not None and item["key"] is not None]
     headers += [
         ("kafkabuf.error", type(error).__name__.encode()),
         ("kafkabuf.reason", reason(error).encode()),

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
+from kafkabuf.errors import (
+    FatalTransactionError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    NetworkError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+)
 from kafkabuf.spark import heap
 from kafkabuf.spark.options import Guarantee, SinkOptions
 from kafkabuf.spark.report import TaskReport
@@ -23,6 +31,8 @@ if TYPE_CHECKING:
     from kafkabuf.spark.delivery import Delivery
 
 logger = logging.getLogger("kafkabuf.spark")
+# What a producer or driver is told once another has the transactional id, or once the coordinator has aborted.
+_TAKEN_OVER = (FatalTransactionError, InvalidProducerEpochError, InvalidTxnStateError)
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,11 @@ class ArrowSink:
             raise explained(error, self.options) from None
 
 
+def _is_a_right(error: KafkaError) -> bool:
+    """Whether a missing right is the cause."""
+    return isinstance(error, PermissionError)
+
+
 def explained(error: KafkaError, options: SinkOptions) -> KafkaError:
     """The error with notes that say what to do, and without its traceback: Spark prints all of it to the user."""
     logger.debug("failed", exc_info=error)
@@ -101,6 +116,12 @@ def explained(error: KafkaError, options: SinkOptions) -> KafkaError:
 def _advice(error: KafkaError, options: SinkOptions) -> Iterator[str]:
     if isinstance(error, UnknownTopicOrPartitionError):
         yield "Create the topic, or correct its name."
+    elif options.guarantee.is_transactional and isinstance(error, _TAKEN_OVER) and not _is_a_right(error):
+        yield (
+            f"Another writer has taken over sinkId '{options.sink_id}': a second query or write uses it, `kafkabuf "
+            "spark abort` ended the transaction, or the transaction took longer than kafka.transaction.timeout.ms. No "
+            "row of this attempt is visible. Give each query and write a sinkId of its own, and start this one again."
+        )
     elif isinstance(error, TimeoutError | NetworkError):
         servers = dict(options.producer)["bootstrap.servers"]
         yield f"See that Kafka runs at {servers}, can be reached from here, and is not overloaded."

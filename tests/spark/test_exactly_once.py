@@ -331,6 +331,38 @@ def test_second_task_that_writes_a_partition_is_refused(
     assert committed_values(cluster, topic) == Counter()
 
 
+def test_tasks_that_write_one_partition_at_the_same_time_are_told_to_align(
+    atomic_query: Query, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task has looked before the other wrote."""
+    monkeypatch.setattr(atomic._TransactionPart, "_note_writers", lambda part, partitions: None)
+    writer = atomic_query.begun()
+    atomic_query.task(writer, 0, 0, attempt_id=1)
+    with pytest.raises(IllegalStateError, match=r"another task wrote the same Kafka partition.*align\(df"):
+        atomic_query.task(writer, 0, PARTITIONS, attempt_id=2)
+
+
+def test_writer_whose_sink_id_was_taken_over_is_told_so(query: Query) -> None:
+    writer = query.begun()
+    rows = batch_of(0, 0)
+
+    def taken_over() -> Iterator[pa.RecordBatch]:
+        yield rows[0]
+        other = query.begun()
+        if query.sink.options.guarantee is Guarantee.EXACTLY_ONCE:
+            query.task(other, 0, 0, attempt=1)
+        yield rows[1]
+
+    def write() -> None:
+        report = query.task(writer, 0, 0, rows=taken_over())  # type: ignore[arg-type]
+        query.writer().commit([report], 0)
+
+    with pytest.raises(KafkaError) as caught:
+        write()
+    told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert "nother writer has taken over" in told
+
+
 def test_two_reports_of_one_partition_are_not_committed(
     atomic_query: Query, cluster: EmbeddedCluster, topic: str
 ) -> None:

@@ -271,5 +271,8 @@ def test_refused_dead_letter_fails_the_task(cluster: EmbeddedCluster, topic: str
     small = f"{topic}-small"
     cluster.create_topic(small, configs={"max.message.bytes": "200"})
     writes = sink(cluster, "key", "value", "headers", topic=topic, onrowerror="dead_letter", deadlettertopic=small)
-    with pytest.raises(RecordTooLargeError, match=r"a dead letter cannot be sent either: .*'deadLetterTopic'"):
+    with pytest.raises(
+        RecordTooLargeError,
+        match=r"^row 2 of this task \(key .*Its dead letter cannot be sent either: .*'deadLetterTopic'",
+    ):
         writes.send(iter([rows_with_errors()]))

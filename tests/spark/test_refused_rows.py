@@ -244,6 +244,18 @@ def test_row_larger_than_the_topic_allows_is_refused_alone(
         Write(cluster, small, guarantee, "fail", monkeypatch, sinkid="other").run(iter([batch]))
 
 
+def test_dead_letter_leaves_out_headers_without_a_key_and_null_headers(cluster: EmbeddedCluster, topic: str) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = [[None, {"key": "a", "value": b"1"}], [{"key": None, "value": b"2"}], None]
+    batch = pa.record_batch({"key": ["x", "y", "z"], "value": ["1", "2", "3"], "headers": pa.array(headers, kind)})
+    values = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "onrowerror": "dead_letter"}
+    options = SinkOptions.parse({**values, "deadlettertopic": f"{topic}-dead"})
+    report = ArrowSink(options, ("key", "value", "headers")).send(iter([batch]))
+    assert (report.rows, report.dead_lettered) == (1, 2)
+    letters = letters_in(cluster, f"{topic}-dead", 2)
+    assert "a" in letters[b"1"]
+
+
 def test_rows_wait_in_bounded_numbers_and_go_again_together(
     cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
