@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkabuf.cli.connection import config_of, connection_options, errors_explained
+from kafkabuf.cli.output import SafeOutputGroup
+from kafkabuf.errors import GroupAuthorizationError, KafkaError, TransactionalIdAuthorizationError
 
 if TYPE_CHECKING:
     from kafkabuf.cli.spark_state import OpenTransaction
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@click.group()
+@click.group(cls=SafeOutputGroup)
 def spark() -> None:
     """See and end what Spark sinks left in a cluster: markers and open transactions.
 
-    Exit status: 0 done, or nothing to do; 1 Kafka or you said no; 2 an option is wrong. It needs no Spark.
+    Exit status: 0 done, or nothing to do; 1 Kafka or you said no; 2 an option or setting is wrong. It needs no Spark.
     """
 
 
@@ -51,8 +53,7 @@ def status(
     kafkabuf spark status orders --bootstrap-servers broker:9093 --command-config client.properties
     kafkabuf spark status --topic payments --json --bootstrap-servers broker:9092 | jq .held_back
     """
-    from rich.console import Console
-
+    from kafkabuf.cli.output import console
     from kafkabuf.cli.spark_sinks import read_status
     from kafkabuf.cli.spark_tables import show
 
@@ -63,7 +64,7 @@ def status(
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:
-        show(found, Console(markup=False, highlight=False))
+        show(found, console())
 
 
 @spark.command()
@@ -82,17 +83,22 @@ def abort(
     This also fences the writers (InitProducerId gives their transactional ids a new epoch). A writer that lives on
     gets a ProducerFencedError: with exactly_once Spark runs the task again, with atomic the write fails.
 
+    The command ends the transactions that it has shown, and no later ones. The exit status is 1 if one of them was not
+    ended by this command.
+
     \b
     kafkabuf spark abort orders --bootstrap-servers broker:9092
     kafkabuf spark abort orders --yes --command-config client.properties
     """
+    from kafkabuf.cli.spark_abort import end
     from kafkabuf.cli.spark_sinks import open_transactions
+    from kafkabuf.cli.spark_tables import printable
 
     with _admin(bootstrap_servers, command_config, properties) as admin:
         opened = open_transactions(admin, sink_id)
         if not opened:
             _require_sink(admin, sink_id)
-            click.echo(f"{sink_id} has no open transaction")
+            click.echo(f"{sink_id} has no open transaction that this user may see")
             return
         for each in opened:
             click.echo(_described(each))
@@ -101,10 +107,15 @@ def abort(
                 "The rows of each transaction that is Ongoing will never be visible, and its writer is fenced. Abort?",
                 abort=True,
             )
+        failed = False
         for each in opened:
-            assert each.transactional_id is not None  # the coordinator listed the transaction by it
-            _, epoch = admin.fence(each.transactional_id)
-            click.echo(f"{each.transactional_id}: ended, producer {each.producer_id} is fenced below epoch {epoch}")
+            try:
+                click.echo(end(admin, each))
+            except KafkaError as error:
+                failed = True
+                click.echo(f"Error: {printable(str(each.transactional_id))}: {error}", err=True)
+        if failed:
+            raise click.exceptions.Exit(1)
 
 
 @spark.command()
@@ -122,7 +133,7 @@ def forget(
     command_config: Path | None,
     properties: tuple[str, ...],
 ) -> None:
-    """Delete the markers of SINK_ID: what it has written counts as never written.
+    """Delete the markers of SINK_ID, those of its writeIds too: what it has written counts as never written.
 
     No record is deleted. Stop the query first. Then Spark may write the newest micro-batch a second time. A query that
     goes on from its checkpoint refuses, unless it has the option onLostMarker 'continue'.
@@ -132,8 +143,9 @@ def forget(
     kafkabuf spark forget orders --partition 7 --yes --command-config client.properties
     kafkabuf spark forget orders --write-id 2026-11-22 --bootstrap-servers broker:9092
     """
-    from kafkabuf.cli.spark_sinks import groups_of, open_transactions
+    from kafkabuf.cli.spark_sinks import check_groups, groups_of
     from kafkabuf.cli.spark_state import SinkName
+    from kafkabuf.cli.spark_tables import printable
 
     if partition is not None and write_id is not None:
         raise click.UsageError("--partition is for streams, and --write-id for df.write: give one of the two")
@@ -145,23 +157,26 @@ def forget(
             or SinkName.parse(group) == SinkName(sink_id, partition, write_id)
         ]
         if not groups:
+            try:
+                check_groups(admin, sink_id)
+            except GroupAuthorizationError as error:
+                raise click.ClickException(
+                    f"this user may not see the markers of {sink_id}: that needs Describe, and to delete them needs "
+                    f"Delete, on the groups kafkabuf-sink.{sink_id} (as a prefix)"
+                ) from error
             _require_sink(admin, sink_id)
-            click.echo(f"{sink_id} has no such marker")
+            click.echo(f"{sink_id} has no such marker that this user may see")
             return
-        opened = open_transactions(admin, sink_id)
-        if opened:
-            raise click.ClickException(
-                f"{_described(opened[0])}; while a transaction of the sink is open, its marker may still change. Stop "
-                f"the query, and end the transaction: kafkabuf spark abort {sink_id}"
-            )
+        _require_none_open(admin, sink_id)
         for group in groups:
-            click.echo(group)
+            click.echo(printable(group))
         if not yes:
             click.confirm(
                 "Without these markers Spark may write rows a second time that are in the topic already. Delete the "
                 "markers?",
                 abort=True,
             )
+            _require_none_open(admin, sink_id)
         for group in groups:
             admin.delete_group(group)
         click.echo(f"{len(groups)} markers deleted" if len(groups) > 1 else "1 marker deleted")
@@ -179,6 +194,24 @@ def _admin(
         yield admin
 
 
+def _require_none_open(admin: TransactionAdmin, sink_id: str) -> None:
+    """Raises click.ClickException while a transaction of the sink is open, or where this user cannot know that."""
+    from kafkabuf.cli.spark_sinks import open_transactions
+
+    try:
+        opened = open_transactions(admin, sink_id)
+    except TransactionalIdAuthorizationError as error:
+        raise click.ClickException(
+            f"no marker was deleted: {error}. While a transaction of the sink is open, its marker may still change. "
+            f"Give this user Describe on the transactional ids kafkabuf-sink.{sink_id} (as a prefix)"
+        ) from error
+    if opened:
+        raise click.ClickException(
+            f"{_described(opened[0])}; while a transaction of the sink is open, its marker may still change. Stop "
+            f"the query, and end the transaction: kafkabuf spark abort {sink_id}"
+        )
+
+
 def _require_sink(admin: TransactionAdmin, sink_id: str) -> None:
     """Raises click.ClickException where the cluster has never seen the sink, or has forgotten it."""
     from kafkabuf.cli.spark_sinks import known_sinks
@@ -192,7 +225,7 @@ def _unknown_sink(admin: TransactionAdmin, sink_id: str) -> click.ClickException
 
     known = known_sinks(admin)
     return click.ClickException(
-        f"the cluster shows this user nothing of a sink {sink_id!r}, but of {', '.join(known)}"
+        f"the cluster shows this user nothing of a sink {sink_id!r}, but of {', '.join(map(repr, known))}"
         if known
         else f"the cluster shows this user nothing of a sink {sink_id!r}, nor of any other: see the address, and the "
         "ACLs in docs/spark.md"
@@ -200,9 +233,9 @@ def _unknown_sink(admin: TransactionAdmin, sink_id: str) -> click.ClickException
 
 
 def _described(each: OpenTransaction) -> str:
-    from kafkabuf.cli.spark_tables import when
+    from kafkabuf.cli.spark_tables import printable, when
 
     return (
-        f"{each.transactional_id}: {each.state} since {when(each.started_ms)}, producer {each.producer_id}, epoch "
-        f"{each.producer_epoch}, in {len(each.partitions)} partitions"
+        f"{printable(str(each.transactional_id))}: {each.state} since {when(each.started_ms)}, producer "
+        f"{each.producer_id}, epoch {each.producer_epoch}, in {len(each.partitions)} partitions"
     )

@@ -10,6 +10,7 @@ from typing import Any
 from kafkabuf.cli.spark_state import PREFIX, HeldBack, Marker, OpenTransaction, Partition, Sink, SinkName, Status
 from kafkabuf.errors import (
     ClusterAuthorizationError,
+    GroupAuthorizationError,
     KafkaError,
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
@@ -27,41 +28,80 @@ _MINUTE_MS = 60_000
 def read_status(admin: TransactionAdmin, sink_id: str | None, topics: Collection[str]) -> Status:
     """The state of one sink or of all, and of the partitions of its topics and of `topics`."""
     status = Status()
-    names = _names(admin, sink_id)
     groups = groups_of(admin, sink_id)
+    names = _names(admin, sink_id, groups)
+    _check_rights(admin, sink_id, status)
     retention_ms = _retention_ms(admin, status) if groups else None
-    for each in sorted({_sink_of(name) for name in (*names, *groups)}):
-        described = {
-            name: found for name in names if _sink_of(name) == each and (found := _describe(admin, name)) is not None
-        }
-        markers = [marker for group in groups if _sink_of(group) == each for marker in _markers(admin, group)]
-        status.sinks.append(Sink(each, _dated(markers, described, retention_ms), tuple(_open_ones(described))))
+    described = {name: found for name in names if (found := _describe(admin, name, status)) is not None}
+    for each in sorted({_sink_of(name) for name in (*described, *groups)}):
+        own = {name: found for name, found in described.items() if _sink_of(name) == each}
+        markers = [marker for group in groups if _sink_of(group) == each for marker in _markers(admin, group, status)]
+        status.sinks.append(Sink(each, _dated(markers, own, retention_ms), tuple(_open_ones(own))))
     asked = {*topics, *(marker.topic for sink in status.sinks for marker in sink.markers)}
     asked |= {place.topic for sink in status.sinks for opened in sink.transactions for place in opened.partitions}
-    for topic in sorted(asked - {_OFFSETS_TOPIC}):
+    status.topics = sorted(asked - {_OFFSETS_TOPIC})
+    for topic in status.topics:
         status.held_back += _held_back(admin, topic, status)
     return status
 
 
 def groups_of(admin: TransactionAdmin, sink_id: str | None) -> list[str]:
-    """The groups that keep the markers of one sink or of all."""
+    """The groups that keep the markers of one sink or of all, as far as this user may see them."""
     return [name for name in admin.groups(PREFIX) if _belongs(name, sink_id)]
 
 
+def check_groups(admin: TransactionAdmin, sink_id: str) -> None:
+    """Raises GroupAuthorizationError where `groups_of` would leave out groups of the sink."""
+    admin.offsets_of(f"{PREFIX}{sink_id}")
+
+
 def open_transactions(admin: TransactionAdmin, sink_id: str) -> list[OpenTransaction]:
-    """The transactions of a sink that have not ended."""
-    found = ((name, _describe(admin, name)) for name in _names(admin, sink_id))
-    return list(_open_ones({name: described for name, described in found if described is not None}))
+    """The transactions of a sink that have not ended.
+
+    Brokers list only what this user may see, so the names come from the markers too, and the sink's own name is always
+    asked for. Raises TransactionalIdAuthorizationError, which names the transactional id, where one cannot be asked.
+    """
+    names = {f"{PREFIX}{sink_id}", *_names(admin, sink_id, groups_of(admin, sink_id))}
+    found = (open_transaction(admin, name) for name in sorted(names))
+    return [each for each in found if each is not None and each.state in _OPEN]
+
+
+def open_transaction(admin: TransactionAdmin, name: str) -> OpenTransaction | None:
+    """The newest transaction of a transactional id, which may have ended; None where the id has expired.
+
+    Raises TransactionalIdAuthorizationError, which names the transactional id.
+    """
+    try:
+        return _open_transaction(name, admin.transaction(name))
+    except TransactionalIdNotFoundError:
+        return None
+    except TransactionalIdAuthorizationError as error:
+        raise TransactionalIdAuthorizationError(
+            f"whether {name} has an open transaction is unknown, to ask needs Describe on this transactional id"
+        ) from error
 
 
 def known_sinks(admin: TransactionAdmin) -> list[str]:
     """Every sink of which the cluster has a marker or a transactional id."""
-    return sorted({_sink_of(name) for name in (*groups_of(admin, None), *_names(admin, None))})
+    return sorted({_sink_of(name) for name in _names(admin, None, groups_of(admin, None))})
 
 
-def _names(admin: TransactionAdmin, sink_id: str | None) -> list[str]:
-    listed = [found.transactional_id for found in admin.transactions(PREFIX)]
-    return [name for name in listed if _belongs(name, sink_id)]
+def _names(admin: TransactionAdmin, sink_id: str | None, groups: Collection[str]) -> list[str]:
+    """The transactional ids that brokers list to this user, and those of the markers."""
+    listed = {found.transactional_id for found in admin.transactions(PREFIX)}
+    parsed = (SinkName.parse(group) for group in groups)
+    names = listed | {name.transactional_id for name in parsed if name is not None}
+    return sorted(name for name in names if _belongs(name, sink_id))
+
+
+def _check_rights(admin: TransactionAdmin, sink_id: str | None, status: Status) -> None:
+    """Warn where brokers leave out what this user may not see: a request by name says so, a list does not."""
+    name = f"{PREFIX}{sink_id or ''}"
+    _describe(admin, name, status)
+    try:
+        admin.offsets_of(name)
+    except GroupAuthorizationError:
+        status.miss("markers", f"markers may be missing, to see them needs Describe on the groups {name}*")
 
 
 def _belongs(name: str, sink_id: str | None) -> bool:
@@ -78,10 +118,21 @@ def _sink_of(name: str) -> str:
 # ---- markers ---------------------------------------------------------------------------------------------------------
 
 
-def _markers(admin: TransactionAdmin, group: str) -> Iterator[Marker]:
+def _markers(admin: TransactionAdmin, group: str, status: Status) -> Iterator[Marker]:
     name = SinkName.parse(group)
     assert name is not None
-    for (topic, _), offset in admin.offsets_of(group).items():
+    try:
+        offsets = admin.offsets_of(group)
+    except GroupAuthorizationError:
+        status.miss("markers", f"the marker of {group} is unknown, to ask needs Describe on this group")
+        return
+    if not offsets:
+        # Brokers leave out topics that this user may not see. The group of a first open transaction has no offset yet.
+        status.miss(
+            "markers",
+            f"group {group} shows this user no marker: either none is committed, or Describe on its topic is missing",
+        )
+    for (topic, _), offset in offsets.items():
         known = _metadata(offset)
         is_stream = name.write_id is None and known.get("query") is not None
         yield Marker(
@@ -136,11 +187,18 @@ def _dated(
 # ---- transactions ----------------------------------------------------------------------------------------------------
 
 
-def _describe(admin: TransactionAdmin, name: str) -> TransactionDescription | None:
-    """None where the transactional id has expired, or this user may not see it."""
+def _describe(admin: TransactionAdmin, name: str, status: Status) -> TransactionDescription | None:
+    """None where the transactional id has expired, or this user may not see it, of which the status then warns."""
     try:
         return admin.transaction(name)
-    except (TransactionalIdNotFoundError, TransactionalIdAuthorizationError):
+    except TransactionalIdNotFoundError:
+        return None
+    except TransactionalIdAuthorizationError:
+        status.miss(
+            "transactions",
+            f"open transactions of {name} may be missing, to see them needs Describe on the transactional ids "
+            f"{PREFIX}* (as a prefix)",
+        )
         return None
 
 
@@ -156,7 +214,7 @@ def _open_transaction(name: str, found: TransactionDescription) -> OpenTransacti
         found.producer_id,
         found.producer_epoch,
         started,
-        None if started is None else started + found.timeout_ms,
+        started + found.timeout_ms if started is not None and found.state == "Ongoing" else None,
         None,
         tuple(Partition(*place) for place in sorted(found.partitions)),
     )
@@ -166,26 +224,25 @@ def _held_back(admin: TransactionAdmin, topic: str, status: Status) -> list[Held
     """The partitions of a topic whose last stable offset is behind the high watermark."""
     known = admin.partitions_by_topic([topic])[topic]
     if isinstance(known, KafkaError):
-        status.warnings.append(f"topic {topic!r} cannot be asked: {known}")
+        status.miss("held_back", f"topic {topic!r} cannot be asked: {known}")
         return []
     places = [(topic, number) for number in range(known)]
     try:
         stable = admin.end_offsets(places, committed=True)
         ends = admin.end_offsets(places, committed=False)
-        behind = [place for place in places if stable[place] < ends[place]]
     except TopicAuthorizationError as error:
-        status.warnings.append(f"topic {topic!r} cannot be asked, which needs Describe on it: {error}")
+        status.miss("held_back", f"topic {topic!r} cannot be asked, which needs Describe on it: {error}")
         return []
     behind = [place for place in places if stable[place] < ends[place]]
     try:
-        holders = {place: _holders(admin, place) for place in behind}
+        holders = {place: _holders(admin, place, status) for place in behind}
     except TopicAuthorizationError as error:
         status.warnings.append(f"who holds back topic {topic!r} is unknown, to ask needs Read on it: {error}")
         holders = {}
     return [HeldBack(*place, stable[place], ends[place], holders.get(place, ())) for place in behind]
 
 
-def _holders(admin: TransactionAdmin, place: TopicPartition) -> tuple[OpenTransaction, ...]:
+def _holders(admin: TransactionAdmin, place: TopicPartition, status: Status) -> tuple[OpenTransaction, ...]:
     """The open transactions in a partition, the oldest first: its first offset is the last stable offset."""
     active = sorted(
         (found for found in admin.active_producers([place])[place] if found.transaction_start >= 0),
@@ -195,12 +252,18 @@ def _holders(admin: TransactionAdmin, place: TopicPartition) -> tuple[OpenTransa
     if active:
         listed = admin.transactions(producer_ids=[found.producer_id for found in active])
         names = {found.producer_id: found.transactional_id for found in listed}
-    return tuple(_holder(admin, found, names.get(found.producer_id)) for found in active)
+    if len(names) < len({found.producer_id for found in active}):
+        status.miss(
+            "transactions",
+            f"a transaction that holds back topic {place[0]!r} has no name: no coordinator knows it, or this user "
+            "lacks Describe on its transactional id",
+        )
+    return tuple(_holder(admin, found, names.get(found.producer_id), status) for found in active)
 
 
-def _holder(admin: TransactionAdmin, active: ActiveProducer, name: str | None) -> OpenTransaction:
+def _holder(admin: TransactionAdmin, active: ActiveProducer, name: str | None, status: Status) -> OpenTransaction:
     newest = active.last_timestamp if active.last_timestamp >= 0 else None
-    described = None if name is None else _describe(admin, name)
+    described = None if name is None else _describe(admin, name, status)
     if name is None or described is None:
         return OpenTransaction(name, None, active.producer_id, active.producer_epoch, last_timestamp_ms=newest)
     return replace(_open_transaction(name, described), last_timestamp_ms=newest)

@@ -34,6 +34,11 @@ class SinkName(NamedTuple):
         kind, _, write_id = rest.partition(":")
         return cls(sink_id, write_id=write_id) if kind == "write" else None
 
+    @property
+    def transactional_id(self) -> str:
+        """Of the transactions that write the marker. A df.write uses that of the sink."""
+        return f"{PREFIX}{self.sink_id}" + ("" if self.partition is None else f":{self.partition}")
+
 
 @dataclass(frozen=True)
 class Marker:
@@ -65,7 +70,8 @@ class Partition:
 class OpenTransaction:
     """A transaction that has not ended, of a sink or of another program.
 
-    `transactional_id` is None where no coordinator names it. `ends_ms` is when the coordinator aborts it by itself.
+    `transactional_id` is None where no coordinator names it to this user. `ends_ms` is when the coordinator aborts it
+    by itself; None also where the coordinator is ending it (`is_ending`).
     `last_timestamp_ms` is the timestamp of the producer's newest batch, in a partition that is held back.
     """
 
@@ -77,6 +83,19 @@ class OpenTransaction:
     ends_ms: int | None = None
     last_timestamp_ms: int | None = None
     partitions: tuple[Partition, ...] = ()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the coordinator writes the end to every partition, for which it has no time-out."""
+        return self.state is not None and self.state.startswith("Prepare")
+
+    def is_same(self, other: OpenTransaction) -> bool:
+        """Whether both are one transaction, in the same state or another."""
+        return (self.producer_id, self.producer_epoch, self.started_ms) == (
+            other.producer_id,
+            other.producer_epoch,
+            other.started_ms,
+        )
 
 
 @dataclass(frozen=True)
@@ -99,8 +118,21 @@ class Sink:
 
 @dataclass
 class Status:
-    """`warnings` says what could not be asked, and why."""
+    """`warnings` says what could not be asked, and why.
+
+    `incomplete` names what this user may see only in part: "markers", "transactions" or "held_back". `topics` are the
+    topics whose readers were looked for.
+    """
 
     sinks: list[Sink] = field(default_factory=list)
     held_back: list[HeldBack] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+    def miss(self, part: str, warning: str) -> None:
+        """Say that a part is incomplete, and why."""
+        if part not in self.incomplete:
+            self.incomplete.append(part)
+        if warning not in self.warnings:
+            self.warnings.append(warning)

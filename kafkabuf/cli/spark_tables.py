@@ -19,27 +19,38 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 def show(status: Status, console: Console) -> None:
     """Print the tables that have rows, then what could not be asked."""
     for sink in status.sinks:
+        name = printable(sink.sink_id)
         if sink.markers:
             console.print(_markers(sink))
         else:
-            console.print(f"Sink {sink.sink_id} has no marker.")
+            console.print(f"Sink {name} has no marker{_visible(status, 'markers')}.")
         if sink.transactions:
             console.print(_transactions(sink))
         else:
-            console.print(f"Sink {sink.sink_id} has no open transaction.")
+            console.print(f"Sink {name} has no open transaction{_visible(status, 'transactions')}.")
     if not status.sinks:
-        console.print("No sink has a marker or a transactional id here.")
+        seen = _visible(status, "markers", "transactions")
+        console.print(f"No sink has a marker or a transactional id here{seen}.")
     if status.held_back:
         console.print(_held_back(status.held_back))
+    elif not status.topics:
+        console.print("No topic was asked whether its readers wait: --topic names topics.")
     else:
-        console.print("No reader of these topics has to wait.")
+        wait = "is known to wait" if "held_back" in status.incomplete else "has to wait"
+        console.print(f"No reader of these topics {wait}: {printable(', '.join(status.topics))}.", soft_wrap=True)
     for warning in status.warnings:
-        console.print(f"Note: {warning}.", soft_wrap=True)
+        console.print(f"Note: {printable(warning)}.", soft_wrap=True)
+
+
+def _visible(status: Status, *parts: str) -> str:
+    return " that this user may see" if set(parts) & set(status.incomplete) else ""
 
 
 def _markers(sink: Sink) -> Table:
     """A row for each micro-batch, run and write: a micro-batch of exactly_once has a marker for each partition."""
-    table = _table(f"Sink {sink.sink_id}: markers", "Of", "Batch", "Rows", "Written", "Expires after", "Query, run")
+    table = _table(
+        f"Sink {printable(sink.sink_id)}: markers", "Of", "Batch", "Rows", "Written", "Expires after", "Query, run"
+    )
     alike: dict[tuple[object, ...], list[Marker]] = {}
     for marker in sink.markers:
         kind = (marker.partition is None, marker.write_id)
@@ -52,7 +63,7 @@ def _markers(sink: Sink) -> Table:
             _text(_sum(marker.rows for marker in markers)),
             when(_oldest(marker.written_ms for marker in markers), "\n"),
             when(_oldest(marker.expires_ms for marker in markers), "\n"),
-            f"{first.query_id}\n{first.run_id}" if first.query_id else "",
+            f"{printable(first.query_id)}\n{printable(f'{first.run_id}')}" if first.query_id else "",
         )
     return table
 
@@ -60,7 +71,7 @@ def _markers(sink: Sink) -> Table:
 def _of(markers: list[Marker]) -> str:
     first = markers[0]
     if first.write_id is not None:
-        return f"write {first.write_id}" if first.write_id else "the newest write"
+        return f"write {printable(first.write_id)}" if first.write_id else "the newest write"
     return "the stream" if first.partition is None else f"partitions {_ranges(markers)}"
 
 
@@ -85,7 +96,7 @@ def _oldest(times: Iterable[int | None]) -> int | None:
 
 
 def _transactions(sink: Sink) -> Table:
-    title = f"Sink {sink.sink_id}: open transactions"
+    title = f"Sink {printable(sink.sink_id)}: open transactions"
     table = _table(title, "Transactional id", "State", "Since", "Ends by itself", "Producer", "In")
     for each in sink.transactions:
         table.add_row(*_cells(each), _places(each.partitions))
@@ -115,10 +126,10 @@ def _held_back(held_back: list[HeldBack]) -> Table:
 
 
 def _cells(each: OpenTransaction) -> Iterator[str]:
-    yield each.transactional_id or "a producer without coordinator"
+    yield printable(each.transactional_id) if each.transactional_id else "no name known"
     yield each.state or _UNKNOWN
     yield when(each.started_ms, "\n")
-    yield when(each.ends_ms, "\n")
+    yield "is being ended" if each.is_ending else when(each.ends_ms, "\n")
     yield f"{each.producer_id}, epoch {each.producer_epoch}"
 
 
@@ -136,6 +147,11 @@ def _table(title: str, *columns: str) -> Table:
 
 def _text(value: int | None) -> str:
     return _UNKNOWN if value is None else f"{value}"
+
+
+def printable(text: str) -> str:
+    """The text without control characters: they stand as escapes, so that a name cannot steer the terminal."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def when(time_ms: int | None, between: str = " ") -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -20,7 +22,9 @@ from kafkabuf.cli import main, spark_state
 from kafkabuf.cli.connection import read_properties
 from kafkabuf.cli.spark_state import SinkName
 from kafkabuf.errors import ProducerFencedError
+from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.metadata.groups import OffsetAndMetadata
+from kafkabuf.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_OFFSETS, OFFSET_FETCH
 from rigs.real_kafka import RealKafka
 
 _WRONG_USER = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="wrong";'
@@ -281,6 +285,178 @@ def test_forget_refuses_while_a_transaction_is_open(sinks: Sinks) -> None:
     assert result.exit_code == 1
     assert f"kafkabuf spark abort {sinks.sink_id}" in result.output
     assert sinks.status()["sinks"][0]["markers"]
+
+
+# ---- rights ----------------------------------------------------------------------------------------------------------
+
+
+class Answer:
+    """Calls a function while the command waits for the answer to its question, and answers yes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+        def confirm(text: str, **options: Any) -> bool:
+            meanwhile()
+            return True
+
+        monkeypatch.setattr(click, "confirm", confirm)
+
+
+@pytest.fixture
+def no_describe(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kafka lists no transactional id to a user who may not describe it, and says so to a request by name only."""
+    monkeypatch.setattr(TransactionAdmin, "transactions", lambda *_, **__: [])
+    cluster.fail_next(DESCRIBE_TRANSACTIONS, 53, times=50)
+    yield
+    cluster.clear_faults()
+
+
+@pytest.mark.usefixtures("no_describe")
+def test_forget_deletes_nothing_without_the_right_to_see_transactions(sinks: Sinks, cluster: EmbeddedCluster) -> None:
+    cluster.clear_faults()
+    sinks.write(1)
+    cluster.fail_next(DESCRIBE_TRANSACTIONS, 53, times=50)
+    result = sinks.run("forget", sinks.sink_id, "--yes")
+    assert result.exit_code == 1
+    assert "Describe on the transactional ids" in result.output
+    cluster.clear_faults()
+    assert sinks.status()["sinks"][0]["markers"]
+
+
+def test_forget_asks_for_the_transactions_of_the_markers_by_name(sinks: Sinks, monkeypatch: pytest.MonkeyPatch) -> None:
+    sinks.write(1, partition=1)
+    sinks.begin(partition=1)
+    monkeypatch.setattr(TransactionAdmin, "transactions", lambda *_, **__: [])
+    result = sinks.run("forget", sinks.sink_id, "--yes")
+    assert (result.exit_code, f"kafkabuf spark abort {sinks.sink_id}" in result.output) == (1, True)
+
+
+def test_forget_refuses_if_a_transaction_begins_before_the_answer(
+    sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = sinks.write(1)
+
+    def begin() -> None:
+        writer.begin_transaction()
+        writer.send(sinks.topic, b"row", partition=0).result(30)
+
+    Answer(monkeypatch, begin)
+    assert sinks.run("forget", sinks.sink_id).exit_code == 1
+    assert sinks.status()["sinks"][0]["markers"]
+
+
+@pytest.mark.usefixtures("no_describe")
+def test_abort_does_not_say_that_nothing_is_open_if_it_may_not_see_that(sinks: Sinks) -> None:
+    result = sinks.run("abort", sinks.sink_id, "--yes")
+    assert result.exit_code == 1
+    assert f"kafkabuf-sink.{sinks.sink_id}" in result.output
+    assert "needs Describe" in result.output
+    assert "no open transaction" not in result.output
+
+
+def test_status_says_which_rights_are_missing(sinks: Sinks, cluster: EmbeddedCluster) -> None:
+    sinks.write(1)
+    cluster.fail_next(DESCRIBE_TRANSACTIONS, 53, times=2)
+    found = sinks.status()
+    cluster.clear_faults()
+    assert found["incomplete"] == ["transactions"]
+    assert "needs Describe on the transactional ids" in "".join(found["warnings"])
+    cluster.fail_next(DESCRIBE_TRANSACTIONS, 53, times=2)
+    text = sinks.run("status", sinks.sink_id).output
+    cluster.clear_faults()
+    assert "no open transaction that this user may see" in text
+    cluster.fail_next(OFFSET_FETCH, 30, times=2)
+    text = sinks.run("status", sinks.sink_id).output
+    cluster.clear_faults()
+    assert "no marker that this user may see" in text
+    assert "Describe on the groups" in text
+    cluster.fail_next(LIST_OFFSETS, 29, times=1)
+    text = sinks.run("status", sinks.sink_id).output
+    cluster.clear_faults()
+    assert "No reader of these topics is known to wait" in text
+
+
+# ---- a transaction that ends by itself -------------------------------------------------------------------------------
+
+
+def test_abort_spares_the_transaction_that_began_after_the_question(
+    sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = sinks.begin()
+
+    def next_transaction() -> None:
+        writer.commit_transaction()
+        writer.begin_transaction()
+        writer.send(sinks.topic, b"row", partition=0).result(30)
+
+    Answer(monkeypatch, next_transaction)
+    result = sinks.run("abort", sinks.sink_id)
+    assert (result.exit_code, "another transaction has begun" in result.output) == (1, True)
+    writer.commit_transaction()
+
+
+def test_abort_goes_on_behind_a_transaction_that_has_ended_meanwhile(
+    sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = sinks.begin(partition=0), sinks.begin(partition=1)
+    Answer(monkeypatch, first.commit_transaction)
+    result = sinks.run("abort", sinks.sink_id)
+    assert (result.exit_code, "has ended meanwhile (CompleteCommit)" in result.output) == (1, True)
+    with pytest.raises(ProducerFencedError):
+        second.commit_transaction()
+    first.begin_transaction()
+    first.send(sinks.topic, b"row", partition=0).result(30)
+    first.commit_transaction()
+
+
+def test_transaction_that_the_coordinator_is_ending_is_named_with_its_state(
+    sinks: Sinks, cluster: EmbeddedCluster
+) -> None:
+    sinks.begin()
+    cluster.hold_markers()
+    try:
+        for _ in range(2):
+            result = sinks.run("abort", sinks.sink_id, "--yes", "--property", "max.block.ms=800")
+            assert result.exit_code == 1
+            assert f"kafkabuf-sink.{sinks.sink_id}:0" in result.output
+            assert "PrepareAbort: the coordinator is ending it" in result.output
+            assert f"{sinks.topic}-0" in result.output
+        assert [each["ends_ms"] for each in sinks.status()["sinks"][0]["transactions"]] == [None]
+        assert "is being ended" in sinks.run("status", sinks.sink_id).output
+    finally:
+        cluster.release_markers()
+
+
+# ---- output ----------------------------------------------------------------------------------------------------------
+
+
+def _process(*arguments: str, output: Any = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "kafkabuf", "spark", *arguments],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_lines_in_a_pipe_are_whole_and_names_are_escaped_in_every_encoding(sinks: Sinks) -> None:
+    name = f"kafkabuf-sink.{sinks.sink_id}"
+    sinks.commit(sinks.begin(name), f"{name}:write:{'long' * 60}", 1, write="w")
+    sinks.begin("payments \x1b[31m Zürich 支付")
+    done = _process("status", "--bootstrap-servers", sinks.bootstrap_servers, PYTHONIOENCODING="latin-1", COLUMNS="40")
+    assert done.returncode == 0, done.stderr
+    assert ("long" * 60).encode() in done.stdout
+    assert b"payments \\x1b[31m Z\xfcrich \\u652f\\u4ed8" in done.stdout
+    assert b"\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=["table", "json"])
+def test_full_device_is_an_error_without_a_traceback(sinks: Sinks, more: list[str]) -> None:
+    sinks.write(1)
+    with open("/dev/full", "w") as full:
+        done = _process("status", *more, "--bootstrap-servers", sinks.bootstrap_servers, output=full)
+    assert done.returncode == 1
+    assert done.stderr.decode() == "Error: the output cannot be written: No space left on device\n"
 
 
 # ---- the connection --------------------------------------------------------------------------------------------------
