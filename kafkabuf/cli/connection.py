@@ -35,7 +35,27 @@ _UNAUTHORIZED = (
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
-_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*(\s*[=:]\s*|\s+)")
+# What the commands need of a file that other programs share: the connection, and how long to wait for it.
+_NEEDED = (
+    "bootstrap.servers",
+    "client.id",
+    "connections.",
+    "max.block.ms",
+    "metadata.",
+    "receive.buffer.bytes",
+    "reconnect.",
+    "request.timeout.ms",
+    "retry.backoff.",
+    "sasl.",
+    "security.protocol",
+    "send.buffer.bytes",
+    "socket.",
+    "ssl.",
+    "transaction.timeout.ms",
+)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BLANKS = " \t\f"
+_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([ \t\f]*[=:][ \t\f]*|[ \t\f]+)")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -74,7 +94,7 @@ def config_of(
     given = _given(properties)
     if bootstrap_servers is not None:
         given["bootstrap.servers"] = bootstrap_servers
-    in_file = {} if command_config is None else _known(read_properties(command_config.read_text(encoding="utf-8")))
+    in_file = {} if command_config is None else _needed(read_properties(decoded(command_config.read_bytes())))
     settings = {"max.block.ms": _MAX_BLOCK_MS, **in_file, **given}
     if "bootstrap.servers" not in settings:
         raise click.UsageError("name the cluster: --bootstrap-servers HOST:PORT,...")
@@ -94,15 +114,27 @@ def _given(properties: tuple[str, ...]) -> dict[str, str]:
     return given
 
 
-def _known(settings: Mapping[str, str]) -> dict[str, str]:
-    """Without settings that no producer has: Kafka's consumers and tools may share the file."""
+def _needed(settings: Mapping[str, str]) -> dict[str, str]:
+    """Without settings that the commands have no use for: producers, consumers and tools may share the file."""
     from kafkabuf.config import ProducerConfig
 
-    known = {name: value for name, value in settings.items() if name.replace(".", "_") in ProducerConfig.model_fields}
-    ignored = sorted(settings.keys() - known.keys())
+    needed = {
+        name: value
+        for name, value in settings.items()
+        if name.startswith(_NEEDED) and name.replace(".", "_") in ProducerConfig.model_fields
+    }
+    ignored = sorted(settings.keys() - needed.keys())
     if ignored:
-        click.echo(f"ignored, since no producer has these settings: {', '.join(ignored)}", err=True)
-    return known
+        click.echo(f"ignored, since this command does not use these settings: {', '.join(ignored)}", err=True)
+    return needed
+
+
+def decoded(content: bytes) -> str:
+    """The text of a properties file: UTF-8, with or without a BOM, or else ISO-8859-1, which Java reads."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("iso-8859-1")
 
 
 def read_properties(text: str) -> dict[str, str]:
@@ -118,8 +150,8 @@ def read_properties(text: str) -> dict[str, str]:
 def _logical_lines(text: str) -> Iterator[str]:
     """Lines without comments; a line that ends with an odd number of backslashes goes on in the next line."""
     begun = ""
-    for line in text.splitlines():
-        line = line.lstrip()
+    for line in _LINE_END.split(text):
+        line = line.lstrip(_BLANKS)
         if not begun and (not line or line[0] in "#!"):
             continue
         begun += line
@@ -142,9 +174,11 @@ def _unescaped(text: str) -> str:
 
 @contextmanager
 def errors_explained(servers: str) -> Iterator[None]:
-    """Turn Kafka's errors into messages that say what to do. The exit status is 1."""
+    """Turn errors into messages that say what to do. The exit status is 2 for a wrong setting, and 1 for the others."""
     try:
         yield
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
     except KafkaError as error:
         raise click.ClickException(f"{error}{_advice(error, servers)}") from error
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.cli import main, spark_state
-from kafkabuf.cli.connection import read_properties
+from kafkabuf.cli.connection import config_of, decoded, read_properties
 from kafkabuf.cli.spark_state import SinkName
 from kafkabuf.errors import ProducerFencedError
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
@@ -502,6 +502,33 @@ def test_properties_are_read_as_java_reads_them(line: str, name: str, value: str
     assert read_properties(line) == {name: value}
 
 
+def test_properties_are_utf_8_or_else_latin_1() -> None:
+    assert read_properties(decoded("\ufeffa=Zürich".encode())) == {"a": "Zürich"}
+    assert read_properties(decoded("a=Zürich\x85\xa0b".encode("latin-1"))) == {"a": "Zürich\x85\xa0b"}
+
+
+def test_settings_that_other_programs_need_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "client.properties"
+    others = {
+        "interceptor.classes": "x.Y",
+        "metric.reporters": "x.Y",
+        "partitioner.class": "x.Y",
+        "key.serializer": "x.Y",
+        "value.deserializer": "x.Y",
+        "client.dns.lookup": "default",
+        "group.id": "g",
+        "enable.idempotence": "false",
+        "transactional.id": "t",
+        "acks": "0",
+        "ssl.protocol": "TLS",
+    }
+    file.write_text("request.timeout.ms=7000\n" + "".join(f"{name}={value}\n" for name, value in others.items()))
+    config = config_of("broker:9092", file, ())
+    assert (config.request_timeout_ms, config.transactional_id) == (7000, None)
+    told = capsys.readouterr().err
+    assert told == f"ignored, since this command does not use these settings: {', '.join(sorted(others))}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -509,6 +536,13 @@ def test_properties_are_read_as_java_reads_them(line: str, name: str, value: str
         (["status", "--bootstrap-servers", "x"], "bootstrap.servers"),
         (["status", "--bootstrap-servers", "x:1", "--property", "linger"], "NAME=VALUE"),
         (["status", "--bootstrap-servers", "x:1", "--property", "max.blok.ms=1"], "max.block.ms"),
+        (
+            [
+                *("status", "--bootstrap-servers", "x:1", "--property", "security.protocol=SSL"),
+                *("--property", "ssl.truststore.location=/nowhere"),
+            ],
+            "ssl.truststore.location",
+        ),
         (["forget", "s", "--partition", "1", "--write-id", "w", "--bootstrap-servers", "x:1"], "one of the two"),
     ],
 )
