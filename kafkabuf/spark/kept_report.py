@@ -12,6 +12,7 @@ last. The folder goes when the application has ended and another begins.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -65,13 +66,13 @@ def last_report(query: StreamingQuery | str | None = None, *, write_id: str | No
         raise ValueError("a micro-batch has no writeId: give the query, or write_id")
     application = _of_session()
     if query is not None:
-        found = (application / _of_query(_query_id(query))).glob("*.json")
+        found = _files(application / _of_query(_query_id(query)), "*.json")
     elif write_id is not None:
-        found = (application / _of_write(write_id)).glob("*.json")
+        found = _files(application / _of_write(write_id), "*.json")
     else:
-        found = application.glob("*/*.json")
-    newest = max(found, key=_time, default=None)
-    return None if newest is None else _read(newest)
+        found = _files(application, "*/*.json")
+    reports = map(_read, reversed(found))
+    return next((report for report in reports if report is not None), None)
 
 
 def reports_of(query_id: str, run_id: str, batch: int) -> list[WriteReport]:
@@ -80,8 +81,14 @@ def reports_of(query_id: str, run_id: str, batch: int) -> list[WriteReport]:
     Raises what `last_report` raises.
     """
     folder = _of_session() / _of_query(query_id)
-    found = [_read(path) for path in sorted(folder.glob(f"{batch}.*.json"), key=_time)]
+    found = [_read(path) for path in _files(folder, f"{batch}.*.json")]
     return [report for report in found if report is not None and report.run_id == run_id]
+
+
+def is_dropped(query_id: str, batch: int) -> bool:
+    """Whether a micro-batch is so old that its reports, if it had any, have been deleted."""
+    kept = _files(_of_session() / _of_query(query_id), "*.json")
+    return len(kept) >= KEPT_REPORTS and batch < min(int(path.name.split(".")[0]) for path in kept)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -123,14 +130,27 @@ def _add(application: Path, name: str, batch: int, text: str) -> None:
         old.unlink(missing_ok=True)
 
 
+def _files(folder: Path, pattern: str) -> list[Path]:
+    """The oldest first. No write has left a report under a name that no folder can have."""
+    try:
+        return sorted(folder.glob(pattern), key=_time)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return []
+        raise
+
+
 def _read(path: Path) -> WriteReport | None:
-    """None where a worker has deleted the file meanwhile."""
+    """None where a worker has deleted the file meanwhile, or the file is damaged."""
     try:
         found = json.loads(path.read_text())
+        report = WriteReport(**{**found, "ranges": ()})
+        return replace(report, ranges=tuple(OffsetRange(*entry) for entry in found["ranges"]))
     except FileNotFoundError:
         return None
-    report = WriteReport(**{**found, "ranges": ()})
-    return replace(report, ranges=tuple(OffsetRange(*entry) for entry in found["ranges"]))
+    except (ValueError, TypeError, KeyError) as error:
+        logger.debug("report %s is damaged, and is left out: %r", path, error)
+        return None
 
 
 def _time(path: Path) -> int:

@@ -7,6 +7,7 @@ sink's report of the micro-batch (kept_report.py) and keeps totals, which promet
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
         StreamingQueryProgress,
     )
+
+logger = logging.getLogger("kafkabuf.spark")
 
 KEPT_ENDED_QUERIES = 100
 
@@ -75,6 +78,7 @@ class ReportListener(StreamingQueryListener):
         self._on_report = on_report
         self._lock = threading.Lock()
         self._totals: dict[str, QueryTotals] = {}
+        self._has_warned = False
 
     def totals(self) -> dict[str, QueryTotals]:
         """A copy of the totals, by query id."""
@@ -91,7 +95,10 @@ class ReportListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         query_id = str(progress.id)
-        for report in kept_report.reports_of(query_id, str(progress.runId), progress.batchId):
+        reports = kept_report.reports_of(query_id, str(progress.runId), progress.batchId)
+        if not reports:
+            self._warn_if_late(query_id, progress.batchId)
+        for report in reports:
             with self._lock:
                 totals = self._totals.setdefault(query_id, QueryTotals(progress.name or query_id))
                 if report.committed_at <= totals.last_commit:
@@ -99,6 +106,19 @@ class ReportListener(StreamingQueryListener):
                 totals.add(report)
             if self._on_report is not None:
                 self._on_report(progress, report)
+
+    def _warn_if_late(self, query_id: str, batch: int) -> None:
+        """Warn once: a query that is too fast for its listener is so in many micro-batches."""
+        if self._has_warned or not kept_report.is_dropped(query_id, batch):
+            return
+        self._has_warned = True
+        logger.warning(
+            "the listener of query %s is more than %d micro-batches late: on_report gets no report of micro-batch %d, "
+            "and the totals lack it. See that no listener is slow",
+            query_id,
+            kept_report.KEPT_REPORTS,
+            batch,
+        )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing: an idle query writes nothing."""

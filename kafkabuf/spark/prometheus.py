@@ -33,7 +33,8 @@ _NEWEST = {
 class ReportCollector:
     """Reads the totals of a `ReportListener` at each scrape. The label `query` is the query's name, or its id.
 
-    Queries with the same name, one after the other, share their metrics.
+    Queries with the same name, one after the other, share their metrics. A query that has ended has no
+    `last_commit_timestamp_seconds`: an alarm on its age means a query that runs and commits nothing.
     """
 
     def __init__(self, listener: ReportListener) -> None:
@@ -46,7 +47,10 @@ class ReportCollector:
         queries = sorted(self._listener.totals().values(), key=lambda query: query.last_commit)
         yield from _counters(queries)
         for field, (name, text) in _NEWEST.items():
-            newest = {query.name: getattr(query, field) for query in queries if query.micro_batches}
+            shown = (query for query in queries if query.micro_batches)
+            if field == "last_commit":
+                shown = (query for query in shown if not query.has_ended)
+            newest = {query.name: getattr(query, field) for query in shown}
             gauge = GaugeMetricFamily(_PREFIX + name, text, labels=["query"])
             for query_name, value in newest.items():
                 gauge.add_metric([query_name], value)

@@ -40,7 +40,7 @@ class Refusals:
         """Do with the row at this place what `onRowError` says. With `fail`, raises the error that names the row."""
         options = self._options
         if options.on_row_error is OnRowError.FAIL:
-            raise row_error(rows, place, error) from error
+            raise row_error(rows, place, error, options.timestamp_column) from error
         self.checksum = (self.checksum + digest(rows.batch.slice(place, 1))) % CHECKSUMS
         if options.on_row_error is OnRowError.SKIP:
             self.skipped += 1

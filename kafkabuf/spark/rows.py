@@ -40,21 +40,25 @@ def reason(error: KafkaError) -> str:
     return _NUMBER_IN_CALL.sub("", str(error))
 
 
-def row_error(rows: NumberedRows, place: int, error: KafkaError) -> KafkaError:
-    """The error that fails the task for a row. It has the class of `error`, names the row and says what to do."""
+def row_error(rows: NumberedRows, place: int, error: KafkaError, timestamp_column: str | None = None) -> KafkaError:
+    """The error that fails the task for a row. It has the class of `error`, names the row and says what to do.
+
+    `timestamp_column` is the user's name of the column `timestamp` where it is another.
+    """
     return type(error)(
-        f"{describe(rows, place)} cannot be sent: {reason(error)}. {_advice(error)}, or set option 'onRowError' to "
+        f"{describe(rows, place)} cannot be sent: {reason(error)}. {_advice(error, timestamp_column)}, or set option 'onRowError' to "
         "'skip' or 'dead_letter'"
     )
 
 
-def _advice(error: KafkaError) -> str:
+def _advice(error: KafkaError, timestamp_column: str | None) -> str:
     if isinstance(error, RecordTooLargeError | RecordListTooLargeError):
         return "Make the row smaller, filter it out, or raise max.request.size and the topic's max.message.bytes"
     if isinstance(error, InvalidTopicError):
         return "Fill column 'topic', filter such rows out, name one topic for all with .option('topic', ...)"
     if isinstance(error, InvalidTimestampError):
-        return "Correct column 'timestamp', filter the row out, or change the topic's message.timestamp.*.max.ms"
+        column = timestamp_column or "timestamp"
+        return f"Correct column '{column}', filter the row out, or change the topic's message.timestamp.*.max.ms"
     return "Correct the row, or filter it out"
 
 

@@ -166,6 +166,14 @@ def test_under_fail_the_error_names_the_row_that_the_broker_refused(
     assert str(caught.value).endswith("or set option 'onRowError' to 'skip' or 'dead_letter'")
 
 
+def test_error_of_a_timestamp_names_the_users_column(
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Write(cluster, topic, "at_least_once", "fail", monkeypatch, timestampcolumn="at")
+    with pytest.raises(InvalidTimestampError, match="Correct column 'at', filter"):
+        write.run(pieces(rows(3, {1: "new"}), 3))
+
+
 def test_partition_whose_only_rows_were_refused_is_no_error(
     cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,23 @@ def test_number_of_files_is_bounded(application: Path, monkeypatch: pytest.Monke
     assert last_report(write_id="write-15") is None
 
 
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"rows": 1}'])
+def test_damaged_report_is_left_out(application: Path, caplog: pytest.LogCaptureFixture, damage: str) -> None:
+    kept_report.keep(report_of(ORDERS, 1))
+    (application / f"query-{ORDERS}" / "2.9999999999999999999.json").write_text(damage)
+    with caplog.at_level(logging.DEBUG, "kafkabuf.spark"):
+        newest = last_report(ORDERS)
+    assert newest is not None
+    assert newest.batch == 1
+    assert "2.9999999999999999999.json is damaged" in caplog.text
+    assert kept_report.reports_of(ORDERS, "run", 2) == []
+
+
+def test_write_id_that_is_too_long_for_a_folder_has_no_report(application: Path) -> None:
+    kept_report.keep(report_of(ORDERS, 1))
+    assert last_report(write_id="w" * 5000) is None
+
+
 def test_report_that_cannot_be_kept_does_not_fail_the_write(
     application: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -189,6 +206,22 @@ def test_listener_counts_no_report_twice_and_none_of_another_run(application: Pa
     assert calls == [6]
 
 
+def test_listener_that_comes_too_late_for_reports_warns_once(
+    application: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kept_report, "KEPT_REPORTS", 3)
+    listener = ReportListener()
+    for batch in range(6):
+        kept_report.keep(report_of(ORDERS, batch))
+    listener.onQueryProgress(progress_of(ORDERS, 7))  # it wrote nothing
+    assert caplog.messages == []
+    for batch in range(6):
+        listener.onQueryProgress(progress_of(ORDERS, batch))
+    (warning,) = caplog.messages
+    assert "more than 3 micro-batches late" in warning
+    assert listener.totals()[ORDERS].micro_batches == 3
+
+
 def test_listener_forgets_queries_that_have_ended_long_ago(application: Path) -> None:
     listener = ReportListener()
     for number in range(KEPT_ENDED_QUERIES + 5):
@@ -230,6 +263,18 @@ def test_prometheus_scrapes_the_totals_by_query_and_topic(application: Path) -> 
     assert newest is not None
     last_commit = found[f'kafkabuf_spark_last_commit_timestamp_seconds{{query="{CLICKS}"}}']
     assert last_commit == pytest.approx(newest.committed_at)
+
+
+def test_query_that_has_ended_has_no_time_of_its_newest_commit(application: Path) -> None:
+    listener = ReportListener()
+    kept_report.keep(report_of(ORDERS, 1))
+    listener.onQueryProgress(progress_of(ORDERS, 1, name="orders"))
+    name = 'kafkabuf_spark_last_commit_timestamp_seconds{query="orders"}'
+    assert name in scraped(listener)
+    listener.onQueryTerminated(run_of(ORDERS))
+    assert name not in scraped(listener)
+    listener.onQueryStarted(run_of(ORDERS, "orders"))
+    assert name in scraped(listener)
 
 
 def test_queries_with_one_name_share_their_metrics(application: Path) -> None:
