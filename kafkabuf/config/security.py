@@ -53,7 +53,9 @@ class SecuritySettings(BaseModel):
     ssl_truststore_password: Secret = Field(
         None, description="Password of a JKS or PKCS12 file; a JKS file is not checked without it."
     )
-    ssl_truststore_certificates: Secret = Field(None, description="The trusted CAs as PEM text.")
+    ssl_truststore_certificates: Secret = Field(
+        None, description="The trusted CAs as PEM text, in lines or in one line."
+    )
     ssl_keystore_type: Store = Field(
         "JKS",
         description="Format of key and certificates. No need to set it: the content of the file tells the format.",
@@ -66,8 +68,10 @@ class SecuritySettings(BaseModel):
     ssl_keystore_password: Secret = Field(
         None, description="Password of a JKS or PKCS12 file, and of its key unless ssl.key.password is set."
     )
-    ssl_keystore_key: Secret = Field(None, description="The client's private key as PEM text.")
-    ssl_keystore_certificate_chain: Secret = Field(None, description="The client's certificates as PEM text.")
+    ssl_keystore_key: Secret = Field(None, description="The client's private key as PEM text, in lines or in one line.")
+    ssl_keystore_certificate_chain: Secret = Field(
+        None, description="The client's certificates as PEM text, in lines or in one line."
+    )
     ssl_key_password: Secret = Field(None, description="Password of the client's private key, if the key is encrypted.")
     ssl_endpoint_identification_algorithm: NameCheck = Field(
         "https", description="https: the broker's certificate must contain the broker's name; empty: no check."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Callable
 from typing import NoReturn, Protocol
@@ -14,6 +15,9 @@ from kafkabuf.network.stores import Store, key_with_chain, trusted_certificates
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 SUITES_OF_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
+
+
+_PEM = re.compile(r"\s*(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]+)(-----END [A-Z0-9 ]+-----)\s*")
 
 
 class TlsConfig(Protocol):
@@ -76,7 +80,7 @@ def trust(
         name, found = str(store), trusted_certificates(store)
     try:
         # The file of a PEM store may have text around its certificates, which OpenSSL skips in files only.
-        context.load_verify_locations(cafile=None if found else location, cadata=found or certificates)
+        context.load_verify_locations(cafile=None if found else location, cadata=found or _in_lines(certificates))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {_not_pem(error, location)}") from None
     # Every certificate in the store is trusted, as in Java: also that of a CA that another CA signed.
@@ -149,10 +153,20 @@ def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
         else:
             _load_text(context, str(store), text, config)
     elif key is not None and chain is not None:
-        text = f"{key.get_secret_value()}\n{chain.get_secret_value()}\n"
+        text = f"{_in_lines(key.get_secret_value())}\n{_in_lines(chain.get_secret_value())}\n"
         _load_text(context, "ssl.keystore.key with ssl.keystore.certificate.chain", text, config)
     elif key is not None or chain is not None:
         raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain: both are needed, or neither")
+
+
+def _in_lines(pem: str | None) -> str | None:
+    """PEM text with the lines that OpenSSL needs. Java takes blanks for line ends, as a properties file has them."""
+
+    def lines(found: re.Match[str]) -> str:
+        content = "".join(found[2].split())
+        return "\n".join((found[1], *(content[at : at + 64] for at in range(0, len(content), 64)), found[3], ""))
+
+    return None if pem is None else _PEM.sub(lines, pem)
 
 
 def _load_text(context: ssl.SSLContext, name: str, text: str, config: TlsConfig) -> None:

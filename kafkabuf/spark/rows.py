@@ -46,8 +46,8 @@ def row_error(rows: NumberedRows, place: int, error: KafkaError, timestamp_colum
     `timestamp_column` is the user's name of the column `timestamp` where it is another.
     """
     return type(error)(
-        f"{describe(rows, place)} cannot be sent: {reason(error)}. {_advice(error, timestamp_column)}, or set option 'onRowError' to "
-        "'skip' or 'dead_letter'"
+        f"{describe(rows, place)} cannot be sent: {reason(error)}. {_advice(error, timestamp_column)}, or set option "
+        "'onRowError' to 'skip' or 'dead_letter'"
     )
 
 

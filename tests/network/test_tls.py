@@ -121,7 +121,8 @@ def test_client_certificate_is_sent(certificates: Certificates) -> None:
         "ssl_keystore_key": client.key.read_text(),
         "ssl_keystore_certificate_chain": client.certificate.read_text(),
     }
-    for keystore in ({"ssl_keystore_location": str(client.store)}, as_text):
+    in_one_line = {name: text.replace("\n", " ") for name, text in as_text.items()}
+    for keystore in ({"ssl_keystore_location": str(client.store)}, as_text, in_one_line):
         context = server_context(certificates.server, client_ca=str(certificates.ca.certificate))
         settings = {**trusting(certificates), **keystore, "ssl_key_password": SECRET}
         with secured(SecureBroker(context), **settings) as (rigged, broker):
@@ -129,6 +130,13 @@ def test_client_certificate_is_sent(certificates: Certificates) -> None:
             sock = broker.sockets[1]
             assert isinstance(sock, ssl.SSLSocket)
             assert sock.getpeercert()
+
+
+def test_trusted_certificates_may_be_one_line(certificates: Certificates) -> None:
+    text = (certificates.stranger.certificate.read_text() + certificates.ca.certificate.read_text()).replace("\n", " ")
+    broker = SecureBroker(server_context(certificates.server))
+    with secured(broker, "kafka.test", ssl_truststore_certificates=text) as (rigged, _):
+        rigged.connect(0)
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
