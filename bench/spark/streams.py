@@ -79,7 +79,7 @@ def _measured(
     frame: DataFrame,
     job: Job,
     partitions: int,
-    wait: Callable[[StreamingQuery], None],
+    wait: Callable[[StreamingQuery], object],
     folder: Path,
     *,
     once: bool = True,
@@ -93,7 +93,7 @@ def _measured(
         times: list[int] = []
 
         def run() -> None:
-            query = writer.trigger(**trigger).start()  # type: ignore[arg-type]
+            query = writer.trigger(**trigger).start()
             wait(query)
             times.extend(_times(query))
 

@@ -161,9 +161,13 @@ class ExactlyOnce(Delivery[Begun]):
     @property
     def _committed_note(self) -> str:
         """The name of the note that the driver has committed the newest micro-batch that it began, in this cluster."""
-        sink_id, marker_topic = self.options.sink_id_and_marker_topic()
-        cluster = hashlib.sha256(repr((self.options.producer, marker_topic)).encode()).hexdigest()[:16]
-        return f"{transactional_id_for(sink_id)}:committed:{cluster}"
+        return f"{transactional_id_for(self.options.sink_id_and_marker_topic()[0])}:committed:{self._cluster}"
+
+    @property
+    def _cluster(self) -> str:
+        """The cluster and marker topic, for the names of notes."""
+        known = (self.options.producer, self.options.marker_topic)
+        return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
 
     def _refuse_atomic(self, admin: TransactionAdmin) -> None:
         sink_id, marker_topic = self.options.sink_id_and_marker_topic()
@@ -203,7 +207,7 @@ class ExactlyOnce(Delivery[Begun]):
             if is_written(marker, micro_batch, self._name(attempt.partition)):
                 assert marker is not None
                 _compare(marker, *count_rows(batches, self.columns), attempt)
-                _hand_over(producer, marker)
+                self._hand_over(producer, marker)
                 return self._new_task(producer, begun).report(attempt, already_written=True, **known)
             begun.before.refuse_unfit(attempt.partition, micro_batch, self.options)
             return self._write(producer, batches, attempt, begun, known)
@@ -214,7 +218,7 @@ class ExactlyOnce(Delivery[Begun]):
     def _take_over(self, producer: KafkaProducer, attempt: TaskAttempt, micro_batch: MicroBatch) -> Marker | None:
         """Make sure that no earlier attempt can write, and find out what the earlier attempts have written."""
         name = self._name(attempt.partition)
-        note = handover.take(name)
+        note = handover.take(name, self._cluster)
         if note is not None and note.is_for(micro_batch) and knows_version_2(producer):
             resume(producer, note.pause)
             return note.marker
@@ -222,6 +226,11 @@ class ExactlyOnce(Delivery[Begun]):
         producer.init_transactions()
         with workers.lent_admin(self.options.producer) as admin:
             return read_marker(admin, name, self.options.sink_id_and_marker_topic()[1])
+
+    def _hand_over(self, producer: KafkaProducer, marker: Marker) -> None:
+        paused = pause(producer)
+        if paused is not None:
+            handover.put(Handover(paused, marker), self._cluster)
 
     def _new_task(self, producer: KafkaProducer, begun: Begun) -> Task:
         return Task(lambda: producer, self.options, self.columns, begun.limits)
@@ -245,7 +254,7 @@ class ExactlyOnce(Delivery[Begun]):
         if begun.before.is_begun(micro_batch):
             return task.report(attempt, transaction=leave(producer), **known)
         producer.commit_transaction()
-        _hand_over(producer, marker)
+        self._hand_over(producer, marker)
         return task.report(attempt, **known)
 
     # ---- the driver, after the tasks ---------------------------------------------------------------------------------
@@ -310,12 +319,6 @@ _SAME_PARTITIONS = (
     "number of cores: start the query with the cores (and spark.sql.files.*, spark.sql.shuffle.partitions) that it "
     "had, until it has written this micro-batch"
 )
-
-
-def _hand_over(producer: KafkaProducer, marker: Marker) -> None:
-    paused = pause(producer)
-    if paused is not None:
-        handover.put(Handover(paused, marker))
 
 
 def _compare(marker: Marker, rows: int, checksum: int, attempt: TaskAttempt) -> None:

@@ -29,14 +29,14 @@ class Handover:
         return is_same_run and micro_batch.number - last.number in (0, 1)
 
 
-def put(handover: Handover) -> None:
-    """Leave the note for the next task of the Spark partition."""
-    scratch.put(handover.pause.transactional_id, asdict(handover))
+def put(handover: Handover, cluster: str) -> None:
+    """Leave the note for the next task of the Spark partition. `cluster` tells the cluster from any other."""
+    scratch.put(f"{handover.pause.transactional_id}:{cluster}", asdict(handover))
 
 
-def take(transactional_id: str) -> Handover | None:
+def take(transactional_id: str, cluster: str) -> Handover | None:
     """The note of the Spark partition's last task on this host, None if there is none."""
-    note = scratch.take(transactional_id)
+    note = scratch.take(f"{transactional_id}:{cluster}")
     if note is None:
         return None
     try:

@@ -24,7 +24,7 @@ def test_second_task_of_a_worker_freezes_what_the_first_has_loaded(worker: None)
     assert gc.get_freeze_count() == frozen
     heap.freeze()
     assert gc.get_freeze_count() > frozen
-    still = [[]]  # made after the freeze, so the collector visits it
+    still: list[list[int]] = [[]]  # made after the freeze, so the collector visits it
     heap.freeze()
     assert any(found is still for found in gc.get_objects())
 

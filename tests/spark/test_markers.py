@@ -20,6 +20,7 @@ from kafkabuf.errors import IllegalStateError, KafkaError, TimeoutError
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.sharing import join
 from kafkabuf.spark import handover, workers
+from kafkabuf.spark.exactly_once import ExactlyOnce
 from kafkabuf.spark.marker import transactional_id_for, write_group_for
 from kafkabuf.spark.place import TaskAttempt
 from kafkabuf.spark.report import TaskReport
@@ -457,8 +458,8 @@ def test_task_goes_on_where_the_task_before_has_stopped(
     taken: list[handover.Handover | None] = []
     take = handover.take
 
-    def watched(name: str) -> handover.Handover | None:
-        taken.append(take(name))
+    def watched(name: str, cluster: str) -> handover.Handover | None:
+        taken.append(take(name, cluster))
         return taken[-1]
 
     monkeypatch.setattr(handover, "take", watched)
@@ -480,11 +481,12 @@ def test_stale_note_is_fenced_and_the_rows_of_its_task_are_never_seen(
     query = queries("exactly_once")
     query.batch(0)
     query.batch(1)
-    note = handover.take(transactional_id_for(f"sink-{topic}", 0))
+    cluster_of_note = ExactlyOnce(query.sink.options, COLUMNS)._cluster
+    note = handover.take(transactional_id_for(f"sink-{topic}", 0), cluster_of_note)
     assert note is not None
     writer = query.begun()
     query.task(writer, 2, 0)
-    handover.put(note)
+    handover.put(note, cluster_of_note)
     with pytest.raises(KafkaError):
         query.task(writer, 2, 0, attempt=1)
     assert query.task(writer, 2, 0, attempt=2).already_written
