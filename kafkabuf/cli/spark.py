@@ -13,7 +13,7 @@ import click
 
 from kafkabuf.cli.connection import config_of, connection_options, errors_explained
 from kafkabuf.cli.output import SafeOutputGroup
-from kafkabuf.errors import GroupAuthorizationError, KafkaError, TransactionalIdAuthorizationError
+from kafkabuf.errors import GroupAuthorizationError, KafkaError
 
 if TYPE_CHECKING:
     from kafkabuf.cli.spark_state import OpenTransaction
@@ -95,7 +95,11 @@ def abort(
     from kafkabuf.cli.spark_tables import printable
 
     with _admin(bootstrap_servers, command_config, properties) as admin:
-        opened = open_transactions(admin, sink_id)
+        opened, errors = open_transactions(admin, sink_id)
+        for error in errors:
+            click.echo(f"Error: {printable(str(error))}", err=True)
+        if errors and not opened:
+            raise click.exceptions.Exit(1)
         if not opened:
             _require_sink(admin, sink_id)
             click.echo(f"{sink_id} has no open transaction that this user may see")
@@ -107,7 +111,7 @@ def abort(
                 "The rows of each transaction that is Ongoing will never be visible, and its writer is fenced. Abort?",
                 abort=True,
             )
-        failed = False
+        failed = bool(errors)
         for each in opened:
             try:
                 click.echo(end(admin, each))
@@ -198,13 +202,12 @@ def _require_none_open(admin: TransactionAdmin, sink_id: str) -> None:
     """Raises click.ClickException while a transaction of the sink is open, or where this user cannot know that."""
     from kafkabuf.cli.spark_sinks import open_transactions
 
-    try:
-        opened = open_transactions(admin, sink_id)
-    except TransactionalIdAuthorizationError as error:
+    opened, errors = open_transactions(admin, sink_id)
+    if errors:
         raise click.ClickException(
-            f"no marker was deleted: {error}. While a transaction of the sink is open, its marker may still change. "
-            f"Give this user Describe on the transactional ids kafkabuf-sink.{sink_id} (as a prefix)"
-        ) from error
+            f"no marker was deleted: {errors[0]}. While a transaction of the sink is open, its marker may still "
+            f"change. This command needs Describe on the transactional ids kafkabuf-sink.{sink_id} (as a prefix)"
+        )
     if opened:
         raise click.ClickException(
             f"{_described(opened[0])}; while a transaction of the sink is open, its marker may still change. Stop "

@@ -6,7 +6,7 @@ import time
 
 from kafkabuf.cli.spark_sinks import open_transaction
 from kafkabuf.cli.spark_state import OpenTransaction
-from kafkabuf.errors import ConcurrentTransactionsError, KafkaError
+from kafkabuf.errors import ConcurrentTransactionsError, KafkaError, TransactionalIdAuthorizationError
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
 
 _POLL_SECONDS = 0.2
@@ -33,6 +33,8 @@ def end(admin: TransactionAdmin, shown: OpenTransaction) -> str:
         _, epoch = admin.fence(name)
     except ConcurrentTransactionsError as error:
         raise _still_ending(open_transaction(admin, name) or now) from error
+    except TransactionalIdAuthorizationError as error:
+        raise KafkaError("to end its transaction needs Write on the transactional id") from error
     return f"{name}: ended, producer {shown.producer_id} is fenced below epoch {epoch}"
 
 

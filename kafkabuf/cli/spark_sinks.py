@@ -55,30 +55,40 @@ def check_groups(admin: TransactionAdmin, sink_id: str) -> None:
     admin.offsets_of(f"{PREFIX}{sink_id}")
 
 
-def open_transactions(admin: TransactionAdmin, sink_id: str) -> list[OpenTransaction]:
-    """The transactions of a sink that have not ended.
+def open_transactions(admin: TransactionAdmin, sink_id: str) -> tuple[list[OpenTransaction], list[KafkaError]]:
+    """The transactions of a sink that have not ended, and the errors of the transactional ids that cannot be asked for.
 
     Brokers list only what this user may see, so the names come from the markers too, and the sink's own name is always
-    asked for. Raises TransactionalIdAuthorizationError, which names the transactional id, where one cannot be asked.
+    asked for.
     """
     names = {f"{PREFIX}{sink_id}", *_names(admin, sink_id, groups_of(admin, sink_id))}
-    found = (open_transaction(admin, name) for name in sorted(names))
-    return [each for each in found if each is not None and each.state in _OPEN]
+    opened, errors = [], []
+    for name in sorted(names):
+        try:
+            found = open_transaction(admin, name)
+        except KafkaError as error:
+            errors.append(error)
+            continue
+        if found is not None and found.state in _OPEN:
+            opened.append(found)
+    return opened, errors
 
 
 def open_transaction(admin: TransactionAdmin, name: str) -> OpenTransaction | None:
     """The newest transaction of a transactional id, which may have ended; None where the id has expired.
 
-    Raises TransactionalIdAuthorizationError, which names the transactional id.
+    Raises KafkaError, which names the transactional id.
     """
     try:
         return _open_transaction(name, admin.transaction(name))
     except TransactionalIdNotFoundError:
         return None
     except TransactionalIdAuthorizationError as error:
-        raise TransactionalIdAuthorizationError(
-            f"whether {name} has an open transaction is unknown, to ask needs Describe on this transactional id"
+        raise KafkaError(
+            f"whether {name} has an open transaction is unknown, to ask needs Describe on the transactional id"
         ) from error
+    except KafkaError as error:
+        raise KafkaError(f"whether {name} has an open transaction is unknown: {error}") from error
 
 
 def known_sinks(admin: TransactionAdmin) -> list[str]:

@@ -21,10 +21,11 @@ from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.cli import main, spark_state
 from kafkabuf.cli.connection import config_of, decoded, read_properties
 from kafkabuf.cli.spark_state import SinkName
-from kafkabuf.errors import ProducerFencedError
+from kafkabuf.errors import ProducerFencedError, TransactionalIdAuthorizationError
+from kafkabuf.metadata.admin import TransactionDescription
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.metadata.groups import OffsetAndMetadata
-from kafkabuf.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_OFFSETS, OFFSET_FETCH
+from kafkabuf.protocol.messages import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID, LIST_OFFSETS, OFFSET_FETCH
 from rigs.real_kafka import RealKafka
 
 _WRONG_USER = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="wrong";'
@@ -351,6 +352,32 @@ def test_abort_does_not_say_that_nothing_is_open_if_it_may_not_see_that(sinks: S
     assert f"kafkabuf-sink.{sinks.sink_id}" in result.output
     assert "needs Describe" in result.output
     assert "no open transaction" not in result.output
+
+
+def test_abort_ends_what_it_may_see_and_fails_for_the_rest(
+    sinks: Sinks, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, seen = sinks.begin(partition=0), sinks.begin(partition=1)
+    ask = TransactionAdmin.transaction
+
+    def transaction(self: TransactionAdmin, name: str) -> TransactionDescription:
+        if name.endswith(":0"):
+            raise TransactionalIdAuthorizationError("no")
+        return ask(self, name)
+
+    monkeypatch.setattr(TransactionAdmin, "transaction", transaction)
+    result = sinks.run("abort", sinks.sink_id, "--yes")
+    assert (result.exit_code, f"kafkabuf-sink.{sinks.sink_id}:0" in result.stderr) == (1, True)
+    with pytest.raises(ProducerFencedError):
+        seen.commit_transaction()
+    hidden.commit_transaction()
+
+
+def test_abort_names_the_right_that_it_lacks(sinks: Sinks, cluster: EmbeddedCluster) -> None:
+    sinks.begin()
+    cluster.fail_next(INIT_PRODUCER_ID, 53)
+    result = sinks.run("abort", sinks.sink_id, "--yes")
+    assert (result.exit_code, "needs Write on the transactional id" in result.stderr) == (1, True)
 
 
 def test_status_says_which_rights_are_missing(sinks: Sinks, cluster: EmbeddedCluster) -> None:
