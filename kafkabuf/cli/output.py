@@ -35,7 +35,7 @@ class SafeOutputGroup(click.Group):
 
 def console() -> Console:
     """A terminal gets tables of its width. A pipe or a file gets whole lines, for grep and for mails."""
-    width = None if sys.stdout.isatty() else _UNLIMITED
+    width = None if sys.stdout is not None and sys.stdout.isatty() else _UNLIMITED
     return Console(markup=False, highlight=False, emoji=False, width=width)
 
 

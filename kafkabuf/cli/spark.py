@@ -55,11 +55,13 @@ def status(
     """
     from kafkabuf.cli.output import console
     from kafkabuf.cli.spark_sinks import read_status
-    from kafkabuf.cli.spark_tables import show
+    from kafkabuf.cli.spark_tables import printable, show
 
     with _admin(bootstrap_servers, command_config, properties) as admin:
         found = read_status(admin, sink_id, topics)
         if sink_id is not None and not found.sinks:
+            for warning in found.warnings:
+                click.echo(f"Note: {printable(warning)}.", err=True)
             raise _unknown_sink(admin, sink_id)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))

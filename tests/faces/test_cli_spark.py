@@ -383,6 +383,8 @@ def test_abort_names_the_right_that_it_lacks(sinks: Sinks, cluster: EmbeddedClus
 def test_status_says_which_rights_are_missing(sinks: Sinks, cluster: EmbeddedCluster) -> None:
     sinks.write(1)
     cluster.fail_next(DESCRIBE_TRANSACTIONS, 53, times=2)
+    assert "Note: open transactions" in sinks.run("status", "unheard-of").stderr
+    cluster.fail_next(DESCRIBE_TRANSACTIONS, 53, times=2)
     found = sinks.status()
     cluster.clear_faults()
     assert found["incomplete"] == ["transactions"]
