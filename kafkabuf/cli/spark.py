@@ -104,7 +104,7 @@ def abort(
             raise click.exceptions.Exit(1)
         if not opened:
             _require_sink(admin, sink_id)
-            click.echo(f"{sink_id} has no open transaction that this user may see")
+            click.echo(f"{printable(sink_id)} has no open transaction that this user may see")
             return
         for each in opened:
             click.echo(_described(each))
@@ -116,7 +116,7 @@ def abort(
         failed = bool(errors)
         for each in opened:
             try:
-                click.echo(end(admin, each))
+                click.echo(printable(end(admin, each)))
             except KafkaError as error:
                 failed = True
                 click.echo(f"Error: {printable(str(each.transactional_id))}: {error}", err=True)
@@ -171,7 +171,7 @@ def forget(
                     f"Delete, on the groups kafkabuf-sink.{sink_id} (as a prefix)"
                 ) from error
             _require_sink(admin, sink_id)
-            click.echo(f"{sink_id} has no such marker that this user may see")
+            click.echo(f"{printable(sink_id)} has no such marker that this user may see")
             return
         _require_none_open(admin, sink_id)
         for group in groups:
