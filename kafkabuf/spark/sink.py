@@ -19,7 +19,7 @@ from kafkabuf.errors import (
     TimeoutError,
     UnknownTopicOrPartitionError,
 )
-from kafkabuf.spark import heap
+from kafkabuf.spark import heap, worker_socket
 from kafkabuf.spark.options import Guarantee, SinkOptions
 from kafkabuf.spark.report import TaskReport
 from kafkabuf.spark.schema import aligned_partitions, as_record, sink_columns
@@ -76,6 +76,7 @@ class ArrowSink:
         `begun` is what `Delivery.begin` gave the driver.
         """
         heap.freeze()
+        worker_socket.acknowledge()
         records = (as_record(batch, self.options.timestamp_column) for batch in batches)
         try:
             return self.delivery().send(self._placed(records), begun)

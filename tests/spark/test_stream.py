@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql.functions import coalesce, expr, spark_partition_id
 
 from kafkabuf.partitioner import partition_for_key
-from kafkabuf.spark import align, foreach_batch, heap, last_report, partition_for, verify
+from kafkabuf.spark import align, foreach_batch, heap, last_report, partition_for, verify, worker_socket
 from tests.spark.job import PARTITIONS, Job, placed
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def test_aligned_rows_arrive_where_align_put_them(
     assert sorted(placed(job.servers, job.topic)) == expected
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PySpark 4.2 warns of a pandas that it does not know
 def test_collector_spares_the_modules_of_workers(spark: SparkSession) -> None:
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -129,3 +131,20 @@ def test_collector_spares_the_modules_of_workers(spark: SparkSession) -> None:
             yield pa.record_batch({"frozen": [gc.get_freeze_count() > 0]})
 
     assert [row.frozen for row in spark.range(0, 3, 1, 1).mapInArrow(ask, "frozen boolean").collect()] == [True]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PySpark 4.2 warns of a pandas that it does not know
+def test_tasks_find_the_socket_of_their_worker(spark: SparkSession) -> None:
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found, connect = [], socket.socket
+
+        def note(fileno: int) -> socket.socket:
+            found.append(connect(fileno=fileno))
+            return found[-1]
+
+        socket.socket = note  # type: ignore[misc, assignment]
+        worker_socket.acknowledge()
+        socket.socket = connect  # type: ignore[misc]
+        yield from (pa.record_batch({"found": [len(found) == 1]}) for _ in batches)
+
+    assert [row.found for row in spark.range(0, 3, 1, 1).mapInArrow(ask, "found boolean").collect()] == [True]
