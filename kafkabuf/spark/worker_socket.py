@@ -11,16 +11,41 @@ import os
 import socket
 import sys
 from contextlib import suppress
+from types import FrameType
+from typing import Any
 
 _WORKER, _MAIN, _INPUT = "pyspark.worker", "main", "infile"
 
 
 def acknowledge() -> None:
-    """Call this as a task begins to read rows. Does nothing where the rows come in another way than by TCP."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
+    """Call this as a task begins to read rows. Does nothing where the rows come in another way than by TCP.
+
+    Only Linux has TCP_QUICKACK.
+    """
+    option: int = getattr(socket, "TCP_QUICKACK", -1)
+    rows = _input() if option >= 0 else None
+    if rows is not None:
+        with suppress(OSError):
+            _set(rows.fileno(), option)
+
+
+def _input() -> Any:
+    """The file from which PySpark's worker reads the rows: a local variable of its main function."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == _MAIN and frame.f_globals.get("__name__") == _WORKER:
+            return frame.f_locals.get(_INPUT)
         frame = frame.f_back
-        if frame.f_code.co_name == _MAIN and frame.f_globals.get("__name__") == _WORKER and _INPUT in frame.f_locals:
-            with suppress(OSError), socket.socket(fileno=os.dup(frame.f_locals[_INPUT].fileno())) as connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-            return
+    return None
+
+
+def _set(descriptor: int, option: int) -> None:
+    """Set an option of the TCP connection. Raises OSError if the descriptor is none."""
+    copy = os.dup(descriptor)
+    try:
+        connection = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with connection:
+        connection.setsockopt(socket.IPPROTO_TCP, option, 1)
