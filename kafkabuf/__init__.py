@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from kafkabuf.config import ProducerConfig as ProducerConfig
     from kafkabuf.producer import KafkaProducer as KafkaProducer
     from kafkabuf.record_metadata import RecordMetadata as RecordMetadata
-
-__version__ = "0.1.0"
+    from kafkabuf.version import __version__ as __version__
 
 # Where the application has not set up logging, Python prints warnings on standard error. The producer's warnings belong
 # there: they report connections that fail and records that are lost. The embedded broker is for tests and stays silent.
 logging.getLogger("kafkabuf.broker").addHandler(logging.NullHandler())
 
 _HOMES = {
+    "__version__": "kafkabuf.version",
     "BufferPool": "kafkabuf._pool",
     "KafkaProducer": "kafkabuf.producer",
     "MemoryRecordsBuilder": "kafkabuf._records",
@@ -32,7 +32,7 @@ _HOMES = {
     "RecordFuture": "kafkabuf.batches._batch",
     "RecordMetadata": "kafkabuf.record_metadata",
 }
-__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
+__all__ = [*_HOMES]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

@@ -5,15 +5,15 @@ Thread: the Sender's.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, Protocol
 
 from kafkabuf.errors import error_for_code
 from kafkabuf.network._request import Completion
 from kafkabuf.network.connection_state import NodeConnection, State
 from kafkabuf.protocol import messages
+from kafkabuf.version import __version__
 
 SOFTWARE_NAME = "kafkabuf"
 NEWEST_API_VERSIONS = 3
@@ -41,7 +41,7 @@ class Handshake:
             messages.API_VERSIONS,
             version,
             client_software_name=SOFTWARE_NAME,
-            client_software_version=software_version(),
+            client_software_version=__version__,
         )
         self._network.submit(node, entity, partial(self._greeted, node))
 
@@ -65,12 +65,3 @@ class Handshake:
             self._features_epoch = epoch
             features = getattr(response, "finalized_features", ())
             self.finalized_features = {str(found.name): int(found.max_version_level) for found in features}
-
-
-@cache
-def software_version() -> str:
-    """The installed version of kafkabuf, in the letters that brokers accept (KIP-511)."""
-    try:
-        return importlib.metadata.version("kafkabuf").replace("+", "-")
-    except importlib.metadata.PackageNotFoundError:
-        return "source"

@@ -13,15 +13,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import cache
-from io import BytesIO
 from typing import Any
 
-from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_writer
-
 from kafkabuf.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
+from kafkabuf.protocol.entities import apis, message_class
 from kafkabuf.protocol.schema import BoundedFrame, Buffer, build, reader, skip_tags
+from kafkabuf.protocol.writing import writer
 
 PRODUCE = 0
 FETCH = 1
@@ -85,34 +82,53 @@ class RequestHeader:
 
 def known_versions(api_key: int) -> range:
     """The versions of an API that have a schema. Empty if the API is unknown."""
+    if api_key in apis():
+        return apis()[api_key].versions
+    from kio.schema.index import api_key_map, schema_name_map
+
     versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else {}
     return range(min(versions), max(versions) + 1) if versions else range(0)
 
 
+def api_name(api_key: int) -> str | None:
+    """The name of an API in lower case; None if the API is unknown."""
+    if api_key in apis():
+        return apis()[api_key].name
+    from kio.schema.index import api_key_map
+
+    return api_key_map.get(api_key)
+
+
 @cache
 def request_class(api_key: int, version: int) -> type[Any]:
-    """kio's dataclass for a request. Raises UnsupportedVersionError for an unknown API or version."""
-    try:
-        return load_request_schema(api_key, version)
-    except (UnknownAPIKey, UnknownEntity):
-        raise _unknown(api_key, version) from None
+    """The class of a request, ours or kio's. Raises UnsupportedVersionError for an unknown API or version."""
+    return message_class(api_key, version, "request") or _kio_class(api_key, version, "load_request_schema")
 
 
 @cache
 def response_class(api_key: int, version: int) -> type[Any]:
-    """kio's dataclass for a response. Raises UnsupportedVersionError for an unknown API or version."""
+    """The class of a response, ours or kio's. Raises UnsupportedVersionError for an unknown API or version."""
+    return message_class(api_key, version, "response") or _kio_class(api_key, version, "load_response_schema")
+
+
+def _kio_class(api_key: int, version: int, load: str) -> type[Any]:
+    # Imported late: clients do without it, and it takes long to load.
+    from kio import index
+
     try:
-        return load_response_schema(api_key, version)
-    except (UnknownAPIKey, UnknownEntity):
+        found: type[Any] = getattr(index, load)(api_key, version)
+    except (index.UnknownAPIKey, index.UnknownEntity):
         raise _unknown(api_key, version) from None
+    return found
 
 
 def _unknown(api_key: int, version: int) -> UnsupportedVersionError:
     known = known_versions(api_key)
     if not known:
         return UnsupportedVersionError(f"API key {api_key} is unknown")
-    name = api_key_map[api_key]
-    return UnsupportedVersionError(f"{name} version {version} is unknown, known are {known.start} to {known.stop - 1}")
+    return UnsupportedVersionError(
+        f"{api_name(api_key)} version {version} is unknown, known are {known.start} to {known.stop - 1}"
+    )
 
 
 @cache
@@ -121,6 +137,8 @@ def is_flexible(api_key: int, version: int) -> bool:
     known = known_versions(api_key)
     if known and 0 <= version < known.start:
         return False
+    if api_key in apis() and version in known:
+        return apis()[api_key].is_flexible(version)
     return bool(request_class(api_key, version).__flexible__)
 
 
@@ -144,10 +162,9 @@ def encode_request_header(api_key: int, version: int, correlation_id: int, clien
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, entity: Any) -> bytes:
-    out = BytesIO()
-    out.write(encode_request_header(api_key, version, correlation_id, client_id))
-    entity_writer(request_class(api_key, version))(out, entity)
-    return out.getvalue()
+    out = bytearray(encode_request_header(api_key, version, correlation_id, client_id))
+    writer(request_class(api_key, version))(out, entity)
+    return bytes(out)
 
 
 def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
@@ -156,10 +173,9 @@ def encode_response_header(api_key: int, version: int, correlation_id: int) -> b
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, entity: Any) -> bytes:
-    out = BytesIO()
-    out.write(encode_response_header(api_key, version, correlation_id))
-    entity_writer(response_class(api_key, version))(out, entity)
-    return out.getvalue()
+    out = bytearray(encode_response_header(api_key, version, correlation_id))
+    writer(response_class(api_key, version))(out, entity)
+    return bytes(out)
 
 
 def decode_request_header(frame: Buffer) -> RequestHeader:
@@ -190,7 +206,7 @@ def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
         # Bytes after a request's last field are ignored, as in Kafka: librdkafka sends some with Metadata v13.
         entity, _ = reader(cls)(BoundedFrame(frame), header.size)
     except _MALFORMED as error:
-        name = f"{api_key_map[header.api_key]} v{header.version}"
+        name = f"{api_name(header.api_key)} v{header.version}"
         raise InvalidRequestError(f"malformed {name} request of {len(frame)} bytes: {error}") from error
     return entity
 
@@ -211,7 +227,7 @@ def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any
         entity, end = reader(response_class(api_key, version))(frame, position)
         _check_end(frame, end)
     except _MALFORMED as error:
-        name = api_key_map.get(api_key, api_key)
+        name = api_name(api_key) or api_key
         raise CorruptMessageError(f"malformed {name} v{version} response of {len(frame)} bytes: {error}") from error
     return correlation_id, entity
 

@@ -1,8 +1,8 @@
-"""Reads and builds the message dataclasses of `kio`: every API, version and nested type.
+"""Reads and builds messages: the dataclasses of `kio` for every API, version and nested type, and those of entities.py.
 
-kio supplies the schemas and the writer. Its native reader trusts array counts: a count of 2^31 - 1 in a ten-byte frame
-aborts the whole process for lack of memory. So this module has its own reader, which refuses a count or a length that
-is larger than the number of bytes left.
+kio's native reader trusts array counts: a count of 2^31 - 1 in a ten-byte frame aborts the whole process for lack of
+memory. The reader here refuses a count or a length that is larger than the number of bytes left. writing.py has the
+writer.
 
 The reader turns durations (`timedelta_*`) and times (`datetime_i64`) into Python's types. `build` takes them in
 milliseconds.
@@ -19,7 +19,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
+from kafkabuf.protocol.error_codes import ErrorCode
 
 Buffer = bytes | bytearray | memoryview
 Reader = Callable[[Buffer, int], tuple[Any, int]]
@@ -43,12 +43,12 @@ class BoundedFrame(bytes):
             raise ValueError(f"arrays of {self.items} items, {MOST_ITEMS} are allowed")
 
 
-def _once_per_class(function: F) -> F:
+def once_per_class(function: F) -> F:
     """`functools.cache`, with the signature kept: mypy does not accept that `type[Any]` is hashable."""
     return cast(F, cache(function))
 
 
-_FIXED = {
+FIXED = {
     "int8": "b",
     "int16": "h",
     "int32": "i",
@@ -67,7 +67,7 @@ _FIXED = {
 }
 _LONGEST_TEXT = 1000
 _LONGEST_MS = 86_400_000 * 365_000  # a thousand years
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _milliseconds(value: int) -> timedelta:
@@ -76,7 +76,7 @@ def _milliseconds(value: int) -> timedelta:
 
 
 def _time(value: int) -> datetime | None:
-    return None if value == -1 else _EPOCH + timedelta(milliseconds=value)
+    return None if value == -1 else EPOCH + timedelta(milliseconds=value)
 
 
 # Converts a plain value (from the wire, or given to `build`) to the type of kio's field.
@@ -86,6 +86,11 @@ _CONVERT: dict[str, Convert] = {
     "timedelta_i64": _milliseconds,
     "datetime_i64": _time,
 }
+
+
+def convert(kafka_type: str, value: Any) -> Any:
+    """A plain value as the type of a field."""
+    return value if value is None or kafka_type not in _CONVERT else _CONVERT[kafka_type](value)
 
 
 def _uuid(raw: bytes) -> UUID | None:
@@ -109,6 +114,33 @@ class Shape:
             kind, _ = _strip_none(get_args(kind)[0])
         entity = kind if is_dataclass(kind) and isinstance(kind, type) else None
         return cls(field.metadata.get("kafka_type", ""), entity, array, nullable)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One field of a message."""
+
+    name: str
+    shape: Shape
+    tag: int | None
+    default: Any
+    """MISSING if the schema gives none."""
+
+
+@once_per_class
+def fields_of(cls: type[Any]) -> tuple[FieldSpec, ...]:
+    """The fields of a message or nested type, in the order of the wire."""
+    if not is_dataclass(cls):
+        found: tuple[FieldSpec, ...] = cls.__fields__
+        return found
+    return tuple(FieldSpec(f.name, Shape.of(f), f.metadata.get("tag"), _default(f)) for f in fields(cls))
+
+
+def _default(field: Field[Any]) -> Any:
+    # kio's default of an error code is a member of its own enumeration.
+    if field.metadata.get("kafka_type") == "error_code" and field.default is not MISSING:
+        return ErrorCode(int(field.default))
+    return field.default
 
 
 def _strip_none(kind: Any) -> tuple[Any, bool]:
@@ -149,13 +181,13 @@ def _end(buffer: Buffer, position: int, size: int) -> int:
 
 
 def _fixed_reader(kafka_type: str) -> Reader:
-    packed = struct.Struct(">" + _FIXED[kafka_type])
-    convert = _uuid if kafka_type == "uuid" else _CONVERT.get(kafka_type)
+    packed = struct.Struct(">" + FIXED[kafka_type])
+    change = _uuid if kafka_type == "uuid" else _CONVERT.get(kafka_type)
     unpack, size = packed.unpack_from, packed.size
 
     def read(buffer: Buffer, position: int) -> tuple[Any, int]:
         (value,) = unpack(buffer, position)
-        return (value if convert is None else convert(value)), position + size
+        return (value if change is None else change(value)), position + size
 
     return read
 
@@ -215,21 +247,21 @@ def _nullable_entity_reader(inner: Reader) -> Reader:
     return read
 
 
-def _field_reader(field: Field[Any], flexible: bool) -> Reader:
-    shape = Shape.of(field)
-    tagged = "tag" in field.metadata
+def _field_reader(field: FieldSpec, flexible: bool) -> Reader:
+    shape = field.shape
+    tagged = field.tag is not None
     if shape.entity is not None:
         item = reader(shape.entity)
         if shape.nullable and not shape.array and not tagged:
             item = _nullable_entity_reader(item)
-    elif shape.kafka_type in _FIXED:
+    elif shape.kafka_type in FIXED:
         item = _fixed_reader(shape.kafka_type)
     else:
         item = _bytes_reader(shape.kafka_type, flexible, shape.nullable and not shape.array)
     return _array_reader(item, flexible, shape.nullable) if shape.array else item
 
 
-@_once_per_class
+@once_per_class
 def reader(cls: type[Any]) -> Reader:
     """The reader of one message or nested type: (buffer, position) -> (entity, position after it).
 
@@ -237,9 +269,9 @@ def reader(cls: type[Any]) -> Reader:
     into errors of the protocol.
     """
     flexible = cls.__flexible__
-    plain = [(f.name, _field_reader(f, flexible)) for f in fields(cls) if "tag" not in f.metadata]
-    tagged = {f.metadata["tag"]: (f.name, _field_reader(f, flexible)) for f in fields(cls) if "tag" in f.metadata}
-    defaults = {f.name: default_of(f) for f in fields(cls) if "tag" in f.metadata}
+    plain = [(f.name, _field_reader(f, flexible)) for f in fields_of(cls) if f.tag is None]
+    tagged = {f.tag: (f.name, _field_reader(f, flexible)) for f in fields_of(cls) if f.tag is not None}
+    defaults = {f.name: default_of(f) for f in fields_of(cls) if f.tag is not None}
 
     def read(buffer: Buffer, position: int) -> tuple[Any, int]:
         values = dict(defaults)
@@ -267,11 +299,11 @@ def _read_tags(buffer: Buffer, position: int, known: dict[int, tuple[str, Reader
     return position
 
 
-def default_of(field: Field[Any]) -> Any:
+def default_of(field: FieldSpec) -> Any:
     """The default of a field: the schema's, else the zero of its type, as in Kafka's generated classes."""
     if field.default is not MISSING:
         return field.default
-    shape = Shape.of(field)
+    shape = field.shape
     if shape.array:
         return ()
     if shape.entity is not None:
@@ -295,12 +327,12 @@ def build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     )
 
 
-@_once_per_class
+@once_per_class
 def _builder(cls: type[Any]) -> tuple[dict[str, Any], dict[str, Convert]]:
-    converters = {f.name: _converter(Shape.of(f)) for f in fields(cls)}
+    converters = {f.name: _converter(f.shape) for f in fields_of(cls)}
     if "error_message" in converters:
         converters["error_message"] = _text_of_error
-    return {f.name: default_of(f) for f in fields(cls)}, converters
+    return {f.name: default_of(f) for f in fields_of(cls)}, converters
 
 
 def _text_of_error(text: str | None) -> str | None:
@@ -316,10 +348,10 @@ def _converter(shape: Shape) -> Convert:
             return build(entity, value) if isinstance(value, Mapping) else value
 
     else:
-        convert = _CONVERT.get(shape.kafka_type)
+        change = _CONVERT.get(shape.kafka_type)
 
         def convert_item(value: Any) -> Any:
-            return convert(value) if convert is not None and isinstance(value, int) else value
+            return change(value) if change is not None and isinstance(value, int) else value
 
     if shape.array:
         return lambda values: None if values is None else tuple(convert_item(value) for value in values)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from kafkabuf.protocol import messages
+from kafkabuf.protocol.error_codes import ErrorCode
+from kafkabuf.protocol.schema import fields_of
 from tests.broker.raw_client import RawClient
 from tests.broker.transaction_script import heads
 
@@ -104,9 +104,9 @@ class Conversation:
         return answer
 
     def plain(self, value: Any, name: str = "") -> Any:
-        if is_dataclass(value) and not isinstance(value, type):
+        if hasattr(value, "__flexible__"):
             # Plain fields first: ids are numbered in the order of appearance, and arrays have any order.
-            ordered = sorted(fields(value), key=lambda item: isinstance(getattr(value, item.name), tuple))
+            ordered = sorted(fields_of(type(value)), key=lambda item: isinstance(getattr(value, item.name), tuple))
             return {item.name: self.plain(getattr(value, item.name), item.name) for item in ordered}
         if isinstance(value, tuple):
             return sorted((self.plain(item, name) for item in value), key=repr)
@@ -135,8 +135,8 @@ def _codes(value: Any) -> Iterator[int]:
     elif isinstance(value, tuple):
         for item in value:
             yield from _codes(item)
-    elif is_dataclass(value):
-        for attribute in fields(value):
+    elif hasattr(value, "__flexible__"):
+        for attribute in fields_of(type(value)):
             yield from _codes(getattr(value, attribute.name))
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import fields
+from io import BytesIO
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio.schema.index import api_key_map
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_writer
 
 from kafkabuf.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
 from kafkabuf.protocol import messages
-from kafkabuf.protocol.schema import Shape, build
+from kafkabuf.protocol.entities import apis
+from kafkabuf.protocol.error_codes import ErrorCode
+from kafkabuf.protocol.schema import build, fields_of
+from kafkabuf.protocol.writing import writer
 from tests.effort import effort
 
 EVERY_VERSION = [(key, version) for key in sorted(api_key_map) for version in messages.known_versions(key)]
@@ -24,8 +30,8 @@ def sample(cls: type[Any], filled: bool, depth: int = 0) -> Any:
     if not filled:
         return build(cls, {})
     values = {}
-    for field in fields(cls):
-        shape = Shape.of(field)
+    for field in fields_of(cls):
+        shape = field.shape
         if shape.entity is not None:
             one: Any = sample(shape.entity, filled, depth + 1)
         elif shape.kafka_type in ("string", "bytes", "records"):
@@ -48,6 +54,44 @@ def test_every_decoded_message_equals_the_encoded_message(filled: bool) -> None:
         response = sample(messages.response_class(api_key, version), filled)
         frame = messages.encode_response(api_key, version, 43, response)
         assert messages.decode_response(api_key, version, frame) == (43, response)
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_every_message_has_the_bytes_that_kio_writes(filled: bool) -> None:
+    for api_key, version in EVERY_VERSION:
+        for ours, load in (
+            (messages.request_class(api_key, version), load_request_schema),
+            (messages.response_class(api_key, version), load_response_schema),
+        ):
+            theirs, written, expected = load(api_key, version), bytearray(), BytesIO()
+            writer(ours)(written, sample(ours, filled))
+            entity_writer(theirs)(expected, sample(theirs, filled))
+            assert bytes(written) == expected.getvalue(), (api_key, version)
+
+
+def described(cls: type[Any]) -> list[Any]:
+    return [
+        (f.name, f.shape.kafka_type, f.shape.array, f.shape.nullable, f.tag, f.default)
+        + (() if f.shape.entity is None else (described(f.shape.entity),))
+        for f in fields_of(cls)
+    ]
+
+
+def test_tables_have_the_fields_of_kio() -> None:
+    for api_key, api in apis().items():
+        assert messages.known_versions(api_key) == api.versions
+        for version in api.versions:
+            request, response = load_request_schema(api_key, version), load_response_schema(api_key, version)
+            assert api.is_flexible(version) == request.__flexible__
+            assert api.name == api_key_map[api_key]
+            if api.lines:
+                assert described(messages.request_class(api_key, version)) == described(request)
+                assert described(messages.response_class(api_key, version)) == described(response)
+        assert {*api.versions} == {*schema_name_map[api.name]}
+
+
+def test_error_codes_have_the_names_of_kio() -> None:
+    assert {code.name: int(code) for code in ErrorCode} == {code.name: int(code) for code in KioErrorCode}
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(3, 1), (3, 9), (19, 2), (19, 7), (11, 9), (8, 2)])

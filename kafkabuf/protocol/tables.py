@@ -1,0 +1,264 @@
+"""The messages of a client that sends records: the fields of each version, as in Apache Kafka's message definitions.
+
+A message begins with its API key, name, versions, and its first flexible version (KIP-482). A line below is a field:
+name, type (`[]`: an array; `{}`: the fields below, which are indented), versions (all, if there are none), the versions
+in which the field may be null, its tag, and its default. Produce and Fetch have codecs of their own. kio has the
+schemas of all other messages. A client loads kio only for these: that takes longer than a small task of Spark.
+"""
+
+from __future__ import annotations
+
+TABLES = """
+0 produce 3-13 flexible 9
+1 fetch 4-18 flexible 12
+3 metadata 0-13 flexible 9
+  request
+    topics: []{} null 1+
+      topic_id: uuid 10+ null
+      name: string null 10+
+    allow_auto_topic_creation: bool 4+ = true
+    include_cluster_authorized_operations: bool 8-10
+    include_topic_authorized_operations: bool 8+
+  response
+    throttle_time: timedelta_i32 3+
+    brokers: []{}
+      node_id: int32
+      host: string
+      port: int32
+      rack: string 1+ null = null
+    cluster_id: string 2+ null = null
+    controller_id: int32 1+ = -1
+    topics: []{}
+      error_code: error_code
+      name: string null 12+
+      topic_id: uuid 10+ null
+      is_internal: bool 1+ = false
+      partitions: []{}
+        error_code: error_code
+        partition_index: int32
+        leader_id: int32
+        leader_epoch: int32 7+ = -1
+        replica_nodes: []int32 = []
+        isr_nodes: []int32 = []
+        offline_replicas: []int32 5+ = []
+      topic_authorized_operations: int32 8+ = -2147483648
+    error_code: error_code 13+
+    cluster_authorized_operations: int32 8-10 = -2147483648
+9 offset_fetch 1-10 flexible 6
+  request
+    groups: []{} 8+
+      group_id: string
+      member_id: string 9+ null = null
+      member_epoch: int32 9+ = -1
+      topics: []{} null
+        topic_id: uuid 10+ null
+        name: string 8-9
+        partition_indexes: []int32 = []
+    group_id: string 1-7
+    topics: []{} 1-7 null 2-7
+      name: string
+      partition_indexes: []int32 = []
+    require_stable: bool 7+ = false
+  response
+    throttle_time: timedelta_i32 3+
+    groups: []{} 8+
+      group_id: string
+      topics: []{}
+        topic_id: uuid 10+ null
+        name: string 8-9
+        partitions: []{}
+          partition_index: int32
+          committed_offset: int64
+          committed_leader_epoch: int32 = -1
+          metadata: string null
+          error_code: error_code
+      error_code: error_code = 0
+    topics: []{} 1-7
+      name: string
+      partitions: []{}
+        partition_index: int32
+        committed_offset: int64
+        committed_leader_epoch: int32 5-7 = -1
+        metadata: string null
+        error_code: error_code
+    error_code: error_code 2-7 = 0
+10 find_coordinator 0-6 flexible 3
+  request
+    key: string 0-3
+    key_type: int8 1+ = 0
+    coordinator_keys: []string 4+ = []
+  response
+    throttle_time: timedelta_i32 1+
+    coordinators: []{} 4+
+      key: string
+      node_id: int32
+      host: string
+      port: int32
+      error_code: error_code
+      error_message: string null
+    error_code: error_code 0-3
+    error_message: string 1-3 null
+    node_id: int32 0-3
+    host: string 0-3
+    port: int32 0-3
+17 sasl_handshake 0-1
+  request
+    mechanism: string
+  response
+    error_code: error_code
+    mechanisms: []string = []
+18 api_versions 0-4 flexible 3
+  request
+    client_software_name: string 3+
+    client_software_version: string 3+
+  response
+    error_code: error_code
+    api_keys: []{}
+      api_key: int16
+      min_version: int16
+      max_version: int16
+    throttle_time: timedelta_i32 1+
+    supported_features: []{} 3+ tag 0 = []
+      name: string
+      min_version: int16
+      max_version: int16
+    finalized_features_epoch: int64 3+ tag 1 = -1
+    finalized_features: []{} 3+ tag 2 = []
+      name: string
+      max_version_level: int16
+      min_version_level: int16
+    zk_migration_ready: bool 3+ tag 3 = false
+22 init_producer_id 0-6 flexible 2
+  request
+    transactional_id: string null
+    transaction_timeout: timedelta_i32
+    producer_id: int64 3+ = -1
+    producer_epoch: int16 3+ = -1
+    enable2_pc: bool 6+ = false
+    keep_prepared_txn: bool 6+ = false
+  response
+    throttle_time: timedelta_i32
+    error_code: error_code
+    producer_id: int64 = -1
+    producer_epoch: int16
+    ongoing_txn_producer_id: int64 6+ = -1
+    ongoing_txn_producer_epoch: int16 6+ = -1
+24 add_partitions_to_txn 0-5 flexible 3
+  request
+    transactions: []{} 4+
+      transactional_id: string
+      producer_id: int64
+      producer_epoch: int16
+      verify_only: bool = false
+      topics: []{}
+        name: string
+        partitions: []int32 = []
+    v3_and_below_transactional_id: string 0-3
+    v3_and_below_producer_id: int64 0-3
+    v3_and_below_producer_epoch: int16 0-3
+    v3_and_below_topics: []{} 0-3
+      name: string
+      partitions: []int32 = []
+  response
+    throttle_time: timedelta_i32
+    error_code: error_code 4+
+    results_by_transaction: []{} 4+
+      transactional_id: string
+      topic_results: []{}
+        name: string
+        results_by_partition: []{}
+          partition_index: int32
+          partition_error_code: error_code
+    results_by_topic_v3_and_below: []{} 0-3
+      name: string
+      results_by_partition: []{}
+        partition_index: int32
+        partition_error_code: error_code
+25 add_offsets_to_txn 0-4 flexible 3
+  request
+    transactional_id: string
+    producer_id: int64
+    producer_epoch: int16
+    group_id: string
+  response
+    throttle_time: timedelta_i32
+    error_code: error_code
+26 end_txn 0-5 flexible 3
+  request
+    transactional_id: string
+    producer_id: int64
+    producer_epoch: int16
+    committed: bool
+  response
+    throttle_time: timedelta_i32
+    error_code: error_code
+    producer_id: int64 5+ = -1
+    producer_epoch: int16 5+ = -1
+28 txn_offset_commit 0-5 flexible 3
+  request
+    transactional_id: string
+    group_id: string
+    producer_id: int64
+    producer_epoch: int16
+    generation_id: int32 3+ = -1
+    member_id: string 3+ = ''
+    group_instance_id: string 3+ null = null
+    topics: []{}
+      name: string
+      partitions: []{}
+        partition_index: int32
+        committed_offset: int64
+        committed_leader_epoch: int32 2+ = -1
+        committed_metadata: string null
+  response
+    throttle_time: timedelta_i32
+    topics: []{}
+      name: string
+      partitions: []{}
+        partition_index: int32
+        error_code: error_code
+36 sasl_authenticate 0-2 flexible 2
+  request
+    auth_bytes: bytes
+  response
+    error_code: error_code
+    error_message: string null
+    auth_bytes: bytes
+    session_lifetime: timedelta_i64 1+ = 0
+61 describe_producers 0-0 flexible 0
+  request
+    topics: []{}
+      name: string
+      partition_indexes: []int32 = []
+  response
+    throttle_time: timedelta_i32
+    topics: []{}
+      name: string
+      partitions: []{}
+        partition_index: int32
+        error_code: error_code
+        error_message: string null = null
+        active_producers: []{}
+          producer_id: int64
+          producer_epoch: int32
+          last_sequence: int32 = -1
+          last_timestamp: int64 = -1
+          coordinator_epoch: int32
+          current_txn_start_offset: int64 = -1
+65 describe_transactions 0-0 flexible 0
+  request
+    transactional_ids: []string = []
+  response
+    throttle_time: timedelta_i32
+    transaction_states: []{}
+      error_code: error_code
+      transactional_id: string
+      transaction_state: string
+      transaction_timeout: timedelta_i32
+      transaction_start_time: datetime_i64
+      producer_id: int64
+      producer_epoch: int16
+      topics: []{}
+        topic: string
+        partitions: []int32 = []
+"""

@@ -1,0 +1,138 @@
+"""Writes messages: the reverse of the reader in schema.py. Tests compare the bytes with those that kio writes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from kafkabuf.protocol.schema import EPOCH, FIXED, FieldSpec, default_of, fields_of, once_per_class
+
+Writer = Callable[[bytearray, Any], None]
+
+# From the type of a field to the plain value on the wire.
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "error_code": int,
+    "timedelta_i32": lambda found: round(found / timedelta(milliseconds=1)),
+    "timedelta_i64": lambda found: round(found / timedelta(milliseconds=1)),
+    "datetime_i64": lambda found: -1 if found is None else round((found - EPOCH) / timedelta(milliseconds=1)),
+    "uuid": lambda found: bytes(16) if found is None else found.bytes,
+}
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _fixed_writer(kafka_type: str) -> Writer:
+    pack = struct.Struct(">" + FIXED[kafka_type]).pack
+    plain = _PLAIN.get(kafka_type)
+
+    def write(out: bytearray, value: Any) -> None:
+        out += pack(value if plain is None else plain(value))
+
+    return write
+
+
+def _length_writer(flexible: bool, code: str) -> Writer:
+    """As `_length_reader`; None is null."""
+    if flexible:
+        return lambda out, length: write_uvarint(out, 0 if length is None else length + 1)
+    pack = struct.Struct(">" + FIXED[code]).pack
+
+    def write(out: bytearray, length: int | None) -> None:
+        out += pack(-1 if length is None else length)
+
+    return write
+
+
+def _bytes_writer(kafka_type: str, flexible: bool, nullable: bool) -> Writer:
+    write_length = _length_writer(flexible, "int16" if kafka_type == "string" else "int32")
+
+    def write(out: bytearray, value: str | bytes | None) -> None:
+        if value is None:
+            _require(nullable)
+            write_length(out, None)
+            return
+        raw = value.encode() if isinstance(value, str) else value
+        write_length(out, len(raw))
+        out += raw
+
+    return write
+
+
+def _array_writer(item: Writer, flexible: bool, nullable: bool) -> Writer:
+    write_count = _length_writer(flexible, "int32")
+
+    def write(out: bytearray, values: tuple[Any, ...] | None) -> None:
+        if values is None:
+            _require(nullable)
+            write_count(out, None)
+            return
+        write_count(out, len(values))
+        for value in values:
+            item(out, value)
+
+    return write
+
+
+def _nullable_entity_writer(inner: Writer) -> Writer:
+    def write(out: bytearray, value: Any) -> None:
+        out += b"\xff" if value is None else b"\1"
+        if value is not None:
+            inner(out, value)
+
+    return write
+
+
+def _require(nullable: bool) -> None:
+    if not nullable:
+        raise ValueError("null in a field that cannot be null")
+
+
+def _field_writer(field: FieldSpec, flexible: bool) -> Writer:
+    shape = field.shape
+    if shape.entity is not None:
+        item = writer(shape.entity)
+        if shape.nullable and not shape.array and field.tag is None:
+            item = _nullable_entity_writer(item)
+    elif shape.kafka_type in FIXED:
+        item = _fixed_writer(shape.kafka_type)
+    else:
+        item = _bytes_writer(shape.kafka_type, flexible, shape.nullable and not shape.array)
+    return _array_writer(item, flexible, shape.nullable) if shape.array else item
+
+
+@once_per_class
+def writer(cls: type[Any]) -> Writer:
+    """The writer of one message or nested type, the reverse of `reader`. Tagged fields with their default are left out.
+
+    The writer raises ValueError, TypeError or struct.error for values that do not fit.
+    """
+    flexible = cls.__flexible__
+    plain = [(f.name, _field_writer(f, flexible)) for f in fields_of(cls) if f.tag is None]
+    tagged = sorted(
+        (f.tag, f.name, default_of(f), _field_writer(f, flexible)) for f in fields_of(cls) if f.tag is not None
+    )
+
+    def write(out: bytearray, entity: Any) -> None:
+        for name, write_field in plain:
+            write_field(out, getattr(entity, name))
+        if not flexible:
+            return
+        found = [
+            (tag, getattr(entity, name), put) for tag, name, default, put in tagged if getattr(entity, name) != default
+        ]
+        write_uvarint(out, len(found))
+        for tag, value, put in found:
+            section = bytearray()
+            put(section, value)
+            write_uvarint(out, tag)
+            write_uvarint(out, len(section))
+            out += section
+
+    return write
