@@ -13,13 +13,16 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kafkabuf._metrics import NodeStats, ProducerStats, Stat, TopicStats
 from kafkabuf._pool import BufferPool
 from kafkabuf.clock import Clock
-from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.network.client import NetworkClient
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
 
 log = logging.getLogger("kafkabuf.producer")
 

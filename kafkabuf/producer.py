@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from kafkabuf._pool import BufferPool
 from kafkabuf.append._bulk_arrow import append_arrow
@@ -18,7 +18,7 @@ from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import give_back_claims
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.config import ProducerConfig
+from kafkabuf.config.plain import PlainConfig
 from kafkabuf.errors import (
     ClosedError,
     ConfigError,
@@ -37,6 +37,9 @@ from kafkabuf.sending.lifetime import Running
 from kafkabuf.sending.sender import Sender
 from kafkabuf.transactions.idempotence import producer_state
 from kafkabuf.transactions.manager import TransactionManager
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
 
 _DISOWNED = (
     "this KafkaProducer was created before a fork and belongs to the parent process: create a new KafkaProducer in "
@@ -379,7 +382,12 @@ class KafkaProducer(ProducerCore):
 
 def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[str, Any]) -> ProducerConfig:
     """The ProducerConfig of a mapping (or ProducerConfig) and of keyword settings together."""
-    if isinstance(config, ProducerConfig):
+    if isinstance(config, PlainConfig) and not settings:
+        return cast("ProducerConfig", config)  # the process that made it has checked it
+    # Imported late: the model takes long to load, and a task of Spark does not need it.
+    from kafkabuf.config import ProducerConfig
+
+    if isinstance(config, ProducerConfig | PlainConfig):
         settings = config.given() | settings
         config = None
     if config is not None and not isinstance(config, Mapping):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice, repeat
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafkabuf import backoff
@@ -15,8 +16,10 @@ from kafkabuf.batches._drain import DrainCore
 from kafkabuf.batches._sequences import SequenceCore
 from kafkabuf.batches.compression import codec
 from kafkabuf.clock import Clock
-from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
 
 
 class RecordAccumulator(DrainCore):

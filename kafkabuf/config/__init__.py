@@ -3,11 +3,35 @@
 A setting may be written as in Kafka's documentation (`"linger.ms"`) or as a Python name (`linger_ms`). Values may be
 strings, as Spark options are. Units are Kafka's, milliseconds and bytes. kafkabuf expands nothing in a value
 (`${env:...}` stays as it is) and imports nothing that a value names.
+
+Importing this package loads no other module: the model takes long to load, and a task of Spark does not need it.
 """
 
 from __future__ import annotations
 
-from kafkabuf.config.model import ProducerConfig
-from kafkabuf.config.values import INT32_MAX, Serializer, dotted, parse_address
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["INT32_MAX", "ProducerConfig", "Serializer", "dotted", "parse_address"]
+if TYPE_CHECKING:
+    from kafkabuf.config.model import ProducerConfig as ProducerConfig
+    from kafkabuf.config.values import INT32_MAX as INT32_MAX
+    from kafkabuf.config.values import Serializer as Serializer
+    from kafkabuf.config.values import dotted as dotted
+    from kafkabuf.config.values import parse_address as parse_address
+
+_HOMES = {
+    "INT32_MAX": "kafkabuf.config.values",
+    "ProducerConfig": "kafkabuf.config.model",
+    "Serializer": "kafkabuf.config.values",
+    "dotted": "kafkabuf.config.values",
+    "parse_address": "kafkabuf.config.values",
+}
+__all__ = [*_HOMES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kafkabuf.config' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -6,9 +6,10 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import SecretStr, ValidationError, model_validator
 
 from kafkabuf.config import checks, refused
+from kafkabuf.config.plain import PlainConfig, PlainSecret, slab_size
 from kafkabuf.config.settings import ProducerSettings
 from kafkabuf.config.values import dotted
 from kafkabuf.errors import ConfigError
@@ -37,11 +38,18 @@ class ProducerConfig(ProducerSettings):
     @property
     def slab_size(self) -> int:
         """Bytes of one slab of the arena: `batch.size`, but at least enough for a batch header and a short record."""
-        return max(self.batch_size, 512)
+        return slab_size(self.batch_size)
 
     def given(self) -> dict[str, Any]:
         """The given settings by field name, secrets included, in the form that `from_mapping` accepts."""
         return {field: getattr(self, field) for field in type(self).model_fields if field in self.model_fields_set}
+
+    def plain(self) -> PlainConfig:
+        """The values alone, for a process that need not check them again."""
+        values = {name: getattr(self, name) for name in (*type(self).model_fields, "signs_for_msk")}
+        secrets = {name: value for name, value in values.items() if isinstance(value, SecretStr)}
+        values |= {name: PlainSecret(value.get_secret_value()) for name, value in secrets.items()}
+        return PlainConfig(values, frozenset(self.model_fields_set))
 
     @classmethod
     def from_mapping(cls, *mappings: Mapping[str, Any]) -> ProducerConfig:

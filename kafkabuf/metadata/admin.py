@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import (
     CoordinatorNotAvailableError,
     KafkaError,
@@ -32,6 +31,9 @@ from kafkabuf.metadata.snapshot import NO_LEADER
 from kafkabuf.network._request import Completion
 from kafkabuf.network.client import NetworkClient
 from kafkabuf.protocol import messages
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
 
 # Version 7 is the first that can ask for stable offsets. From version 8 on a request names several groups.
 OFFSET_FETCH_VERSIONS = range(7, 10)

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import KafkaError, NetworkError, error_for_code
 from kafkabuf.metadata.admin import OFFSET_FETCH_VERSIONS, Admin, group_in, offset_in
 from kafkabuf.metadata.groups import Coordinator, OffsetAndMetadata, TopicPartition
 from kafkabuf.protocol import messages
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
 
 _LATEST = -1
 _BROKER = 4  # the type of a resource whose settings DescribeConfigs returns

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import (
@@ -26,8 +26,10 @@ from kafkabuf.errors import (
 from kafkabuf.network._io import Connection
 from kafkabuf.network._request import Completion
 from kafkabuf.network.connection_state import NodeConnection, State
-from kafkabuf.network.sasl import Exchange, Mechanism, Step
 from kafkabuf.protocol import messages
+
+if TYPE_CHECKING:
+    from kafkabuf.network.sasl import Exchange, Mechanism, Step
 
 log = logging.getLogger("kafkabuf.network")
 

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkabuf.backoff import ExponentialBackoff, uniform
 from kafkabuf.clock import Clock
@@ -22,11 +22,10 @@ from kafkabuf.errors import (
     ProtocolError,
     printable,
 )
-from kafkabuf.network import bounds, resolve, sasl, tls
+from kafkabuf.network import bounds, resolve
 from kafkabuf.network._client import ClientCore, broken
 from kafkabuf.network._io import Connection, Poller
 from kafkabuf.network._request import Completion, InFlight, Request, decoded
-from kafkabuf.network._tls import TlsConnection
 from kafkabuf.network.advice import advised
 from kafkabuf.network.authenticator import Authenticator
 from kafkabuf.network.background import BackgroundCall
@@ -38,46 +37,50 @@ from kafkabuf.network.resolve import Address, Connector, Resolver
 from kafkabuf.protocol import messages
 from kafkabuf.protocol._frame import Frame
 
-__all__ = ["Completion", "NetworkClient", "NetworkConfig", "Request"]
+if TYPE_CHECKING:
+    from kafkabuf.network import sasl, tls
+    from kafkabuf.network._tls import TlsConnection
+
+    class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
+        """The settings that the network needs; times in milliseconds, sizes in bytes."""
+
+        @property
+        def security_protocol(self) -> str: ...
+        @property
+        def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
+        @property
+        def client_id(self) -> str: ...
+        @property
+        def client_dns_lookup(self) -> str: ...
+        @property
+        def request_timeout_ms(self) -> int: ...
+        @property
+        def max_in_flight_requests_per_connection(self) -> int: ...
+        @property
+        def reconnect_backoff_ms(self) -> int: ...
+        @property
+        def reconnect_backoff_max_ms(self) -> int: ...
+        @property
+        def socket_connection_setup_timeout_ms(self) -> int: ...
+        @property
+        def socket_connection_setup_timeout_max_ms(self) -> int: ...
+        @property
+        def connections_max_idle_ms(self) -> int: ...
+        @property
+        def send_buffer_bytes(self) -> int: ...
+        @property
+        def receive_buffer_bytes(self) -> int: ...
+        @property
+        def metadata_recovery_strategy(self) -> str: ...
+        @property
+        def metadata_recovery_rebootstrap_trigger_ms(self) -> int: ...
+
+
+__all__ = ["Completion", "NetworkClient", "Request"]
 
 log = logging.getLogger("kafkabuf.network")
 
 BEING_OPENED = (State.RESOLVING, State.CONNECTING, State.AUTHENTICATING)
-
-
-class NetworkConfig(tls.TlsConfig, sasl.SaslConfig, Protocol):
-    """The settings that the network needs; times in milliseconds, sizes in bytes."""
-
-    @property
-    def security_protocol(self) -> str: ...
-    @property
-    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
-    @property
-    def client_id(self) -> str: ...
-    @property
-    def client_dns_lookup(self) -> str: ...
-    @property
-    def request_timeout_ms(self) -> int: ...
-    @property
-    def max_in_flight_requests_per_connection(self) -> int: ...
-    @property
-    def reconnect_backoff_ms(self) -> int: ...
-    @property
-    def reconnect_backoff_max_ms(self) -> int: ...
-    @property
-    def socket_connection_setup_timeout_ms(self) -> int: ...
-    @property
-    def socket_connection_setup_timeout_max_ms(self) -> int: ...
-    @property
-    def connections_max_idle_ms(self) -> int: ...
-    @property
-    def send_buffer_bytes(self) -> int: ...
-    @property
-    def receive_buffer_bytes(self) -> int: ...
-    @property
-    def metadata_recovery_strategy(self) -> str: ...
-    @property
-    def metadata_recovery_rebootstrap_trigger_ms(self) -> int: ...
 
 
 @dataclass(eq=False)
@@ -111,9 +114,11 @@ class NetworkClient(ClientCore):
         random: Callable[[], float] = uniform,
     ) -> None:
         over_tls = config.security_protocol in ("SSL", "SASL_SSL")
-        self._tls = tls.client_context(config) if over_tls else None
+        self._secured = _secured_by(config) if over_tls else None
         self._authenticator: Authenticator | None = None
         if config.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+            from kafkabuf.network import sasl
+
             self._authenticator = Authenticator(sasl.mechanism(config, clock, random), self, clock, random)
         hosts = resolve.bootstrap_hosts(config.bootstrap_servers, config.client_dns_lookup, resolver)
         super().__init__(config, clock, metadata, poller or Poller())
@@ -321,7 +326,7 @@ class NetworkClient(ClientCore):
     def _open(self, node: NodeConnection, address: Address, now: float) -> None:
         try:
             # Metadata may name an invalid host: neither the system nor ssl takes a name with NUL in it.
-            secured = None if self._tls is None else TlsConnection(self._tls, node.host)
+            secured = None if self._secured is None else self._secured(node.host)
             node.connecting(self._register(self._connector(address), node, secured))
         except Exception as error:
             self._disconnect(node, NetworkError(f"cannot connect to {node}: {printable(str(error))}"), now)
@@ -484,3 +489,11 @@ class NetworkClient(ClientCore):
             return min(due, *(entry.deadline for entry in node.in_flight))
         idle = self._config.connections_max_idle_ms / 1000
         return min(due, node.last_used + idle) if node.state is State.READY and idle >= 0 else due
+
+
+def _secured_by(config: NetworkConfig) -> Callable[[str], TlsConnection]:
+    """Makes the TLS of a connection to a host. Imports ssl late: plain connections do not need it."""
+    from kafkabuf.network import tls
+    from kafkabuf.network._tls import TlsConnection
+
+    return partial(TlsConnection, tls.client_context(config))

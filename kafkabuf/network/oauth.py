@@ -6,14 +6,15 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
-
-from pydantic import SecretStr
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, KafkaError, SaslAuthenticationError, printable
 from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.token_endpoint import EndpointConfig, TokenEndpoint
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: no character that could end the header with the token
 _LONGEST_STATUS = 200

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
-
-from pydantic import SecretStr
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ConfigError, SaslAuthenticationError
 from kafkabuf.java_names import IAM_MODULE, OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, unshaded
 from kafkabuf.network import msk, oauth
 from kafkabuf.network.scram import HASHES, Scram
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
 
 MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER", msk.MECHANISM)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.batches._accumulator import PartitionQueue, TopicQueues
@@ -12,7 +13,6 @@ from kafkabuf.batches._batch import Batch
 from kafkabuf.batches._split import split
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock
-from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import (
     AuthenticationError,
     ClosedError,
@@ -42,6 +42,9 @@ from kafkabuf.sending.unseen_failures import Failures
 from kafkabuf.transactions.idempotence import ProducerIdSource, ProducerState
 from kafkabuf.transactions.manager import TransactionManager
 from kafkabuf.transactions.states import State
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
 
 log = logging.getLogger("kafkabuf.producer")
 

@@ -7,14 +7,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
-from kafkabuf.spark import option_names
+from kafkabuf.spark import checked, option_names
 from kafkabuf.spark.option_names import BOOTSTRAP
 
 Choice = TypeVar("Choice", bound=StrEnum)
+_CHECKED = "checked"  # in a pickle, beside the fields
 
 
 class Guarantee(StrEnum):
@@ -120,6 +121,14 @@ class SinkOptions:
     timestamp_column: str | None = None
     aligned: int | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """With the checked settings: a task does not load the model that checks them."""
+        return {**self.__dict__, _CHECKED: checked.known(self.producer)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        checked.remember(state["producer"], state.pop(_CHECKED))
+        self.__dict__.update(state)
+
     def sink_id_and_marker_topic(self) -> tuple[str, str]:
         """Only for a transactional guarantee: `parse` has checked that both are set."""
         assert self.sink_id is not None
@@ -146,6 +155,7 @@ class SinkOptions:
         if guarantee.is_transactional:
             settings.setdefault("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
         _check_settings(settings, guarantee)
+        checked.check(tuple(sorted(settings.items())))
         return cls(
             topic,
             tuple(sorted(settings.items())),
@@ -203,9 +213,9 @@ def _check_settings(settings: Mapping[str, str], guarantee: Guarantee) -> None:
     from kafkabuf.config import ProducerConfig
 
     # Some settings are wrong only together with a transactional id: any id shows that.
-    checked = {**settings, "transactional.id": "sink"} if guarantee.is_transactional else dict(settings)
+    settings = {**settings, "transactional.id": "sink"} if guarantee.is_transactional else dict(settings)
     try:
-        ProducerConfig.from_mapping(checked)
+        ProducerConfig.from_mapping(settings)
     except ConfigError as error:
         raise ConfigError(f"among the options 'kafka.*': {error}") from None
 

@@ -20,13 +20,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple, TypeVar, cast
 
-from kafkabuf.config import ProducerConfig
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.spark import heap
+from kafkabuf.spark import checked, heap
+from kafkabuf.spark.checked import Settings
 from kafkabuf.spark.options import SinkOptions
 
-Settings = tuple[tuple[str, str], ...]
 Kept = TypeVar("Kept", KafkaProducer, TransactionAdmin)
 
 # A task has many rows at hand, so batches fill: eight times Kafka's 16 KiB halves the CPU of client and broker.
@@ -79,7 +78,7 @@ def batch_size(buffer_memory: int, partitions: int) -> int:
 @contextmanager
 def lent(settings: Settings) -> Iterator[KafkaProducer]:
     """A producer without transactions. An error drops its unsent records: the retry must not find them."""
-    with _lent("producer", settings, lambda: KafkaProducer(dict(settings)), 0.0) as producer:
+    with _lent("producer", settings, lambda: KafkaProducer(checked.config_of(settings)), 0.0) as producer:
         yield producer
 
 
@@ -91,7 +90,7 @@ def lent_transactional(settings: Settings, *, close_seconds: float = ABORT_SECON
     transaction to others.
     """
     with_id = tuple(sorted([*settings, ("transactional.id", _UNASSIGNED)]))
-    with _lent("producer", with_id, lambda: KafkaProducer(dict(with_id)), close_seconds) as producer:
+    with _lent("producer", with_id, lambda: KafkaProducer(checked.config_of(with_id)), close_seconds) as producer:
         yield producer
 
 
@@ -100,7 +99,7 @@ def lent_admin(settings: Settings) -> Iterator[TransactionAdmin]:
     """An admin. It may know topics and leaders of some minutes ago."""
 
     def make() -> TransactionAdmin:
-        return TransactionAdmin(ProducerConfig.from_mapping(dict(settings)))
+        return TransactionAdmin(checked.config_of(settings))
 
     with _lent("admin", settings, make, 0.0) as admin:
         yield admin

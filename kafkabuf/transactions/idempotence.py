@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.batches._accumulator import PartitionQueue
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches._sequences import SequenceCore
 from kafkabuf.clock import Clock
-from kafkabuf.config import ProducerConfig
 from kafkabuf.errors import (
     ClosedError,
     ClusterAuthorizationError,
@@ -39,6 +38,9 @@ from kafkabuf.errors import (
 )
 from kafkabuf.network._request import Completion
 from kafkabuf.protocol import messages
+
+if TYPE_CHECKING:
+    from kafkabuf.config import ProducerConfig
 
 log = logging.getLogger("kafkabuf.producer")
 
