@@ -147,6 +147,7 @@ def test_response_names_the_refused_records_and_the_log_stays_empty(
         ({"cleanup.policy": "compact"}, message(b"v", key=b""), 0),
         ({}, message(gzip.compress(message(b"v", time=NOW + 2 * HOUR)), attributes=1, time=NOW + 2 * HOUR), 32),
     ],
+    ids=["too new", "too old", "magic 0 has no time", "no key", "empty key", "compressed"],
 )
 def test_limits_hold_for_message_sets(
     cluster: EmbeddedCluster, client: RawClient, configs: dict[str, str], data: bytes, code: int
