@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ import pytest
 
 from kafkabuf import KafkaProducer
 from kafkabuf.broker import EmbeddedCluster
-from kafkabuf.errors import KafkaError, RecordTooLargeError, TimeoutError
+from kafkabuf.errors import ClosedError, KafkaError, RecordTooLargeError, TimeoutError
 from kafkabuf.spark import WriteReport, verify, workers
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
@@ -178,7 +179,8 @@ def test_rows_of_another_producer_are_counted_as_strangers(cluster: EmbeddedClus
 def flush_task() -> None:
     """Flush the rows of the task, so that the next records lie within the range that the task reports."""
     for producer in [found for found in gc.get_objects() if type(found) is KafkaProducer]:
-        producer.flush()
+        with suppress(ClosedError):  # another test has closed it
+            producer.flush()
 
 
 def test_aborted_rows_are_not_counted(cluster: EmbeddedCluster, topic: str) -> None:
