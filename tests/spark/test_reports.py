@@ -161,7 +161,7 @@ def test_driver_logs_a_line_for_each_micro_batch_as_the_option_says(
 ) -> None:
     with caplog.at_level(logging.INFO, "kafkabuf.spark"):
         writer._log_write(report_of(ORDERS, 7, rows=3), [], LogReport(wanted))
-    (line,) = caplog.messages
+    (line,) = [found.getMessage() for found in caplog.records if found.name == "kafkabuf.spark"]
     assert line.startswith(begin)
 
 
