@@ -272,7 +272,9 @@ def test_commit_logs_the_sum_of_all_tasks(caplog: pytest.LogCaptureFixture) -> N
     ]
     with caplog.at_level(logging.INFO, "kafkabuf.spark"):
         BatchWriter(SINK).commit(list(messages))
-    assert caplog.messages == ["10 rows, 100 bytes by 2 tasks to 1 partitions of t"]
+    assert [found.getMessage() for found in caplog.records if found.name == "kafkabuf.spark"] == [
+        "10 rows, 100 bytes by 2 tasks to 1 partitions of t"
+    ]
     assert WriteReport.from_messages(messages).ranges == (OffsetRange("t", 0, 0, 9, 10, 100),)
 
 
