@@ -39,7 +39,7 @@ from kafkabuf.errors import (
     ProducerFencedError,
     TransactionalIdNotFoundError,
 )
-from kafkabuf.metadata.admin import ActiveProducer, Admin
+from kafkabuf.metadata.admin import ActiveProducer, Admin, TransactionDescription
 from kafkabuf.metadata.snapshot import is_legal_topic
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.sharing import SharedTransaction, assign, begin_shared, join, leave
@@ -263,10 +263,9 @@ class Atomic(Delivery[SharedBatch]):
 def _is_open(admin: Admin, transaction: SharedTransaction) -> bool:
     """Whether the transaction may still be open: no other writer has the transactional id."""
     try:
-        known = admin.transaction(transaction.transactional_id)
+        return _is_its_producer(admin.transaction(transaction.transactional_id), transaction)
     except TransactionalIdNotFoundError:
         return False
-    return (known.producer_id, known.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
 
 
 def _given(reports: Sequence[TaskReport]) -> tuple[int, int]:
@@ -357,13 +356,16 @@ class _TransactionPart:
 # ---- what the transaction holds --------------------------------------------------------------------------------------
 
 
+def _is_its_producer(known: ActiveProducer | TransactionDescription, transaction: SharedTransaction) -> bool:
+    """Whether the cluster means the producer of this transaction."""
+    return (known.producer_id, known.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
+
+
 def _writer_in(found: Sequence[ActiveProducer], transaction: SharedTransaction) -> ActiveProducer | None:
     """The transaction's producer, if it has written to the partition in this transaction."""
-    for active in found:
-        is_ours = (active.producer_id, active.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
-        if is_ours and active.transaction_start >= 0:
-            return active
-    return None
+    return next(
+        (active for active in found if _is_its_producer(active, transaction) and active.transaction_start >= 0), None
+    )
 
 
 def _written_by_two(partitions: Sequence[TopicPartition]) -> str:
@@ -379,7 +381,7 @@ def _check_contents(admin: Admin, ranges: Sequence[OffsetRange], transaction: Sh
     if twice:
         raise IllegalStateError(_written_by_two(twice))
     known = admin.transaction(transaction.transactional_id)
-    if (known.producer_id, known.producer_epoch) != (transaction.producer_id, transaction.producer_epoch):
+    if not _is_its_producer(known, transaction):
         raise IllegalStateError(
             f"another writer has taken over {transaction.transactional_id}, or the transaction took longer than "
             "transaction.timeout.ms: no row of this write is visible"

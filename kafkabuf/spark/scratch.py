@@ -23,7 +23,7 @@ logger = logging.getLogger("kafkabuf.spark")
 
 def put(name: str, note: dict[str, Any]) -> None:
     """Leave a note under a name, in place of an earlier note."""
-    folder = _folder(os.getpid())
+    folder = folder_of(os.getpid())
     if folder is None:
         return
     unfinished = folder / f"{name}.{os.getpid()}.new"
@@ -36,7 +36,7 @@ def put(name: str, note: dict[str, Any]) -> None:
 
 def take(name: str) -> dict[str, Any] | None:
     """The note under a name, which is gone then. If several workers take it at the same time, only one gets it."""
-    folder = _folder(os.getpid())
+    folder = folder_of(os.getpid())
     if folder is None:
         return None
     taken = folder / f"{name}.{os.getpid()}.taken"
@@ -49,14 +49,12 @@ def take(name: str) -> dict[str, Any] | None:
     return note if isinstance(note, dict) else None
 
 
-def folder_of(pid: int) -> Path | None:
-    """The folder of the JVM that a process is, or lies under, for files of any kind. None where it cannot be made."""
-    return _folder(pid)
-
-
 @cache
-def _folder(pid: int) -> Path | None:
-    """The folder of the JVM above this process; of the process itself where there is no JVM."""
+def folder_of(pid: int) -> Path | None:
+    """The folder of the JVM that a process is, or lies under; of the process itself where there is no JVM.
+
+    None where the folder cannot be made.
+    """
     try:
         root = Path(tempfile.gettempdir(), f"kafkabuf-{os.getuid()}")
         root.mkdir(mode=0o700, exist_ok=True)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from kafkabuf.spark.delivery import Delivery
 
 logger = logging.getLogger("kafkabuf.spark")
-# What a producer or driver is told once another has the transactional id, or once the coordinator has aborted.
+# What a producer or driver is told once another has the transactional id, or once the coordinator has aborted. Those of
+# them that are a PermissionError mean a missing right.
 _TAKEN_OVER = (FatalTransactionError, InvalidProducerEpochError, InvalidTxnStateError)
 
 
@@ -101,11 +102,6 @@ class ArrowSink:
             raise explained(error, self.options) from None
 
 
-def _is_a_right(error: KafkaError) -> bool:
-    """Whether a missing right is the cause."""
-    return isinstance(error, PermissionError)
-
-
 def explained(error: KafkaError, options: SinkOptions) -> KafkaError:
     """The error with notes that say what to do, and without its traceback: Spark prints all of it to the user."""
     logger.debug("failed", exc_info=error)
@@ -117,7 +113,9 @@ def explained(error: KafkaError, options: SinkOptions) -> KafkaError:
 def _advice(error: KafkaError, options: SinkOptions) -> Iterator[str]:
     if isinstance(error, UnknownTopicOrPartitionError):
         yield "Create the topic, or correct its name."
-    elif options.guarantee.is_transactional and isinstance(error, _TAKEN_OVER) and not _is_a_right(error):
+    elif (
+        options.guarantee.is_transactional and isinstance(error, _TAKEN_OVER) and not isinstance(error, PermissionError)
+    ):
         yield (
             f"Another writer has taken over sinkId '{options.sink_id}': a second query or write uses it, `kafkabuf "
             "spark abort` ended the transaction, or the transaction took longer than kafka.transaction.timeout.ms. No "

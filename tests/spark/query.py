@@ -75,7 +75,7 @@ class Query:
         self.run_id = f"run-{int(self.run_id.removeprefix('run-')) + 1}"
         if new_jvm:
             self._scratch = jvm or Path(tempfile.mkdtemp(dir=self._folder))
-            self._monkeypatch.setattr(scratch, "_folder", lambda pid: self._scratch)
+            self._monkeypatch.setattr(scratch, "folder_of", lambda pid: self._scratch)
             workers.close_all()
 
     @property

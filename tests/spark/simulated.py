@@ -342,7 +342,7 @@ def simulation() -> Iterator[None]:
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(TaskAttempt, "current", _attempt_here),
         mock.patch.object(workers, "os", SimpleNamespace(getpid=_pid_here)),
-        mock.patch.object(scratch, "_folder", _folder_here),
+        mock.patch.object(scratch, "folder_of", _folder_here),
     ):
         _root.append(Path(folder))
         try:
