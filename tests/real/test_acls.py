@@ -179,7 +179,7 @@ class Users:
         self.kafka = kafka
         self._monkeypatch = monkeypatch
         # No worker of an earlier call has left a note.
-        monkeypatch.setattr(scratch, "_folder", lambda pid: None)
+        monkeypatch.setattr(scratch, "folder_of", lambda pid: None)
 
     @contextmanager
     def without_traces(self) -> Iterator[None]:
