@@ -9,7 +9,7 @@ from bench.spark import streams, writes
 from bench.spark.session import CPU, JVM, RATE
 
 NOOP, COUNTS, THEIRS, OURS = "Spark's noop", "Arrow writer that counts", "Spark's Kafka sink", "kafkabuf"
-LARGE = "Spark's Kafka sink, 128 KiB batches"
+LARGE = "Spark's Kafka sink, 512 KiB batches"
 ALIGNED, ATOMIC = "kafkabuf, aligned", "kafkabuf, aligned, atomic"
 CORE_THEIRS, CORE = "one core: Spark's Kafka sink", "one core: kafkabuf"
 SKIP, SKIP_ATOMIC, SKIP_STREAM = "skip", "skip, aligned, atomic", "skip, stream, exactly_once"
@@ -48,7 +48,7 @@ CLAIM = Claim(
         Case(NOOP, partial(writes.batch, writes.noop, sends=False)),
         Case(COUNTS, partial(writes.batch, writes.count, sends=False)),
         Case(THEIRS, partial(writes.batch, _theirs)),
-        Case(LARGE, partial(writes.batch, writes.to("kafka", {"kafka.batch.size": "131072"}))),
+        Case(LARGE, partial(writes.batch, writes.to("kafka", {"kafka.batch.size": "524288"}))),
         Case(OURS, partial(writes.batch, _ours)),
         Case(ALIGNED, partial(writes.batch, _ours, aligned=True)),
         Case(ATOMIC, partial(writes.batch, _atomic, aligned=True)),
@@ -99,6 +99,6 @@ CLAIM = Claim(
         f"rows from {streams.FILES} parquet files. The rate is that of the median addBatch; CPU includes the warm-up.",
         f"8 rows: as many micro-batches of {streams.SMALL} rows, in as many tasks and Kafka partitions.",
         "Settings are the sinks' defaults: Spark's sink sends batches of 16 KiB, kafkabuf's, for two partitions, "
-        "batches of 128 KiB.",
+        "batches of 512 KiB.",
     ],
 )

@@ -45,7 +45,7 @@ class AtLeastOnce(Delivery["TopicLimits | None"]):
         with ExitStack() as lent:
 
             def open_producer() -> KafkaProducer:
-                return lent.enter_context(workers.lent(workers.task_settings(self.options)))
+                return lent.enter_context(workers.lent(workers.task_settings(self.options, begun)))
 
             task = Task(open_producer, self.options, self.columns, begun)
             task.send_all(batches)

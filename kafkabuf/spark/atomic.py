@@ -44,6 +44,7 @@ from kafkabuf.metadata.snapshot import is_legal_topic
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.sharing import SharedTransaction, assign, begin_shared, join, leave
 from kafkabuf.spark import preflight, workers
+from kafkabuf.spark.checked import Settings
 from kafkabuf.spark.delivery import Delivery
 from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.marker import (
@@ -138,7 +139,8 @@ class Atomic(Delivery[SharedBatch]):
                 "fails and can be repeated; set spark.speculation to false"
             )
         with ExitStack() as lent:
-            part = _TransactionPart(self.options, transaction, lent)
+            settings = workers.task_settings(self.options, begun.limits)
+            part = _TransactionPart(self.options, settings, transaction, lent)
             opening = _opening_sizes(attempt.attempt_id)
             task = Task(part.producer, self.options, self.columns, begun.limits, opening)
             try:
@@ -296,8 +298,11 @@ def _opening_sizes(attempt_id: int) -> list[int]:
 class _TransactionPart:
     """What one task does in the transaction. A task without rows opens no producer."""
 
-    def __init__(self, options: SinkOptions, transaction: SharedTransaction, lent: ExitStack) -> None:
+    def __init__(
+        self, options: SinkOptions, settings: Settings, transaction: SharedTransaction, lent: ExitStack
+    ) -> None:
         self._options = options
+        self._settings = settings
         self._lent = lent
         """Gives the producer back when the task has ended. After an error the driver aborts the transaction."""
         self._transaction = transaction
@@ -309,8 +314,7 @@ class _TransactionPart:
     def producer(self) -> KafkaProducer:
         """The task's own producer, which has joined the transaction."""
         if self._producer is None:
-            settings = workers.task_settings(self._options)
-            self._producer = self._lent.enter_context(workers.lent_transactional(settings, close_seconds=0.0))
+            self._producer = self._lent.enter_context(workers.lent_transactional(self._settings, close_seconds=0.0))
             join(self._producer, self._transaction)
         return self._producer
 

@@ -201,7 +201,7 @@ class ExactlyOnce(Delivery[Begun]):
     def send(self, batches: Iterator[pa.RecordBatch], begun: Begun) -> TaskReport:
         attempt = TaskAttempt.current()
         micro_batch = attempt.require_micro_batch()
-        with workers.lent_transactional(workers.task_settings(self.options)) as producer:
+        with workers.lent_transactional(workers.task_settings(self.options, begun.limits)) as producer:
             marker = self._take_over(producer, attempt, micro_batch)
             known: dict[str, Any] = {"is_replay": begun.before.is_begun(micro_batch), "marker": marker}
             if is_written(marker, micro_batch, self._name(attempt.partition)):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kafkabuf.errors import (
     InvalidRecordError,
@@ -79,18 +79,26 @@ class TopicLimits:
 
     def judge(self, rows: pa.RecordBatch, now_ms: int | None = None) -> dict[int, KafkaError]:
         """The rows that the topic does not take: place in the batch and error. `now_ms` is the present by default."""
+        return {place: error(place) for places, error in self._outside(rows, now_ms) for place in places}
+
+    def places_outside(self, rows: pa.RecordBatch) -> list[int]:
+        """The places in the batch of the rows that the topic does not take, in order."""
+        return sorted({place for places, _ in self._outside(rows, None) for place in places})
+
+    def _outside(
+        self, rows: pa.RecordBatch, now_ms: int | None
+    ) -> Iterator[tuple[list[int], Callable[[int], KafkaError]]]:
+        """By limit the places of the rows outside of it, and the error of such a row."""
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         names = rows.schema.names
-        refused: dict[int, KafkaError] = {}
         if self.max_bytes is not None and rows.nbytes > self.max_bytes:
-            refused |= _refuse(_too_large(rows, self.max_bytes), lambda _: self._too_large())
+            yield _places(_too_large(rows, self.max_bytes)), lambda _: self._too_large()
         if "timestamp" in names and (self.before_max_ms is not None or self.after_max_ms is not None):
             oldest, newest = self._oldest_and_newest(now)
             outside = _outside(rows.column("timestamp"), oldest, newest)
-            refused |= _refuse(outside, lambda place: self._wrong_time(rows, place))
+            yield _places(outside), lambda place: self._wrong_time(rows, place)
         if self.needs_key and ("key" not in names or rows.column("key").null_count):
-            refused |= _refuse(_is_null(rows, "key"), lambda _: self._without_key())
-        return refused
+            yield _places(_is_null(rows, "key")), lambda _: self._without_key()
 
     def _oldest_and_newest(self, now: int) -> tuple[int | None, int | None]:
         before, after = self.before_max_ms, self.after_max_ms
@@ -143,10 +151,10 @@ def _limit(value: str) -> int | None:
 # ---- whole columns ---------------------------------------------------------------------------------------------------
 
 
-def _refuse(mask: Mask | None, error: Callable[[int], KafkaError]) -> dict[int, KafkaError]:
+def _places(mask: Mask | None) -> list[int]:
     import pyarrow.compute as pc
 
-    return {} if mask is None else {place: error(place) for place in pc.indices_nonzero(mask).to_pylist()}
+    return [] if mask is None else cast("list[int]", pc.indices_nonzero(mask).to_pylist())
 
 
 def _is_null(rows: pa.RecordBatch, name: str) -> Mask:

@@ -54,6 +54,11 @@ class Refusals:
         self.dead_lettered += 1
         self._await_dead_letters(MAX_OPEN_DEAD_LETTERS)
 
+    @property
+    def count(self) -> int:
+        """Rows that were refused."""
+        return self.skipped + self.dead_lettered
+
     def finish(self) -> None:
         """Wait until every dead letter is acknowledged."""
         if self._open_dead_letters:

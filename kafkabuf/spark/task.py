@@ -7,7 +7,8 @@ A row that a broker refuses is refused alone. The broker refuses the row's whole
 - Where the broker names no row (RECORD_LIST_TOO_LARGE, and brokers before Kafka 2.4), the task sends the rows of the
   batch again in halves, each half as a batch of its own, until a row is alone.
 
-Rows that are sent again come after rows that followed them.
+Then rows that look like the refused row go in batches of their own (suspects.py). Rows that are sent again or held back
+come after rows that followed them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kafkabuf.spark.place import TaskAttempt
 from kafkabuf.spark.refusals import Refusals
 from kafkabuf.spark.report import CHECKSUMS, TaskReport
 from kafkabuf.spark.rows import ROW_ERRORS
+from kafkabuf.spark.suspects import Suspects
 from kafkabuf.transactions.idempotence import ERRORS_OF_RECORDS
 
 # Arrow batches that may wait for their outcome: a task sends no more than these after its first error.
@@ -75,6 +77,7 @@ class Task:
         self._open_reports: deque[_SentRows] = deque()
         self._waiting: list[NumberedRows] = []  # to be sent again
         self._refusals = Refusals(options, self._opened)
+        self._suspects = Suspects()
         self._next_row = 0
         self._sent_again = 0
         self._totals_at_start = (0.0, 0.0)
@@ -85,12 +88,15 @@ class Task:
         """Send every row and wait until all are acknowledged. Raises the first error that fails the task."""
         for batch in batches:
             if batch.num_rows:
-                self._send(self._admitted(batch.select(self._columns)))
+                self._send(self._suspects.hold_back(self._admitted(batch.select(self._columns))))
             self._await_reports(MAX_OPEN_REPORTS)
             if len(self._waiting) >= MAX_WAITING_PIECES or sum(map(len, self._waiting)) >= ROWS_SENT_AGAIN_TOGETHER:
                 self._send_waiting()
+            if self._suspects.is_full:
+                self._send_suspects()
         for rows in self._held:
             self._queue(rows)
+        self._send_suspects()
         while self._open_reports or self._waiting:
             self._send_waiting()
             self._opened().flush()
@@ -100,8 +106,7 @@ class Task:
     def rows_and_checksum_given(self) -> tuple[int, int]:
         """Of all rows that Spark gave the task, the refused ones too: `count_rows` finds the same in a replay."""
         refused = self._refusals
-        rows = self.rows + refused.skipped + refused.dead_lettered
-        return rows, (self.checksum + refused.checksum) % CHECKSUMS
+        return self.rows + refused.count, (self.checksum + refused.checksum) % CHECKSUMS
 
     def report(self, attempt: TaskAttempt, **more: Any) -> TaskReport:
         """What the task has sent, as Spark's commit message."""
@@ -188,6 +193,14 @@ class Task:
         if waiting:
             self._queue(joined(waiting))
 
+    def _send_suspects(self) -> None:
+        """Send the rows that were held back, in no batch with other rows."""
+        suspects, refused = self._suspects.take(), self._refusals.count
+        if suspects is not None:
+            self._send_as_a_batch(suspects)
+            if self._refusals.count == refused:
+                self._suspects.acquit()
+
     def _queue(self, rows: NumberedRows) -> None:
         """Queue rows, without those that cannot be queued."""
         while len(rows):
@@ -214,8 +227,8 @@ class Task:
     # ---- outcomes ----------------------------------------------------------------------------------------------------
 
     def _await_reports(self, allowed: int) -> None:
-        """Wait for the outcome of the oldest Arrow batches, until no more than `allowed` wait for theirs."""
-        while len(self._open_reports) > allowed:
+        """Take the outcomes that are there, of the oldest Arrow batches. Wait until at most `allowed` have none."""
+        while self._open_reports and (len(self._open_reports) > allowed or self._open_reports[0].report.done()):
             self._await_outcome(self._open_reports.popleft())
 
     def _await_outcome(self, sent: _SentRows) -> None:
@@ -239,6 +252,7 @@ class Task:
         self._count(sent, [*refused, *again, *suspects])
         for place, error in sorted(guilty.items()):
             self._refusals.refuse(sent.rows, place, error)
+            self._suspects.learn(sent.rows, place, error)
         self._waiting += again
         self._sent_again += sum(map(len, again))
         for rows in suspects:

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import InvalidRecordError, InvalidTimestampError, KafkaError, RecordTooLargeError
 from kafkabuf.protocol.messages import PRODUCE
-from kafkabuf.spark import WriteReport, atomic, task, verify
+from kafkabuf.spark import WriteReport, atomic, suspects, task, verify
 from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
@@ -193,6 +193,38 @@ def test_producer_without_idempotence_sends_every_good_row(
     )
     assert (report.rows, report.skipped) == (599, 1)
     assert values_in(cluster, topic) == Counter(b"%d" % n for n in range(600) if n != 300)
+
+
+@pytest.mark.parametrize("kind", ["keyless", "old", "new"])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_only_the_first_refused_row_costs_others_a_second_way(
+    cluster: EmbeddedCluster, topic: str, guarantee: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_limits(monkeypatch)
+    monkeypatch.setattr(task, "MAX_OPEN_REPORTS", 0)  # each Arrow batch of 100 rows waits for its outcome
+    bad = dict.fromkeys(range(50, 3_000, 100), kind)
+    report = Write(cluster, topic, guarantee, "skip", monkeypatch).run(pieces(rows(3_000, bad), 100))
+    assert (report.rows, report.skipped) == (2_970, 30)
+    assert 0 < report.retries < 100, "rows of the first Arrow batch, and of no other"
+    assert values_in(cluster, topic) == Counter(b"%d" % n for n in range(3_000) if n not in bad)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_good_rows_that_look_like_a_refused_row_arrive(
+    cluster: EmbeddedCluster, topic: str, guarantee: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic takes rows up to an hour ahead. Row 10 is 100 minutes ahead, and each third row 55."""
+    without_limits(monkeypatch)
+    monkeypatch.setattr(task, "MAX_OPEN_REPORTS", 0)
+    monkeypatch.setattr(suspects, "MAX_SUSPECTS", 20)
+    now = time.time_ns() // 1_000_000
+    ahead = pa.array(
+        [now + 60_000 * (100 if n == 10 else 55 if n % 3 == 0 else 0) for n in range(900)], pa.timestamp("ms")
+    )
+    batch = rows(900, {}).set_column(2, "timestamp", ahead)
+    report = Write(cluster, topic, guarantee, "skip", monkeypatch).run(pieces(batch, 100))
+    assert (report.rows, report.skipped) == (899, 1)
+    assert values_in(cluster, topic) == Counter(b"%d" % n for n in range(900) if n != 10)
 
 
 class NamesNoRow:

@@ -25,6 +25,7 @@ from kafkabuf.append.report import FailedRows
 from kafkabuf.errors import ConfigError, KafkaError, RecordTooLargeError
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, checked, register, task, workers
+from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.options import SinkOptions
 from kafkabuf.spark.schema import sink_columns
 from kafkabuf.spark.sink import ArrowSink
@@ -156,6 +157,10 @@ class FakeReport:
         self.producer, self.rows, self.error = producer, rows, error
         self.first = producer.next_offset
         producer.next_offset += rows
+
+    def done(self) -> bool:
+        """No outcome comes before the task waits for it."""
+        return False
 
     def failed_rows(self, timeout: float | None = None) -> list[FailedRows]:
         self.producer.unresolved -= 1
@@ -422,10 +427,16 @@ def test_row_that_is_too_large_fails_the_task_and_closes_its_producer(
 
 
 @pytest.mark.parametrize(
-    ("partitions", "expected"), [(1, 131072), (64, 131072), (65, 65536), (500, 16384), (100_000, 16384)]
+    ("partitions", "expected"),
+    [(1, 524288), (16, 524288), (17, 262144), (64, 131072), (65, 65536), (500, 16384), (100_000, 16384)],
 )
-def test_batch_size_falls_from_128_to_16_kib_as_partitions_grow(partitions: int, expected: int) -> None:
-    assert workers.batch_size(32 << 20, partitions) == expected
+def test_batch_size_falls_from_512_to_16_kib_as_partitions_grow(partitions: int, expected: int) -> None:
+    assert workers.batch_size(32 << 20, partitions, 1 << 20) == expected
+
+
+@pytest.mark.parametrize(("largest", "expected"), [(1 << 20, 524288), (524_287, 262144), (40_000, 32768), (1, 16384)])
+def test_batch_fits_the_largest_message_that_the_topic_takes(largest: int, expected: int) -> None:
+    assert workers.batch_size(32 << 20, 1, largest) == expected
 
 
 def test_batch_size_follows_the_partitions_unless_set_or_rows_name_topics(spark_cluster: EmbeddedCluster) -> None:
@@ -435,6 +446,8 @@ def test_batch_size_follows_the_partitions_unless_set_or_rows_name_topics(spark_
     assert workers.task_settings(user_sized) == user_sized.producer
     assert workers.task_settings(SinkOptions(None, settings)) == settings
     assert workers.task_settings(SinkOptions("sized", settings)) == (("batch.size", "32768"), *settings)
+    limits = TopicLimits("sized", max_bytes=20_000)
+    assert workers.task_settings(SinkOptions("sized", settings), limits) == (("batch.size", "16384"), *settings)
 
 
 def test_slice_of_a_batch_sends_only_its_rows(spark_cluster: EmbeddedCluster, topic: str) -> None:
