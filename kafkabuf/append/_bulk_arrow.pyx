@@ -128,8 +128,7 @@ cdef class ArrowWalker(Walker):
     cdef int enter_topic(self) except -1:
         cdef Field name = bytes_at(&self.columns.topic, self.row)
         if name.size < 0:
-            raise InvalidTopicError(f"row {self.first_row + self.row}: there is no topic: give the topic argument, or "
-                                    "a topic column without nulls")
+            raise InvalidTopicError(f"row {self.first_row + self.row}: there is no topic: its column 'topic' is null")
         self.give_back_all()
         self.use_topic(self.producer.topic_of((<const char*>name.data)[:name.size].decode("utf-8", "replace"),
                                               &self.waited))

@@ -26,6 +26,14 @@ class NumberedRows(NamedTuple):
         end = len(self) if end is None else min(end, len(self))
         return NumberedRows(self.batch.slice(begin, end - begin), self.numbers[begin:end])
 
+    def milliseconds(self, place: int) -> int | None:
+        """The timestamp of the row at this place, in ms since 1970; None where the row has no timestamp."""
+        if "timestamp" not in self.batch.schema.names:
+            return None
+        column = self.batch.column("timestamp").slice(place, 1)
+        found: int | None = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())[0].as_py()
+        return found
+
     def take(self, places: Int64Array) -> NumberedRows:
         """A copy of the rows at these places."""
         return NumberedRows(self.batch.take(pa.array(places)), self.numbers[places])

@@ -67,7 +67,8 @@ def send_dead_letter(
 ) -> RecordFuture:
     """Send the row's key, value and headers to `topic`, with headers that say why the row could not be sent.
 
-    A row that is too large goes without its value. `topic_option` is the topic of all rows, None where each row names
+    The row's timestamp is a header too, in ms since 1970, because the broker may have refused it. A row that is too
+    large goes without its value. `topic_option` is the topic of all rows, None where each row names
     its topic.
     """
     value = _bytes(rows, "value", place)
@@ -80,6 +81,9 @@ def send_dead_letter(
         ("kafkabuf.reason", reason(error).encode()),
         ("kafkabuf.topic", topic_option.encode() if topic_option else _bytes(rows, "topic", place)),
     ]
+    timestamp = rows.milliseconds(place)
+    if timestamp is not None:
+        headers.append(("kafkabuf.timestamp", str(timestamp).encode()))
     if isinstance(error, RecordTooLargeError) and value is not None:
         headers.append(("kafkabuf.value.size", str(len(value)).encode()))
         value = None

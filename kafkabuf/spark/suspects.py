@@ -32,19 +32,17 @@ class Suspects:
 
     def learn(self, rows: NumberedRows, place: int, error: KafkaError) -> None:
         """Note the row that a broker has refused: rows like it are suspects from now on."""
-        row = rows.batch.slice(place, 1)
+        row, timestamp = rows.batch.slice(place, 1), rows.milliseconds(place)
         if isinstance(error, InvalidRecordError) and ("key" not in row.schema.names or row.column("key").null_count):
             self._innocent = replace(self._innocent, needs_key=True)
-        elif isinstance(error, InvalidTimestampError) and "timestamp" in row.schema.names:
-            self._learn_time(row.column("timestamp").cast("timestamp[ms]", safe=False).cast("int64")[0].as_py())
+        elif isinstance(error, InvalidTimestampError) and timestamp is not None:
+            self._learn_time(timestamp)
         elif isinstance(error, RecordTooLargeError):
             sizes = [row.column(name)[0].as_py() or b"" for name in ("key", "value") if name in row.schema.names]
             self._innocent = replace(self._innocent, max_bytes=max(sum(map(len, sizes)) - 1, 0))
 
-    def _learn_time(self, refused_ms: int | None) -> None:
+    def _learn_time(self, refused_ms: int) -> None:
         """Suspect every time that is at least half as far from the present."""
-        if refused_ms is None:
-            return
         ahead = refused_ms - time.time_ns() // 1_000_000
         limit = abs(ahead) // 2 - CLOCKS_DIFFER_MS
         if ahead > 0:

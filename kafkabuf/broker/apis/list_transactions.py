@@ -23,8 +23,9 @@ _INVALID_REGULAR_EXPRESSION = 128
 def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
     known = {state.value for state in State}
     unknown = [name for name in request.state_filters if name not in known]
+    wanted = getattr(request, "transactional_id_pattern", None)
     try:
-        pattern = re.compile(getattr(request, "transactional_id_pattern", None) or ".*")
+        pattern = re.compile(wanted) if wanted else None
     except re.error:
         return {"error_code": _INVALID_REGULAR_EXPRESSION}
     matching = [
@@ -32,7 +33,7 @@ def handle(node: Node, header: RequestHeader, request: Any) -> dict[str, Any]:
         for transaction in node.cluster.transactions
         if node.coordinates(transaction.transactional_id)
         and _matches(transaction, request, node.cluster.clock.time_ms())
-        and pattern.fullmatch(transaction.transactional_id)
+        and (pattern is None or pattern.fullmatch(transaction.transactional_id))
     ]
     return {
         "unknown_state_filters": unknown,
