@@ -57,7 +57,9 @@ def rows(count: int, bad: dict[int, str], partitions: int = PARTITIONS) -> pa.Re
         {
             "key": pa.array([None if bad.get(n) == "keyless" else b"k%d" % n for n in range(count)], pa.binary()),
             "value": pa.array([b"%d" % n for n in range(count)], pa.binary()),
-            "timestamp": pa.array([now + shifts.get(bad.get(n, ""), 0) for n in range(count)], pa.timestamp("ms", "UTC")),
+            "timestamp": pa.array(
+                [now + shifts.get(bad.get(n, ""), 0) for n in range(count)], pa.timestamp("ms", "UTC")
+            ),
             "partition": pa.array([n % partitions for n in range(count)], pa.int32()),
         }
     )
