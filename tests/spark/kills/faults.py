@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kafkabuf.producer import KafkaProducer
 from kafkabuf.spark.atomic import Atomic
+from kafkabuf.spark.exactly_once import ExactlyOnce
 from kafkabuf.spark.place import TaskAttempt
 from kafkabuf.spark.scratch import jvm_above
 from kafkabuf.spark.task import Task
@@ -38,7 +39,8 @@ def at(step: str) -> None:
 @cache
 def install() -> None:
     """Wrap the functions at each step in this process. Further calls do nothing."""
-    _wrap(KafkaProducer, "init_transactions", "before init", "after init")
+    # A warm task goes on with the producer id and epoch of the last task, and does not initialise them.
+    _wrap(ExactlyOnce, "_take_over", "before take-over", "after take-over")
     _wrap(KafkaProducer, "send_offsets_to_transaction", "before marker", None)
     _wrap(Atomic, "begin", "before begin", "after begin")
     send_all, commit = Task.send_all, KafkaProducer.commit_transaction

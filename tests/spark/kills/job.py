@@ -41,8 +41,8 @@ STEPS: dict[str, dict[str, tuple[Victim, ...]]] = {
         "after commit": _DRIVER,
     },
     "exactly_once": {
-        "before init": _TASK,
-        "after init": _TASK,
+        "before take-over": _TASK,
+        "after take-over": _TASK,
         "before produce": _TASK,
         "mid-produce": _TASK,
         "before marker": _TASK,

@@ -65,12 +65,12 @@ class Outcome:
 
     def table(self) -> str:
         """A line for each kill: its step, its victim, and how often the reader saw the rows of its micro-batch."""
-        lines = [f"{'batch':>5}  {'step':<15} {'killed':<22} {'then':<22} {'missing':>7} {'once':>7} {'more':>7}"]
+        lines = [f"{'batch':>5}  {'step':<16} {'killed':<22} {'then':<22} {'missing':>7} {'once':>7} {'more':>7}"]
         for kill in self.kills():
             seen = self.seen[kill["at"]]
             counts = (int((seen == 0).sum()), int((seen == 1).sum()), int((seen > 1).sum()))
             lines.append(
-                f"{kill['at']:>5}  {kill['step']:<15} {kill['victim']:<22} {self._then(kill):<22} "
+                f"{kill['at']:>5}  {kill['step']:<16} {kill['victim']:<22} {self._then(kill):<22} "
                 f"{counts[0]:>7} {counts[1]:>7} {counts[2]:>7}"
             )
         return "\n".join(lines)
