@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from contextvars import Context, copy_context
 from typing import Any
 
-from kafkabuf.append.report import BulkReport, BulkResult, Failure
+from kafkabuf.append.report import BulkReport, BulkResult, Failure, OnErrors
 from kafkabuf.batches._batch import Batch, RecordFuture
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange
@@ -217,10 +217,10 @@ class AIOBulkReport:
             while not segment.batch.announced:
                 await self._ends.wait_for(segment.batch)
 
-    async def result(self) -> BulkResult:
-        """As BulkReport.result."""
+    async def result(self, *, errors: OnErrors = "raise") -> BulkResult:
+        """As BulkReport.result: raises the first failure, or returns every outcome with `errors="return"`."""
         await self.wait()
-        return self.report.result(0)
+        return self.report.result(0, errors=errors)
 
     async def exception(self) -> KafkaError | None:
         """As BulkReport.exception."""
@@ -236,3 +236,6 @@ class AIOBulkReport:
         """As BulkReport.ranges."""
         await self.wait()
         return self.report.ranges(0)
+
+    def __repr__(self) -> str:
+        return f"AIO{self.report!r}"

@@ -19,7 +19,7 @@ class KafkaError(Exception):
     # True if the client's metadata is stale: the client refreshes it before the retry.
     invalid_metadata: bool = False
     # Set by send_arrow() and send_many() when they raise: the number of rows before the faulty row, which are sent all
-    # the same, and the BulkReport of these rows.
+    # the same, and the BulkReport of these rows. BulkReport.result() sets `report` to itself.
     rows_queued: int = 0
     report: Any = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ Number = TypeVar("Number", np.int16, np.int32, np.int64)
 RowsOf = Callable[[int], Int64Array | None]
 
 ROWS, ERRORS = "rows", "errors"
+OnErrors = Literal["raise", "return"]
 
 
 class _Chunk(NamedTuple):
@@ -194,14 +195,32 @@ class BulkReport:
         """The rows that were left out as larger than `max.request.size` or `buffer.memory`. Known without waiting."""
         return tuple(failure for failure in self._failures if failure.partition < 0)
 
-    def result(self, timeout: float | None = None) -> BulkResult:
+    def result(self, timeout: float | None = None, *, errors: OnErrors = "raise") -> BulkResult:
         """Partition, offset, timestamp (ms) and error code of every row, in the order of the data. Waits.
 
+        If rows failed, it raises the first failure, as a future does: an error of the same class whose text counts the
+        failed rows, with this report as `error.report`. With `errors="return"` it returns the outcomes of all rows.
         Raises ValueError if the call was made with `report="errors"`.
         """
+        if errors not in get_args(OnErrors):
+            raise ValueError(f"errors is 'raise' or 'return', found {errors!r}")
         self._require_rows()
-        self.wait(timeout)
-        self._read_errors()
+        failures = self.failures(timeout)
+        if failures and errors == "raise":
+            raise self._counted(failures) from failures[0].error
+        return self._columns()
+
+    def _counted(self, failures: tuple[Failure, ...]) -> KafkaError:
+        """The first failure as an error of this report, with the number of failed rows."""
+        first, failed = failures[0].error, sum(failure.rows for failure in failures)
+        error = type(first)(
+            f"{failed} of {self.rows} rows failed, the first with: {first} (error.report.failures() lists the failures, "
+            'result(errors="return") has the outcome of each row)'
+        )
+        error.report = self
+        return error
+
+    def _columns(self) -> BulkResult:
         segment_of_row = _joined([chunk.segment for chunk in self._chunks], np.int32)
         timestamp = _joined([chunk.timestamps() for chunk in self._chunks], np.int64)
         index = places_of(segment_of_row, np.array([segment.first_index for segment in self.segments], np.int32))
@@ -228,6 +247,12 @@ class BulkReport:
         """The offsets of the delivered rows, one range for each partition. Waits as `wait` does."""
         self.wait(timeout)
         return merge_ranges((*self._ranges, *_ranges(self.segments)))
+
+    def __repr__(self) -> str:
+        # It reads the failures without note: a shell that prints the report does not stand for a user who handles them.
+        failed = sum(failure.rows for failure in (*self._failures, *_failures(self.segments, lambda _: None)))
+        state = f"{failed} failed" if failed else "delivered"
+        return f"BulkReport({self.rows} rows, {state if self.done() else 'pending'})"
 
 
 def _joined(arrays: list[npt.NDArray[Number]], dtype: type[Number]) -> npt.NDArray[Number]:

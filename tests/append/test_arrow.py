@@ -151,7 +151,7 @@ def test_row_that_is_too_large_is_reported_and_the_others_are_sent(magic: int, l
     assert [failure.first_row for failure in report.too_large] == [0, 2]
     rig.ack_all()
     assert [record.value for record in rig.log[TOPIC, 0]] == [b"a", b"b"]
-    result = report.result(0)
+    result = report.result(0, errors="return")
     assert result.error_code.tolist() == [10, 0, 10, 0]
     assert result.partition.tolist() == [-1, 0, -1, 0]
     assert result.offset.tolist() == [-1, 0, -1, 1]
@@ -182,7 +182,7 @@ def test_rows_that_are_all_too_large_have_an_outcome_at_once() -> None:
     rig = turning(max_request_size=2_000)
     report = rig.producer.send_arrow(pa.table({"value": ["x" * 2_000] * 3}), TOPIC)
     assert report.done()
-    assert report.result(0).error_code.tolist() == [10] * 3
+    assert report.result(0, errors="return").error_code.tolist() == [10] * 3
     assert report.ranges(0) == ()
     assert not rig.queue().claimed
     assert_whole(rig.pool)
@@ -205,7 +205,7 @@ def test_report_has_the_outcome_of_each_row() -> None:
     rig.client.answer(sent, *(codes[partition] for partition in sent.partitions), base_offset=100)
     rig.turn()
     assert report.done()
-    result = report.result(0)
+    result = report.result(0, errors="return")
     assert result.partition.tolist() == partitions
     assert result.error_code.tolist() == [0, 87, 0, 0, 87, 0]
     assert result.offset.tolist() == [100, -1, 100, 101, -1, 101]

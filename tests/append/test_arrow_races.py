@@ -113,8 +113,8 @@ def test_batch_that_expires_while_claimed_keeps_its_slab() -> None:
     report = rig.producer.send_arrow(rows_of([0, 1, 0, 1]), TOPIC)
     assert free == [rig.pool.total - 2 * SLAB]  # the slab of partition 0, still written to, and the slab of partition 1
     rig.ack_all()
-    assert report.result(0).error_code.tolist() == [7, 0, 7, 0]
-    assert report.result(0).offset.tolist() == [-1, 0, -1, 1]
+    assert report.result(0, errors="return").error_code.tolist() == [7, 0, 7, 0]
+    assert report.result(0, errors="return").offset.tolist() == [-1, 0, -1, 1]
     assert isinstance(report.exception(0), TimeoutError)
     assert [one.partition for one in report.ranges(0)] == [1]
     assert_whole(rig.pool)

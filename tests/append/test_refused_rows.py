@@ -43,7 +43,18 @@ def test_each_guilty_row_has_its_own_error_and_the_others_of_its_batch_say_so() 
     assert [type(failure.error) for failure in failures] == [
         InvalidRecordError, RefusedWithOthersError, InvalidRecordError
     ]  # fmt: skip
-    assert report.result(0).error_code.tolist() == [87, 0, -1, 0, 87, -1]
+    assert report.result(0, errors="return").error_code.tolist() == [87, 0, -1, 0, 87, -1]
+
+
+def test_result_raises_the_first_failure_with_the_number_of_failed_rows() -> None:
+    named = {0: Answer(INVALID_RECORD, -1, record_errors=[(0, "first"), (2, "third")])}
+    report = outcome(named, [1, 0, 1, 0, 0, 0])
+    with pytest.raises(InvalidRecordError, match="^4 of 6 rows failed, the first with: first ") as raised:
+        report.result(0)
+    assert raised.value.report is report
+    assert raised.value.__cause__ is report.exception(0)
+    with pytest.raises(ValueError, match="'raise' or 'return', found 'ignore'"):
+        report.result(0, errors="ignore")  # type: ignore[arg-type]
 
 
 def test_failed_rows_are_named_by_number_with_the_records_that_share_their_error() -> None:
@@ -87,7 +98,7 @@ def test_guilty_row_is_named_in_a_batch_that_two_calls_filled() -> None:
     rig.turn()
     assert [(one.rows.tolist(), one.records) for one in first.failed_rows(0)] == [([0, 1, 2], 5)]
     assert [(one.rows.tolist(), one.records) for one in second.failed_rows(0)] == [([1], 1), ([0, 2], 5)]
-    assert second.result(0).error_code.tolist() == [-1, 87, -1]
+    assert second.result(0, errors="return").error_code.tolist() == [-1, 87, -1]
 
 
 def test_guilty_row_is_named_in_a_part_of_a_split_batch() -> None:

@@ -141,7 +141,7 @@ def test_record_that_is_too_large_is_reported_and_the_others_are_sent() -> None:
     rig = turning(max_request_size=2_000, slabs=2)
     report = rig.producer.send_many(TOPIC, [b"a", b"x" * 2_000, b"b"])
     rig.ack_all()
-    assert report.result(0).error_code.tolist() == [0, 10, 0]
+    assert report.result(0, errors="return").error_code.tolist() == [0, 10, 0]
     assert isinstance(report.exception(0), RecordTooLargeError)
     assert [record.value for record in rig.log[TOPIC, 0]] == [b"a", b"b"]
     assert_whole(rig.pool)

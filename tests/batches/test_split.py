@@ -339,7 +339,7 @@ def test_report_of_a_table_gives_each_row_the_outcome_of_its_part() -> None:
     assert not report.done()
     topic.serve()
     assert report.done()
-    result = report.result(0)
+    result = report.result(0, errors="return")
     assert result.partition.tolist() == partitions
     assert result.error_code.tolist() == [10 * (n == 7) for n in range(20)]
     for n, offset in enumerate(result.offset.tolist()):

@@ -19,6 +19,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import (
     AbortableTransactionError,
     PurgedError,
+    RecordTooLargeError,
     SerializationError,
 )
 from kafkabuf.interceptors import ProducerRecord
@@ -269,8 +270,11 @@ def test_bulk_appends_and_their_reports_never_block_the_loop(aio_cluster: Embedd
             assert report.done()
             assert report.rows == 3 * SLABS
             many = await producer.send_many("bulk", [b"v", b"x" * 2_000_000])
+            with pytest.raises(RecordTooLargeError, match="1 of 2 rows failed") as raised:
+                await many.result()
+            assert raised.value.report is many.report
             assert [failure.first_row for failure in many.too_large] == [1]
-            assert (await many.result()).error_code.tolist() == [0, 10]
+            assert (await many.result(errors="return")).error_code.tolist() == [0, 10]
 
     run(test())
 

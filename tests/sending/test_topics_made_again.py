@@ -218,7 +218,7 @@ def test_bulk_append_outlives_the_partitions_that_it_writes_to() -> None:
     rig = known(1, 1, 1, 1, value_serializer=serialize)
     report = rig.producer.send_many(TOPIC, [b"%d" % row for row in range(8)], partitions=[0, 1, 2, 3] * 2)
     rig.ack_all()
-    assert [code == 0 for code in report.result(0).error_code] == [True, False, False, False] * 2
+    assert [code == 0 for code in report.result(0, errors="return").error_code] == [True, False, False, False] * 2
     assert_whole(rig.pool)
 
 
