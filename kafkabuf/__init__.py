@@ -34,8 +34,31 @@ _HOMES = {
 }
 __all__ = [*_HOMES]  # noqa: PLE0604
 
+_CONSUMER = (
+    "kafkabuf only produces. Use the consumer of another library beside it: confluent_kafka.Consumer, "
+    "kafka.KafkaConsumer or aiokafka.AIOKafkaConsumer. send_offsets_to_transaction() takes the offsets of any of them"
+)
+_ADMIN = (
+    "kafkabuf only produces. Use the admin client of another library beside it: confluent_kafka.admin.AdminClient, "
+    "kafka.KafkaAdminClient or aiokafka.admin.AIOKafkaAdminClient. partitions_for() of a producer names a topic's "
+    "partitions, and `kafkabuf spark` administers the sink's groups and transactions"
+)
+_ELSEWHERE = {
+    "AIOKafkaProducer": "use kafkabuf.aio.AIOKafkaProducer",
+    "Producer": "use kafkabuf.KafkaProducer, or kafkabuf.compat.confluent.Producer, which has confluent-kafka's methods",
+    "Consumer": _CONSUMER,
+    "KafkaConsumer": _CONSUMER,
+    "AIOKafkaConsumer": _CONSUMER,
+    "AdminClient": _ADMIN,
+    "KafkaAdminClient": _ADMIN,
+    "AIOKafkaAdminClient": _ADMIN,
+}
+
 
 def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        # An ImportError, and not an AttributeError: Python would replace the text of the latter in `from kafkabuf import`.
+        raise ImportError(f"kafkabuf has no {name}: {_ELSEWHERE[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module 'kafkabuf' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

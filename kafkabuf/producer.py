@@ -388,7 +388,7 @@ def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[
     from kafkabuf.config import ProducerConfig
 
     if isinstance(config, ProducerConfig | PlainConfig):
-        settings = config.given() | settings
+        settings = config.given() | {name: value for name, value in settings.items() if value is not None}
         config = None
     if config is not None and not isinstance(config, Mapping):
         # The error names the type and not the value, which may hold a password.

@@ -68,7 +68,8 @@ class MockProducer(ProducerCore):
         **settings: Any,
     ) -> None:
         clock = clock or SystemClock()
-        self.config = ProducerConfig.from_mapping(_SETTINGS | settings)
+        given = {name: value for name, value in settings.items() if value is not None}
+        self.config = ProducerConfig.from_mapping(_SETTINGS | given)
         self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
         self._cluster = cluster
         self._auto_complete = auto_complete

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import SecretStr, ValidationError, model_validator
 
-from kafkabuf.config import checks, refused
+from kafkabuf.config import checks, peer_names, refused
 from kafkabuf.config.plain import PlainConfig, PlainSecret, slab_size
 from kafkabuf.config.settings import ProducerSettings
 from kafkabuf.config.values import dotted
@@ -53,7 +53,10 @@ class ProducerConfig(ProducerSettings):
 
     @classmethod
     def from_mapping(cls, *mappings: Mapping[str, Any]) -> ProducerConfig:
-        """Settings from mappings, under dotted or Python names. Raises a ConfigError that names the wrong setting."""
+        """Settings from mappings, under dotted or Python names. None is the default, as if the setting was left out.
+
+        Raises a ConfigError that names the wrong setting.
+        """
         values: dict[str, Any] = {}
         for name, value in (item for mapping in mappings for item in mapping.items()):
             field = str(name).replace(".", "_")
@@ -61,7 +64,8 @@ class ProducerConfig(ProducerSettings):
                 raise ConfigError(f"{dotted(field)} is given twice: leave one of the two out")
             if field not in cls.model_fields and dotted(field) not in refused.JAVA_ONLY:
                 raise ConfigError(_unknown(str(name), cls.model_fields))
-            values[field] = value
+            if value is not None:
+                values[field] = value
         problems = [refused.refused(dotted(name), values.pop(name)) for name in values.keys() - cls.model_fields.keys()]
         if any(problems):
             raise ConfigError("; ".join(sorted(filter(None, problems))))
@@ -74,6 +78,9 @@ class ProducerConfig(ProducerSettings):
 
 
 def _unknown(name: str, fields: Iterable[str]) -> str:
+    advice = peer_names.advice(name)
+    if advice is not None:
+        return f"there is no producer setting {name!r}, {advice}"
     names = [*map(dotted, fields), *refused.JAVA_ONLY]
     near = difflib.get_close_matches(dotted(name), names, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""

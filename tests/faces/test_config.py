@@ -9,6 +9,7 @@ import pytest
 
 from kafkabuf.config import ProducerConfig, dotted, parse_address
 from kafkabuf.errors import ConfigError
+from kafkabuf.producer import config_of
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 
@@ -110,6 +111,19 @@ def test_bootstrap_list_of_a_wrong_type_is_refused(bad: Any) -> None:
     assert refused({"bootstrap.servers": bad}).startswith("bootstrap.servers")
 
 
+@pytest.mark.parametrize("field", [field for field in ProducerConfig.model_fields if field != "bootstrap_servers"])
+def test_none_is_the_default_of_every_setting(field: str) -> None:
+    for name in (field, dotted(field)):
+        found = ProducerConfig.from_mapping(SERVERS, {name: None})
+        assert found == config()
+        assert found.given() == config().given()
+
+
+def test_none_leaves_the_other_spelling_alone() -> None:
+    assert config(**{"linger.ms": 7, "linger_ms": None}).linger_ms == 7
+    assert config_of(config(linger_ms=7), {"linger_ms": None}).linger_ms == 7
+
+
 def test_missing_bootstrap_list_is_refused() -> None:
     assert refused({}) == "bootstrap.servers is missing: give at least one host:port of the cluster"
 
@@ -146,9 +160,9 @@ def test_value_in_the_form_of_spark_options_is_accepted(name: str, given: Any, e
     ("name", "bad"),
     [
         ("acks", True), ("linger.ms", True),
-        ("acks", 2), ("acks", "two"), ("acks", None), ("record.magic", 0), ("record.magic", 3), ("record.magic", "2.0"),
+        ("acks", 2), ("acks", "two"), ("record.magic", 0), ("record.magic", 3), ("record.magic", "2.0"),
         ("compression.type", "brotli"), ("security.protocol", "TLS"), ("linger.ms", -1), ("linger.ms", 1.5),
-        ("linger.ms", "soon"), ("linger.ms", None), ("linger.ms", 2**63), ("linger.ms", float("nan")),
+        ("linger.ms", "soon"), ("linger.ms", 2**63), ("linger.ms", float("nan")),
         ("batch.size", -1), ("batch.size", 2**31), ("buffer.memory", -1), ("buffer.memory", 2**70),
         ("max.request.size", 2**31), ("retries", -1), ("max.in.flight.requests.per.connection", 0),
         ("metadata.max.idle.ms", 4999), ("send.buffer.bytes", -2), ("receive.buffer.bytes", 2**31),

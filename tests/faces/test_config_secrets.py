@@ -188,7 +188,8 @@ def test_contradiction_is_refused(settings: dict[str, Any], message: str) -> Non
 def test_settings_that_fit_are_accepted() -> None:
     assert config(**SCRAM, **USER).sasl_mechanism == "SCRAM-SHA-512"
     assert config(security_protocol="ssl", ssl_endpoint_identification_algorithm="HTTPS").security_protocol == "SSL"
-    assert config(ssl_endpoint_identification_algorithm=None).ssl_endpoint_identification_algorithm == ""
+    assert config(ssl_endpoint_identification_algorithm="").ssl_endpoint_identification_algorithm == ""
+    assert config(ssl_endpoint_identification_algorithm=None).ssl_endpoint_identification_algorithm == "https"
     assert config(**MSK).signs_for_msk
     assert config(ssl_cipher_suites=" a , b,").ssl_cipher_suites == ("a", "b")
     assert config(transactional_id="t", transaction_two_phase_commit_enable=True).enable_idempotence
