@@ -2,11 +2,16 @@
 
 Cache: $XDG_CACHE_HOME/kafkabuf, else ~/.cache/kafkabuf; one folder per set of jars. A folder is renamed into place only
 when it is complete, under one file lock, so any number of processes may ask at the same time.
+
+rigs/jars.sha256 has the SHA-256 of every jar, as `sha256sum` writes it. A set whose jars are others is refused.
+`python -m rigs.jars --accept SET ...` writes the checksums of sets such as kafka-4.2.0, which it fetches if need be.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
+import hashlib
 import importlib.util
 import os
 import re
@@ -20,6 +25,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+CHECKSUMS = Path(__file__).with_suffix(".sha256")
+_CHECKED = ".sha256"  # in a folder of jars: the checksums that were compared
 ATTEMPTS = 3  # a public repository drops a connection now and then; Ivy keeps what it already has
 
 
@@ -66,6 +73,7 @@ def kafka_test_modules(version: str) -> list[Module]:
     return [Module("org.apache.kafka", "kafka_2.13", version, transitive=False, classifier="test")]
 
 
+SPARK_KAFKA = "spark-kafka-4.2.0"
 # The jars that `format("kafka")` needs beside Spark's own, each with its version.
 SPARK_KAFKA_MODULES = [
     Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", transitive=False),
@@ -97,12 +105,58 @@ def resolve_kafka_tests(version: str) -> Path:
 
 def resolve_spark_kafka_jars() -> list[str]:
     """Paths for `spark.jars`: Spark's own Kafka source and sink, to compare with and to read back through."""
-    return [str(jar) for jar in sorted(resolve("spark-kafka-4.2.0", SPARK_KAFKA_MODULES).glob("*.jar"))]
+    return [str(jar) for jar in sorted(resolve(SPARK_KAFKA, SPARK_KAFKA_MODULES).glob("*.jar"))]
 
 
 def resolve(name: str, modules: list[Module]) -> Path:
-    """The cached folder `name` with the jars of `modules`, fetched if it is not there yet."""
-    return cached(name, lambda part: _fetch(name, modules, part))
+    """The cached folder `name` with the jars of `modules`, fetched if it is not there yet, and their checksums right."""
+    folder = cached(name, lambda part: _fetch(name, modules, part))
+    _check(folder)
+    return folder
+
+
+def checksums(name: str) -> str:
+    """The lines of rigs/jars.sha256 for one set of jars."""
+    lines = CHECKSUMS.read_text().splitlines(keepends=True)
+    return "".join(line for line in lines if line.split()[1].startswith(f"{name}/"))
+
+
+def _checksums_of(folder: Path) -> str:
+    jars = sorted(folder.glob("*.jar"))
+    return "".join(f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {folder.name}/{jar.name}\n" for jar in jars)
+
+
+def _check(folder: Path) -> None:
+    """Compare the jars with the checksums of the repository: once, and again after the checksums have changed."""
+    expected = checksums(folder.name)
+    checked = folder / _CHECKED
+    if expected and checked.exists() and checked.read_text() == expected:
+        return
+    actual = _checksums_of(folder)
+    if actual != expected:
+        different = sorted({line.split()[1] for line in {*actual.splitlines()} ^ {*expected.splitlines()}})
+        raise JarsUnavailableError(
+            f"{CHECKSUMS.name} has other checksums than the jars in {folder}, or none: {', '.join(different)}."
+            f" Remove the folder, so that the jars are fetched again. If these are the jars that you want, run"
+            f" `python -m rigs.jars --accept {folder.name}`."
+        )
+    checked.write_text(expected)
+
+
+def _accept(name: str) -> None:
+    """Make the checksums of a set those of the jars that this machine has, or fetches."""
+    folder = cached(name, lambda part: _fetch(name, _modules(name), part))
+    former = set(checksums(name).splitlines())
+    others = [line for line in CHECKSUMS.read_text().splitlines() if line not in former]
+    lines = [*others, *_checksums_of(folder).splitlines()]
+    CHECKSUMS.write_text("".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.split()[1])))
+
+
+def _modules(name: str) -> list[Module]:
+    """The modules of a set of jars, by the name of its folder."""
+    kind, _, version = name.rpartition("-")
+    sets = {"kafka": kafka_modules, "kafka-tools": kafka_tools_modules, "kafka-tests": kafka_test_modules}
+    return SPARK_KAFKA_MODULES if name == SPARK_KAFKA else sets[kind](version)
 
 
 def cached(name: str, fill: Callable[[Path], None]) -> Path:
@@ -221,3 +275,10 @@ def _ivy_jar() -> Path:
     if not jars:
         raise JarsUnavailableError(f"pyspark in {Path(spec.origin).parent} has no jars/ivy-*.jar. Reinstall it.")
     return jars[-1]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m rigs.jars", description="Accept the checksums of sets of jars.")
+    parser.add_argument("--accept", nargs="+", required=True, metavar="SET", help="such as kafka-4.1.2")
+    for accepted in parser.parse_args().accept:
+        _accept(accepted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import socket
 import struct
 import threading
@@ -13,7 +15,7 @@ from confluent_kafka import Producer
 
 from rigs import jars, real_kafka
 from rigs.jars import JarsUnavailableError, Module
-from rigs.real_kafka import TEST_JVM, RealKafka, RealKafkaError
+from rigs.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka, RealKafkaError
 
 
 def _produce_v2(kafka: RealKafka, topic: str, value: bytes) -> tuple[int, int]:
@@ -123,14 +125,64 @@ def test_failed_fetch_leaves_no_folder(empty_cache: Path, tmp_path: Path, monkey
     assert [path.name for path in empty_cache.iterdir()] == [".lock"]
 
 
-def test_processes_that_start_together_fetch_once(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def thing(empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cached folder of a set with one jar, whose checksum is known."""
+    monkeypatch.setattr(jars, "CHECKSUMS", tmp_path / "jars.sha256")
+    other_set = f"{'0' * 64}  thing-1.0.1/thing-1.0.1.jar\n"
+    jars.CHECKSUMS.write_text(f"{hashlib.sha256(b'jar').hexdigest()}  thing-1.0/thing-1.0.jar\n{other_set}")
+    folder = empty_cache / "thing-1.0"
+    folder.mkdir(parents=True)
+    (folder / "thing-1.0.jar").write_bytes(b"jar")
+    return folder
+
+
+def test_jars_with_the_checksums_of_the_repository_are_used(thing: Path) -> None:
+    assert jars.resolve("thing-1.0", []) == thing
+    assert jars.resolve("thing-1.0", []) == thing
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("thing-1.0.jar", b"another"), ("thing-1.0.jar", None), ("unknown-1.0.jar", b"jar")]
+)
+def test_changed_missing_or_unknown_jar_is_refused(thing: Path, name: str, content: bytes | None) -> None:
+    if content is None:
+        (thing / name).unlink()
+    else:
+        (thing / name).write_bytes(content)
+    with pytest.raises(JarsUnavailableError, match=rf"thing-1\.0/{name}.*--accept thing-1\.0"):
+        jars.resolve("thing-1.0", [])
+
+
+def test_checked_jars_are_checked_again_under_other_checksums(thing: Path) -> None:
+    jars.resolve("thing-1.0", [])
+    jars.CHECKSUMS.write_text(f"{'0' * 64}  thing-1.0/thing-1.0.jar\n")
+    with pytest.raises(JarsUnavailableError, match="other checksums"):
+        jars.resolve("thing-1.0", [])
+
+
+def test_accepted_jars_replace_the_checksums_of_their_set_alone(thing: Path) -> None:
+    (thing / "thing-1.0.jar").write_bytes(b"another")
+    jars._accept("thing-1.0")
+    assert jars.resolve("thing-1.0", []) == thing
+    assert jars.checksums("thing-1.0.1").startswith("0" * 64)
+
+
+def test_every_set_of_jars_that_the_tests_use_has_checksums() -> None:
+    kafkas = (KAFKA_4, KAFKA_3_9)
+    names = {jars.SPARK_KAFKA, f"kafka-tools-{KAFKA_4}", *(f"kafka-{each}" for each in kafkas)}
+    assert all(jars.checksums(name) for name in names)
+
+
+def test_processes_that_start_together_fetch_once(thing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(thing)
     fetches: list[str] = []
     together = threading.Barrier(4)
 
     def fetch(name: str, modules: list[Module], target: Path) -> None:
         fetches.append(name)
         (target / "ivy.xml").touch()
-        (target / "thing-1.0.jar").touch()
+        (target / "thing-1.0.jar").write_bytes(b"jar")
 
     def ask() -> None:
         together.wait()
