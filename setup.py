@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -47,9 +48,20 @@ def extensions() -> list[Extension]:
     ]
 
 
+def available_cpus() -> int:
+    """The CPUs that this process may use, where the platform says so; else those of the machine."""
+    if sys.version_info >= (3, 13):
+        return os.process_cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 # Cython's worker processes may import this file again (forkserver, the default from Python 3.14 on).
 if __name__ == "__main__":
-    jobs = len(os.sched_getaffinity(0))
+    if sys.platform == "win32":
+        sys.exit("kafkabuf does not run on Windows: use Linux or macOS, or the Windows Subsystem for Linux (WSL 2).")
+    jobs = available_cpus()
     # `make build` compiles in place by itself, only what has changed; pip's editable install would compile everything
     # anew in a temporary folder.
     in_place = os.environ.get("KAFKABUF_BUILT_IN_PLACE") == "1"
