@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CURVE = "EC", "-pkeyopt", "ec_paramgen_curve:P-256"  # quick to make
+# RFC 5280 demands them, and Python 3.13 and newer do too (ssl.VERIFY_X509_STRICT).
+EXTENSIONS = "basicConstraints=CA:FALSE\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,9 @@ class Authority:
         self._name = name
         self.key, self.certificate = folder / f"{name}.key", folder / f"{name}.pem"
         _openssl("genpkey", "-algorithm", *CURVE, "-out", self.key)
-        _openssl("req", "-x509", "-key", self.key, "-subj", f"/CN={name}", "-days", "30", "-out", self.certificate)
+        extensions = "-addext", "keyUsage=critical,keyCertSign,cRLSign"  # beside those of every CA
+        subject = "-subj", f"/CN={name}", "-days", "30"
+        _openssl("req", "-x509", "-key", self.key, *subject, *extensions, "-out", self.certificate)
 
     def issue(self, name: str, *alternatives: str, expired: bool = False, password: str | None = None) -> Identity:
         """A certificate with subjectAltNames such as `DNS:host` or `IP:address`. A `password` encrypts its key."""
@@ -34,7 +38,8 @@ class Authority:
         certificate, extensions = self._folder / f"{name}.pem", self._folder / f"{name}.ext"
         _openssl("genpkey", "-algorithm", *CURVE, "-out", key)
         _openssl("req", "-new", "-key", key, "-subj", f"/CN={name}", "-out", request)
-        extensions.write_text(f"subjectAltName={','.join(alternatives)}\n" if alternatives else "")
+        names = f"subjectAltName={','.join(alternatives)}\n" if alternatives else ""
+        extensions.write_text(f"{EXTENSIONS}{names}")
         signer = "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial"
         # A negative number of days is how openssl 3.0 makes a certificate of the past.
         days = "-days", "-1" if expired else "30"
