@@ -11,7 +11,8 @@ FUZZ_SECONDS ?= 60
 SEEDS ?= 1000
 SANITIZE_SECONDS ?= 60
 PYTEST = $(BIN)/python -m pytest -q
-NOT_QUICK := $(addprefix --ignore tests/,conformance house real spark)
+# For tools that need the standard library alone: they run before there is a .venv, too.
+ANY_PYTHON = $(or $(wildcard $(BIN)/python),$(PYTHON),python3)
 
 # Spark starts its Python workers with this one.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -21,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka quick test test-all test-whole fetch slowest
-.PHONY: test-spark-kills test-spark-kill test-spark-versions test-spark-wheels
+.PHONY: test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels
 .PHONY: simulate fuzz fuzz-api sanitize sanitize-core lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
@@ -57,11 +58,8 @@ demo: java build  ## Publish flights.csv with Spark and check what arrived (ARGS
 demo-kafka: java build  ## Run the demo against a real Apache Kafka (KAFKA_VERSION=4.1.2)
 	@$(BIN)/python -m rigs.real_kafka --version $(KAFKA_VERSION) $(BIN)/kafkabuf demo --bootstrap-servers {} $(ARGS)
 
-# One worker more than cores, because some tests wait. The folders of Spark, of real Kafka and of our own tools are left out.
 quick: build  ## Run the tests that start no process, in a minute; needs no Java, no download (ARGS go to pytest)
-	@KAFKABUF_EFFORT=quick $(PYTEST) \
-		$(if $(ARGS),,-n $$((1 + $$(nproc))) --dist loadfile --no-loadscope-reorder $(NOT_QUICK)) \
-		-m "not kafka and not spark and not processes and not slow" $(ARGS)
+	@$(BIN)/python -m tests.quick $(ARGS)
 
 test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 8 minutes (ARGS go to one pytest)
 	@$(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS),$(BIN)/python -m tests)
@@ -77,6 +75,9 @@ fetch: java build
 
 slowest: build  ## Print the slowest 20 tests of the last `make test` or `make test-whole`
 	@$(BIN)/python -m tools.slowest build/tests/*.xml
+
+test-pythons:  ## Run `make test` under each CPython from 3.11 on that is found; TARGET (test), ONLY (3.13)
+	@$(ANY_PYTHON) -m tools.pythons $(if $(ONLY),--only $(ONLY)) $(or $(TARGET),test)
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m rigs.real_kafka --fetch

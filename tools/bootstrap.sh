@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make a virtual environment from the lock files, or name what this machine lacks.
-# Usage: tools/bootstrap.sh check-java | venv DIR
+# Usage: tools/bootstrap.sh check-java | python-fault PYTHON | venv DIR
 set -eu
 
 fail() {
@@ -79,6 +79,7 @@ make_venv() {
 
 case ${1:-} in
 check-java) check_java ;;
+python-fault) python_fault "$2" ;;
 venv) make_venv "$2" ;;
-*) fail "usage: tools/bootstrap.sh check-java | venv DIR" ;;
+*) fail "usage: tools/bootstrap.sh check-java | python-fault PYTHON | venv DIR" ;;
 esac
