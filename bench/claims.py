@@ -17,6 +17,7 @@ MODULES = {
     "encode": "ground.encode",
     "pool": "ground.pool",
     "purgatory": "broker.purgatory",
+    "import": "faces.opening",
     "threads": "append.threads",
     "memory": "batches.memory",
     "batches": "batches.batches",

@@ -1,6 +1,21 @@
-"""`python -m kafkabuf` is the command `kafkabuf`."""
+"""The command `kafkabuf`, and `python -m kafkabuf`."""
 
-from kafkabuf.cli import main
+from __future__ import annotations
+
+import sys
+
+from kafkabuf.errors import MissingExtraError
+
+
+def main() -> None:
+    """Run the command line. If the packages of an extra are missing, one line says what to install."""
+    try:
+        from kafkabuf.cli import main as command
+
+        command(prog_name="kafkabuf")
+    except MissingExtraError as error:
+        sys.exit(str(error))
+
 
 if __name__ == "__main__":
-    main(prog_name="kafkabuf")
+    main()

@@ -23,7 +23,6 @@ from kafkabuf._buffers import Headers
 from kafkabuf._pool import Slab
 from kafkabuf.aio_futures import AIOBulkReport, AIORecordFuture, BatchEnds
 from kafkabuf.append._producer import ProducerCore
-from kafkabuf.append.report import ROWS
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import Clock, SystemClock
@@ -304,7 +303,7 @@ class AIOKafkaProducer:
     def _seconds_until(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), 0.0)
 
-    async def send_arrow(self, data: Any, topic: str | None = None, report: str = ROWS) -> AIOBulkReport:
+    async def send_arrow(self, data: Any, topic: str | None = None, report: str = "rows") -> AIOBulkReport:
         """KafkaProducer.send_arrow() in a thread. If the task is cancelled, the call still continues."""
         return AIOBulkReport(await self._in_thread(self._producer.send_arrow, data, topic, report), self._ends)
 
@@ -316,7 +315,7 @@ class AIOKafkaProducer:
         headers: Sequence[Any] | None = None,
         partitions: Sequence[int | None] | None = None,
         timestamps_ms: Sequence[int | None] | None = None,
-        report: str = ROWS,
+        report: str = "rows",
     ) -> AIOBulkReport:
         """KafkaProducer.send_many() in a thread. If the task is cancelled, the call still continues."""
         arguments = (topic, values, keys, headers, partitions, timestamps_ms, report)

@@ -12,13 +12,15 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Generator
 from contextvars import Context, copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafkabuf.append.report import BulkReport, BulkResult, Failure, OnErrors
 from kafkabuf.batches._batch import Batch, RecordFuture
 from kafkabuf.errors import KafkaError
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.record_metadata import RecordMetadata
+
+if TYPE_CHECKING:
+    from kafkabuf.append.report import BulkReport, BulkResult, Failure, OnErrors
 
 
 class _BatchEnd:

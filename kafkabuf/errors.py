@@ -39,6 +39,10 @@ class ConfigError(KafkaError, ValueError):
     """A setting that does not exist, is out of range, or contradicts another (Kafka's ConfigException)."""
 
 
+class MissingExtraError(KafkaError, ImportError):
+    """An optional part of kafkabuf needs a package that is not installed. The text says what to install."""
+
+
 class TimeoutError(RetriableError, builtins.TimeoutError):
     """An operation did not end within its time-out: a wait for metadata, an acknowledgement or a flush."""
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
-
+from kafkabuf.extras import needs
 from kafkabuf.metric_names import labelled
 from kafkabuf.producer import KafkaProducer
+
+with needs("opentelemetry", "kafkabuf.opentelemetry"):
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 
 def observe(producer: KafkaProducer, meter: Meter) -> None:

@@ -7,18 +7,15 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from kafkabuf._pool import BufferPool
-from kafkabuf.append._bulk_arrow import append_arrow
-from kafkabuf.append._bulk_many import append_many
 from kafkabuf.append._producer import ProducerCore
-from kafkabuf.append.report import ROWS, BulkReport
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import give_back_claims
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.clock import Clock, SystemClock
-from kafkabuf.config.plain import PlainConfig
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import (
     ClosedError,
     ConfigError,
@@ -39,7 +36,7 @@ from kafkabuf.transactions.idempotence import producer_state
 from kafkabuf.transactions.manager import TransactionManager
 
 if TYPE_CHECKING:
-    from kafkabuf.config import ProducerConfig
+    from kafkabuf.append.report import BulkReport
 
 _DISOWNED = (
     "this KafkaProducer was created before a fork and belongs to the parent process: create a new KafkaProducer in "
@@ -177,7 +174,7 @@ class KafkaProducer(ProducerCore):
 
     # ---- bulk --------------------------------------------------------------------------------------------------------
 
-    def send_arrow(self, data: Any, topic: str | None = None, report: str = ROWS) -> BulkReport:
+    def send_arrow(self, data: Any, topic: str | None = None, report: str = "rows") -> BulkReport:
         """Queue every row of Arrow data and return a BulkReport.
 
         A row larger than `max.request.size` or `buffer.memory` is left out, and the other rows are sent; the report has
@@ -201,6 +198,10 @@ class KafkaProducer(ProducerCore):
             The rows before the faulty row are queued all the same: `error.report` is their BulkReport, and
             `error.rows_queued` counts them (including rows that were too large). No row after the faulty row is queued.
         """
+        # Imported late: they load NumPy, which a producer without bulk sends does not need.
+        from kafkabuf.append._bulk_arrow import append_arrow
+        from kafkabuf.append.report import BulkReport
+
         self.check_open()
         pending = BulkReport(self._clock, report)
         append_arrow(self, pending, data, topic)
@@ -214,7 +215,7 @@ class KafkaProducer(ProducerCore):
         headers: Sequence[Any] | None = None,
         partitions: Sequence[int | None] | None = None,
         timestamps_ms: Sequence[int | None] | None = None,
-        report: str = ROWS,
+        report: str = "rows",
     ) -> BulkReport:
         """Queue one record for each element of `values`, as send() would, and return a BulkReport.
 
@@ -235,6 +236,9 @@ class KafkaProducer(ProducerCore):
             record are queued all the same: `error.report` is their BulkReport, and `error.rows_queued` counts them. No
             record after the faulty record is queued.
         """
+        from kafkabuf.append._bulk_many import append_many  # late, as in send_arrow()
+        from kafkabuf.append.report import BulkReport
+
         self.check_open()
         pending = BulkReport(self._clock, report)
         append_many(self, pending, topic, values, keys, headers, partitions, timestamps_ms)
@@ -382,14 +386,11 @@ class KafkaProducer(ProducerCore):
 
 def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[str, Any]) -> ProducerConfig:
     """The ProducerConfig of a mapping (or ProducerConfig) and of keyword settings together."""
-    if isinstance(config, PlainConfig) and not settings:
-        return cast("ProducerConfig", config)  # the process that made it has checked it
-    # Imported late: the model takes long to load, and a task of Spark does not need it.
-    from kafkabuf.config import ProducerConfig
-
-    if isinstance(config, ProducerConfig | PlainConfig):
-        settings = config.given() | {name: value for name, value in settings.items() if value is not None}
-        config = None
+    if isinstance(config, ProducerConfig):
+        if not settings:
+            return config
+        given = {name: value for name, value in settings.items() if value is not None}
+        config, settings = None, config.given() | given
     if config is not None and not isinstance(config, Mapping):
         # The error names the type and not the value, which may hold a password.
         raise ConfigError(f"settings must be a mapping or keywords, found {type(config).__name__}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-
+from kafkabuf.extras import needs
 from kafkabuf.metric_names import labelled
 from kafkabuf.producer import KafkaProducer
+
+with needs("prometheus", "kafkabuf.prometheus"):
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 
 class ProducerCollector:

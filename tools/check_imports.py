@@ -24,7 +24,7 @@ from pathlib import Path
 # From the ground up: a module may import from its own layer and from those above it in this list. A folder counts with
 # all that is in it; "" is kafkabuf/__init__.py.
 LAYERS = (
-    {"errors", "clock", "config", "java_names", "offset_range", "record_metadata", "version"}
+    {"errors", "extras", "clock", "config", "java_names", "offset_range", "record_metadata", "version"}
     | {"_buffers", "_sealed", "_wire"},
     {"_slabs", "_pool", "_held", "_records", "_metrics", "backoff"},
     {"protocol"},
@@ -40,7 +40,7 @@ LAYERS = (
      "broker", "__main__"},
 )  # fmt: skip
 # The broker checks the client's encoder instead of agreeing with it.
-BROKER_MAY_USE = {"broker", "protocol", "errors", "clock"}
+BROKER_MAY_USE = {"broker", "protocol", "errors", "extras", "clock"}
 PACKAGES = ("kafkabuf", "pyspark_kafkabuf")
 # Folders beside the packages that may import them, but not tests/.
 BESIDE = ("bench", "rigs")

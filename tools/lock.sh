@@ -21,7 +21,7 @@ printf 'pyspark==4.0.0\n' >"$tools/spark-oldest.in"
 printf 'pyspark\n' >"$tools/spark-newest.in"
 
 compile --output-file requirements-build.lock "$tools/build.in"
-compile --extra spark --extra demo --extra test --extra lint --all-build-deps \
+compile --extra cli --extra broker --extra spark --extra demo --extra test --extra lint --all-build-deps \
     --constraint requirements.in --constraint requirements-build.lock --output-file requirements.lock "$tools/pyproject.toml"
 compile --extra bench --constraint requirements.lock --output-file requirements-bench.lock "$tools/pyproject.toml"
 for age in oldest newest; do

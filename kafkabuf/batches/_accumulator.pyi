@@ -5,7 +5,7 @@ from uuid import UUID
 
 from kafkabuf._pool import BufferPool
 from kafkabuf.batches._batch import Batch
-from kafkabuf.batches.compression import Codec
+from kafkabuf.batches.codec import Codec
 from kafkabuf.clock import Clock
 from kafkabuf.errors import KafkaError
 

@@ -12,7 +12,7 @@ from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport LARGEST_BATCH, Record, has_room, size_upper_bound
 from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
 
-from kafkabuf.batches.compression import scratch_size
+from kafkabuf.batches.codec import scratch_size
 from kafkabuf.errors import ClosedError, ConfigError, RecordTooLargeError
 
 

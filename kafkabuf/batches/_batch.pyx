@@ -19,7 +19,7 @@ from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
 from kafkabuf._sealed cimport seal
 
-from kafkabuf.batches.compression import DoesNotFit
+from kafkabuf.batches.codec import DoesNotFit
 from kafkabuf.batches.ending import ends_here
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError

@@ -14,7 +14,6 @@ from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches._drain import DrainCore
 from kafkabuf.batches._sequences import SequenceCore
-from kafkabuf.batches.compression import codec
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 
@@ -46,14 +45,12 @@ class RecordAccumulator(DrainCore):
             max_request_size=config.max_request_size,
             producer_state=producer_state,
         )
-        batch_codec = codec(
-            config.compression_type,
-            config.compression_gzip_level,
-            config.compression_lz4_level,
-            config.compression_zstd_level,
-        )
-        if batch_codec is not None:
-            self.use_codec(batch_codec)
+        if config.compression_type != "none":
+            # Imported late: it loads cramjam.
+            from kafkabuf.batches.compression import codec
+
+            levels = config.compression_gzip_level, config.compression_lz4_level, config.compression_zstd_level
+            self.use_codec(codec(config.compression_type, *levels))
         self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)

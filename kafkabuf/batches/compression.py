@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import cramjam
+
+from kafkabuf.batches.codec import Codec, DoesNotFit
 
 SNAPPY_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 SNAPPY_BLOCK = 32 * 1024
@@ -30,28 +31,8 @@ LZ4_PLAIN = 1 << 31
 LZ4_DEFAULT_LEVEL = 9
 
 
-class DoesNotFit(Exception):
-    """The compressed records are larger than the memory offered for them."""
-
-
-class Codec(NamedTuple):
-    """`compress(records, target)` fills `target` from its start and returns the bytes used, or raises DoesNotFit.
-
-    `decompress(frame, target)` does the reverse for frames of this codec, and raises cramjam's errors.
-    """
-
-    id: int  # bits 0 to 2 of a batch's attributes
-    compress: Callable[[memoryview, memoryview], int]
-    decompress: Callable[[memoryview, memoryview], int]
-
-
-def scratch_size(records: int) -> int:
-    """Bytes of work space that suffice for every codec, even if the records cannot be compressed."""
-    return records + records // 6 + 1024
-
-
-def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec | None:
-    """The codec of a `compression.type`; None for "none"."""
+def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec:
+    """The codec of a `compression.type` other than "none"."""
     if name == "gzip":
         level = 6 if gzip_level == -1 else gzip_level
         return Codec(1, _into(cramjam.gzip.compress_into, level), cramjam.gzip.decompress_into)
@@ -61,9 +42,7 @@ def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec 
         if lz4_level == LZ4_DEFAULT_LEVEL:
             return Codec(3, _lz4, cramjam.lz4.decompress_into)
         return Codec(3, lambda records, target: _lz4_high(records, target, lz4_level), cramjam.lz4.decompress_into)
-    if name == "zstd":
-        return Codec(4, _into(cramjam.zstd.compress_into, zstd_level), cramjam.zstd.decompress_into)
-    return None
+    return Codec(4, _into(cramjam.zstd.compress_into, zstd_level), cramjam.zstd.decompress_into)
 
 
 def _into(

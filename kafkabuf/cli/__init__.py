@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 
-import click
+from kafkabuf.extras import needs
+
+with needs("cli", "the command kafkabuf"):
+    import click
+    import rich  # noqa: F401  # the subcommands need it
 
 _COMMANDS = {
     "broker": "kafkabuf.cli.broker",

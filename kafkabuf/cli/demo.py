@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kafkabuf.extras import install
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -90,7 +92,7 @@ def demo(**options: object) -> None:
         try:
             matched = _run(settings, Path(directory), console)
         except ImportError as error:
-            raise click.ClickException(f"{error}; the demo needs pip install 'kafkabuf[demo]'") from error
+            raise click.ClickException(f"{error}; the demo needs {install('cli,broker,spark,demo')}") from error
         except click.ClickException:
             raise
         except Exception:

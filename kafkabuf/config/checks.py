@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from kafkabuf.config.kinds import dotted
 from kafkabuf.config.settings import ProducerSettings
-from kafkabuf.config.values import dotted
 from kafkabuf.errors import ConfigError
 
 log = logging.getLogger("kafkabuf.config")

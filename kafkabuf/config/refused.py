@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kafkabuf.config.values import dotted
+from kafkabuf.config.kinds import dotted
 
 # Prefixes of the fields that kafkabuf does not implement yet. The change that implements a field removes its prefix.
 NOT_YET = ("transaction_two_phase_commit_enable",)

@@ -2,141 +2,133 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-
-from kafkabuf.config.values import (
-    Flag,
-    Int32,
-    Milliseconds,
-    Number,
-    Secret,
-    Strings,
-    Text,
-    Upper,
-    callable_only,
-    java_class,
-    name_check,
-    store_type,
-)
+from kafkabuf.config import values
+from kafkabuf.config.kinds import choice, flag, fraction, integer, long, secret, special, text, words
+from kafkabuf.config.secret import SecretStr
 from kafkabuf.java_names import CLIENT_HANDLERS, IAM_LOGIN_HANDLER, LOGIN_HANDLERS
 
-Mechanism = Literal["GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
-NameCheck = Annotated[Literal["https", ""], BeforeValidator(name_check)]
-TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
-Store = Annotated[Literal["JKS", "PKCS12", "PEM"], BeforeValidator(store_type)]
-ClientHandler = Annotated[Any, BeforeValidator(java_class(CLIENT_HANDLERS))]
-LoginHandler = Annotated[Any, BeforeValidator(java_class(LOGIN_HANDLERS))]
-Provider = Annotated[Any, BeforeValidator(callable_only)]
 
-
-class SecuritySettings(BaseModel):
+class SecuritySettings:
     """How client and brokers authenticate each other, and whether they encrypt."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True, validate_default=False
+    security_protocol: str = choice(
+        "PLAINTEXT",
+        "Protocol between client and brokers, in any case.",
+        "PLAINTEXT",
+        "SSL",
+        "SASL_PLAINTEXT",
+        "SASL_SSL",
+        fold=str.upper,
     )
 
-    security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], Upper] = Field(
-        "PLAINTEXT", description="Protocol between client and brokers, in any case."
-    )
-
-    ssl_truststore_type: Store = Field(
-        "JKS", description="Format of the trusted CAs. No need to set it: the content of the file tells the format."
-    )
-    ssl_truststore_location: Text = Field(
-        None,
-        description="File of trusted CAs: PEM, JKS, or PKCS12 (needs `kafkabuf[pkcs12]`). Without it, the system's "
-        "CAs.",
-    )
-    ssl_truststore_password: Secret = Field(
-        None, description="Password of a JKS or PKCS12 file; a JKS file is not checked without it."
-    )
-    ssl_truststore_certificates: Secret = Field(
-        None, description="The trusted CAs as PEM text, in lines or in one line."
-    )
-    ssl_keystore_type: Store = Field(
+    ssl_truststore_type: str = special(
+        values.store_type,
         "JKS",
-        description="Format of key and certificates. No need to set it: the content of the file tells the format.",
+        "Format of the trusted CAs. No need to set it: the content of the file tells the format.",
+        "string",
+        "JKS, PKCS12, PEM",
     )
-    ssl_keystore_location: Text = Field(
+    ssl_truststore_location: str | None = text(
         None,
-        description="File of the client's private key and its certificates: PEM, JKS, or PKCS12 (needs "
+        "File of trusted CAs: PEM, JKS, or PKCS12 (needs `kafkabuf[pkcs12]`). Without it, the system's CAs.",
+    )
+    ssl_truststore_password: SecretStr | None = secret(
+        "Password of a JKS or PKCS12 file; a JKS file is not checked without it."
+    )
+    ssl_truststore_certificates: SecretStr | None = secret("The trusted CAs as PEM text, in lines or in one line.")
+    ssl_keystore_type: str = special(
+        values.store_type,
+        "JKS",
+        "Format of key and certificates. No need to set it: the content of the file tells the format.",
+        "string",
+        "JKS, PKCS12, PEM",
+    )
+    ssl_keystore_location: str | None = text(
+        None,
+        "File of the client's private key and its certificates: PEM, JKS, or PKCS12 (needs "
         "`kafkabuf[pkcs12]`). Of several keys the client uses the first.",
     )
-    ssl_keystore_password: Secret = Field(
-        None, description="Password of a JKS or PKCS12 file, and of its key unless ssl.key.password is set."
+    ssl_keystore_password: SecretStr | None = secret(
+        "Password of a JKS or PKCS12 file, and of its key unless ssl.key.password is set."
     )
-    ssl_keystore_key: Secret = Field(None, description="The client's private key as PEM text, in lines or in one line.")
-    ssl_keystore_certificate_chain: Secret = Field(
-        None, description="The client's certificates as PEM text, in lines or in one line."
+    ssl_keystore_key: SecretStr | None = secret("The client's private key as PEM text, in lines or in one line.")
+    ssl_keystore_certificate_chain: SecretStr | None = secret(
+        "The client's certificates as PEM text, in lines or in one line."
     )
-    ssl_key_password: Secret = Field(None, description="Password of the client's private key, if the key is encrypted.")
-    ssl_endpoint_identification_algorithm: NameCheck = Field(
-        "https", description="https: the broker's certificate must contain the broker's name; empty: no check."
+    ssl_key_password: SecretStr | None = secret("Password of the client's private key, if the key is encrypted.")
+    ssl_endpoint_identification_algorithm: str = special(
+        values.name_check,
+        "https",
+        "https: the broker's certificate must contain the broker's name; empty: no check.",
+        "string",
+        "https, empty",
     )
-    ssl_enabled_protocols: Annotated[tuple[TlsVersion, ...], Strings] = Field(
-        ("TLSv1.2", "TLSv1.3"), description="Allowed TLS versions."
+    ssl_enabled_protocols: tuple[str, ...] = words(
+        ("TLSv1.2", "TLSv1.3"), "Allowed TLS versions.", "TLSv1.2", "TLSv1.3"
     )
-    ssl_cipher_suites: Annotated[tuple[str, ...] | None, Strings] = Field(
-        None, description="Allowed cipher suites, under Java's or OpenSSL's names; without it, OpenSSL's defaults."
+    ssl_cipher_suites: tuple[str, ...] | None = words(
+        None, "Allowed cipher suites, under Java's or OpenSSL's names; without it, OpenSSL's defaults."
     )
 
-    sasl_mechanism: Annotated[Mechanism, Upper] = Field(
+    sasl_mechanism: str = choice(
         "GSSAPI",
-        description="Required with SASL_*; kafkabuf does not support GSSAPI (Kerberos), Java's default. AWS_MSK_IAM "
+        "Required with SASL_*; kafkabuf does not support GSSAPI (Kerberos), Java's default. AWS_MSK_IAM "
         "needs `kafkabuf[aws-msk]`.",
+        "GSSAPI",
+        "PLAIN",
+        "SCRAM-SHA-256",
+        "SCRAM-SHA-512",
+        "OAUTHBEARER",
+        "AWS_MSK_IAM",
+        fold=str.upper,
     )
-    sasl_username: Text = Field(None, description="User of PLAIN and SCRAM (as in librdkafka; not in Java).")
-    sasl_password: Secret = Field(None, description="Password of PLAIN and SCRAM (as in librdkafka; not in Java).")
-    sasl_jaas_config: Secret = Field(
-        None,
-        description="Java's way to give user and password: PlainLoginModule or ScramLoginModule with both; "
+    sasl_username: str | None = text(None, "User of PLAIN and SCRAM (as in librdkafka; not in Java).")
+    sasl_password: SecretStr | None = secret("Password of PLAIN and SCRAM (as in librdkafka; not in Java).")
+    sasl_jaas_config: SecretStr | None = secret(
+        "Java's way to give user and password: PlainLoginModule or ScramLoginModule with both; "
         "OAuthBearerLoginModule and IAMLoginModule.",
     )
-    sasl_client_callback_handler_class: ClientHandler = Field(
-        None, description="No effect: MSK's IAMClientCallbackHandler goes with AWS_MSK_IAM; another is refused."
-    )
-    sasl_login_callback_handler_class: LoginHandler = Field(
+    sasl_client_callback_handler_class: Any = special(
+        values.java_class(CLIENT_HANDLERS),
         None,
-        description="MSK's IAMOAuthBearerLoginCallbackHandler gets tokens as AWS_MSK_IAM does, Kafka's "
+        "No effect: MSK's IAMClientCallbackHandler goes with AWS_MSK_IAM; another is refused.",
+    )
+    sasl_login_callback_handler_class: Any = special(
+        values.java_class(LOGIN_HANDLERS),
+        None,
+        "MSK's IAMOAuthBearerLoginCallbackHandler gets tokens as AWS_MSK_IAM does, Kafka's "
         "OAuthBearerLoginCallbackHandler from the token endpoint; another is refused.",
     )
-    sasl_login_connect_timeout_ms: Int32 | None = Field(
-        None, description="Time-out of a connection to the token endpoint."
+    sasl_login_connect_timeout_ms: int | None = integer(None, "Time-out of a connection to the token endpoint.")
+    sasl_login_read_timeout_ms: int | None = integer(None, "Time-out of the token endpoint's response.")
+    sasl_login_retry_backoff_ms: int = long(
+        100, "Pause before the client requests a token again; doubles with each failure."
     )
-    sasl_login_read_timeout_ms: Int32 | None = Field(None, description="Time-out of the token endpoint's response.")
-    sasl_login_retry_backoff_ms: Milliseconds = Field(
-        100, description="Pause before the client requests a token again; doubles with each failure."
+    sasl_login_retry_backoff_max_ms: int = long(10_000, "Longest pause before the client requests a token again.")
+    sasl_login_refresh_window_factor: float = fraction(
+        0.8, "Fraction of a token's lifetime after which the client requests a new token.", low=0.5, high=1.0
     )
-    sasl_login_retry_backoff_max_ms: Milliseconds = Field(
-        10_000, description="Longest pause before the client requests a token again."
+    sasl_login_refresh_window_jitter: float = fraction(
+        0.05, "Largest random addition to that fraction.", low=0.0, high=0.25
     )
-    sasl_login_refresh_window_factor: Annotated[float, Number, Field(ge=0.5, le=1.0)] = Field(
-        0.8, description="Fraction of a token's lifetime after which the client requests a new token."
+    sasl_login_refresh_min_period_seconds: int = integer(
+        60, "Shortest time between two refreshes of a token.", high=900
     )
-    sasl_login_refresh_window_jitter: Annotated[float, Number, Field(ge=0.0, le=0.25)] = Field(
-        0.05, description="Largest random addition to that fraction."
-    )
-    sasl_login_refresh_min_period_seconds: Annotated[int, Number, Field(ge=0, le=900)] = Field(
-        60, description="Shortest time between two refreshes of a token."
-    )
-    sasl_login_refresh_buffer_seconds: Annotated[int, Number, Field(ge=0, le=3600)] = Field(
-        300, description="The client requests a new token at least this long before the old token expires."
+    sasl_login_refresh_buffer_seconds: int = integer(
+        300, "The client requests a new token at least this long before the old token expires.", high=3600
     )
 
-    sasl_oauthbearer_token_provider: Provider = Field(
-        None, description="A callable that returns a token, in place of an endpoint (not in Java)."
+    sasl_oauthbearer_token_provider: Any = special(
+        values.callable_only, None, "A callable that returns a token, in place of an endpoint (not in Java)."
     )
-    sasl_oauthbearer_token_endpoint_url: Text = Field(None, description="URL (https) from which to request tokens.")
-    sasl_oauthbearer_scope: Text = Field(None, description="Scope of the requested token.")
-    sasl_oauthbearer_client_credentials_client_id: Text = Field(None, description="Client id at the token endpoint.")
-    sasl_oauthbearer_client_credentials_client_secret: Secret = Field(
-        None, description="Client secret at the token endpoint."
-    )
-    sasl_oauthbearer_header_urlencode: Flag = Field(
-        False, description="Percent-encode client id and secret in the header (RFC 6749, section 2.3.1)."
+    sasl_oauthbearer_token_endpoint_url: str | None = text(None, "URL (https) from which to request tokens.")
+    sasl_oauthbearer_scope: str | None = text(None, "Scope of the requested token.")
+    sasl_oauthbearer_client_credentials_client_id: str | None = text(None, "Client id at the token endpoint.")
+    sasl_oauthbearer_client_credentials_client_secret: SecretStr | None = secret("Client secret at the token endpoint.")
+    sasl_oauthbearer_header_urlencode: bool = flag(
+        False, "Percent-encode client id and secret in the header (RFC 6749, section 2.3.1)."
     )
 
     @property

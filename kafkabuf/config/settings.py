@@ -2,158 +2,147 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Any, Literal
 
-from pydantic import Field
-
+from kafkabuf.config import values
+from kafkabuf.config.kinds import INT32_MAX, INT64_MAX, choice, flag, integer, long, special, text
 from kafkabuf.config.security import SecuritySettings
-from kafkabuf.config.values import (
-    INT32_MAX,
-    Acks,
-    Addresses,
-    AnyPartitioner,
-    AnySerializer,
-    Bytes,
-    Flag,
-    Int32,
-    Lower,
-    Magic,
-    Milliseconds,
-    NeverPushed,
-    Number,
-    Objects,
-    Upper,
-)
+
+_SERIALIZER = values.by_name(values.SERIALIZERS, "serialize")
+_PARTITIONER = values.by_name(values.PARTITIONERS, "partition")
 
 
 class ProducerSettings(SecuritySettings):
     """Every setting of one producer."""
 
-    bootstrap_servers: Addresses = Field(description="host:port of some brokers, separated by commas.")
+    model_fields_set: frozenset[str]
+    """The settings that the user gave."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...] = special(
+        values.addresses, None, "host:port of some brokers, separated by commas.", "list", "host:port"
+    )
     # A request holds at most 32767 bytes of it, and a character takes up to 4 bytes in UTF-8.
-    client_id: Annotated[str, Field(max_length=8191)] = Field(
-        "kafkabuf", description="The client's name in requests, metrics and logs."
-    )
-    key_serializer: AnySerializer = Field(None, description="Turns keys into bytes; without it, keys must be bytes.")
-    value_serializer: AnySerializer = Field(
-        None, description="Turns values into bytes; without it, values must be bytes."
-    )
-    interceptor_classes: Objects = Field(
-        (), description="Objects that may change a record before send() and see its outcome."
+    client_id: str = text("kafkabuf", "The client's name in requests, metrics and logs.", longest=8191)
+    key_serializer: Any = special(_SERIALIZER, None, "Turns keys into bytes; without it, keys must be bytes.")
+    value_serializer: Any = special(_SERIALIZER, None, "Turns values into bytes; without it, values must be bytes.")
+    interceptor_classes: tuple[Any, ...] = special(
+        values.objects, (), "Objects that may change a record before send() and see its outcome.", "list", "objects"
     )
 
-    buffer_memory: Bytes = Field(
+    buffer_memory: int = integer(
         32 * 1024 * 1024,
-        description="Bytes for all records without an outcome; the producer allocates them when it opens.",
+        "Bytes for all records without an outcome; the producer allocates them when it opens.",
+        high=INT64_MAX,
     )
-    batch_size: Int32 = Field(
-        16384, description="Bytes of a batch; the producer fills one batch of a partition at a time."
+    batch_size: int = integer(16384, "Bytes of a batch; the producer fills one batch of a partition at a time.")
+    linger_ms: int = long(5, "How long a batch waits for more records.")
+    max_block_ms: int = long(60_000, "How long a call such as send() waits for metadata and memory together.")
+    max_request_size: int = integer(1_048_576, "Largest request in bytes, and largest record before compression.")
+    compression_type: str = choice(
+        "none", "Compression codec of batches.", "none", "gzip", "snappy", "lz4", "zstd", fold=str.lower
     )
-    linger_ms: Milliseconds = Field(5, description="How long a batch waits for more records.")
-    max_block_ms: Milliseconds = Field(
-        60_000, description="How long a call such as send() waits for metadata and memory together."
+    compression_gzip_level: int = integer(
+        -1, "1 is fastest, 9 compresses most, -1 is gzip's own default.", low=-1, high=9, valid="1 to 9, or -1"
     )
-    max_request_size: Int32 = Field(
-        1_048_576, description="Largest request in bytes, and largest record before compression."
-    )
-    compression_type: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], Lower] = Field(
-        "none", description="Compression codec of batches."
-    )
-    compression_gzip_level: Annotated[int, Number, Field(ge=-1, le=9)] = Field(
-        -1, description="1 is fastest, 9 compresses most, -1 is gzip's own default."
-    )
-    compression_lz4_level: Annotated[int, Number, Field(ge=1, le=17)] = Field(
-        9, description="A higher level compresses more."
-    )
-    compression_zstd_level: Annotated[int, Number, Field(ge=-131072, le=22)] = Field(
-        3, description="A higher level compresses more."
-    )
-    record_magic: Magic = Field(
-        "auto", description="Record format: 2, or 1 for brokers up to Kafka 3.9 (not in Java); auto is 2."
+    compression_lz4_level: int = integer(9, "A higher level compresses more.", low=1, high=17)
+    compression_zstd_level: int = integer(3, "A higher level compresses more.", low=-131072, high=22)
+    record_magic: Literal["auto", 1, 2] = special(
+        values.magic,
+        "auto",
+        "Record format: 2, or 1 for brokers up to Kafka 3.9 (not in Java); auto is 2.",
+        "string",
+        "auto, 1, 2",
     )
 
-    partitioner_class: AnyPartitioner = Field(
+    partitioner_class: Any = special(
+        _PARTITIONER,
         None,
-        description="Chooses the partition: a callable, an object or a name; without it, the key decides, or the "
-        "sticky partition.",
+        "Chooses the partition: a callable, an object or a name; without it, the key decides, or the sticky partition.",
     )
-    partitioner_ignore_keys: Flag = Field(False, description="Choose the partition as if records had no key.")
-    partitioner_adaptive_partitioning_enable: Flag = Field(
-        True, description="Send more of the records without key to faster brokers (KIP-794)."
+    partitioner_ignore_keys: bool = flag(False, "Choose the partition as if records had no key.")
+    partitioner_adaptive_partitioning_enable: bool = flag(
+        True, "Send more of the records without key to faster brokers (KIP-794)."
     )
-    partitioner_availability_timeout_ms: Milliseconds = Field(
-        0, description="A broker that takes no batch for this long gets no records without key; 0: no limit."
+    partitioner_availability_timeout_ms: int = long(
+        0, "A broker that takes no batch for this long gets no records without key; 0: no limit."
     )
 
-    acks: Acks = Field(
+    acks: int = special(
+        values.acks,
         -1,
-        description="Which copies must have a batch before it is acknowledged: all in sync (all, -1), the leader's "
-        "(1), none (0).",
+        "Which copies must have a batch before it is acknowledged: all in sync (all, -1), the leader's (1), none (0).",
+        "string",
+        "all, -1, 0, 1",
     )
-    enable_idempotence: Flag = Field(True, description="A retry writes no record twice and keeps the order.")
-    retries: Int32 = Field(INT32_MAX, description="How often a batch is retried, within delivery.timeout.ms.")
-    retry_backoff_ms: Milliseconds = Field(100, description="Pause before the first retry; doubles with each retry.")
-    retry_backoff_max_ms: Milliseconds = Field(1000, description="Longest pause before a retry.")
-    delivery_timeout_ms: Int32 = Field(120_000, description="Longest time from send() to the record's outcome.")
-    request_timeout_ms: Int32 = Field(30_000, description="How long the client waits for a response.")
-    max_in_flight_requests_per_connection: Annotated[int, Number, Field(ge=1, le=INT32_MAX)] = Field(
-        5, description="Most requests to a broker that are sent and not answered."
-    )
-
-    transactional_id: Annotated[str, Field(min_length=1, max_length=8191)] | None = Field(
-        None, description="Makes the producer transactional, under this name."
-    )
-    transaction_timeout_ms: Int32 = Field(
-        60_000, description="The coordinator aborts a transaction that is open for this long."
-    )
-    transaction_two_phase_commit_enable: Flag = Field(
-        False, description="Transactions never expire: an external coordinator decides how they end (KIP-939)."
+    enable_idempotence: bool = flag(True, "A retry writes no record twice and keeps the order.")
+    retries: int = integer(INT32_MAX, "How often a batch is retried, within delivery.timeout.ms.")
+    retry_backoff_ms: int = long(100, "Pause before the first retry; doubles with each retry.")
+    retry_backoff_max_ms: int = long(1000, "Longest pause before a retry.")
+    delivery_timeout_ms: int = integer(120_000, "Longest time from send() to the record's outcome.")
+    request_timeout_ms: int = integer(30_000, "How long the client waits for a response.")
+    max_in_flight_requests_per_connection: int = integer(
+        5, "Most requests to a broker that are sent and not answered.", low=1
     )
 
-    metadata_max_age_ms: Milliseconds = Field(300_000, description="The client refreshes metadata at least this often.")
-    metadata_max_idle_ms: Annotated[int, Number, Field(ge=5000)] = Field(
-        300_000, description="The client drops the metadata of a topic that was not used for this long."
+    transactional_id: str | None = text(
+        None, "Makes the producer transactional, under this name.", shortest=1, longest=8191
     )
-    metadata_recovery_strategy: Annotated[Literal["rebootstrap", "none"], Lower] = Field(
+    transaction_timeout_ms: int = integer(60_000, "The coordinator aborts a transaction that is open for this long.")
+    transaction_two_phase_commit_enable: bool = flag(
+        False, "Transactions never expire: an external coordinator decides how they end (KIP-939)."
+    )
+
+    metadata_max_age_ms: int = long(300_000, "The client refreshes metadata at least this often.")
+    metadata_max_idle_ms: int = integer(
+        300_000, "The client drops the metadata of a topic that was not used for this long.", low=5000, high=INT64_MAX
+    )
+    metadata_recovery_strategy: str = choice(
         "rebootstrap",
-        description="rebootstrap: connect to bootstrap.servers again when no known broker is reachable (KIP-899).",
+        "rebootstrap: connect to bootstrap.servers again when no known broker is reachable (KIP-899).",
+        "rebootstrap",
+        "none",
+        fold=str.lower,
     )
-    metadata_recovery_rebootstrap_trigger_ms: Milliseconds = Field(
-        300_000, description="The client also rebootstraps after this long without metadata (KIP-1102)."
+    metadata_recovery_rebootstrap_trigger_ms: int = long(
+        300_000, "The client also rebootstraps after this long without metadata (KIP-1102)."
     )
-    client_dns_lookup: Annotated[Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"], Lower] = Field(
-        "use_all_dns_ips", description="Which addresses of a host name the client tries."
+    client_dns_lookup: str = choice(
+        "use_all_dns_ips",
+        "Which addresses of a host name the client tries.",
+        "use_all_dns_ips",
+        "resolve_canonical_bootstrap_servers_only",
+        fold=str.lower,
     )
-    send_buffer_bytes: Annotated[int, Number, Field(ge=-1, le=INT32_MAX)] = Field(
-        131_072, description="SO_SNDBUF of sockets; -1: the system's default."
+    send_buffer_bytes: int = integer(131_072, "SO_SNDBUF of sockets; -1: the system's default.", low=-1)
+    receive_buffer_bytes: int = integer(32_768, "SO_RCVBUF of sockets; -1: the system's default.", low=-1)
+    connections_max_idle_ms: int = integer(
+        540_000,
+        "The client closes a connection that was idle for this long; below 0: never.",
+        low=-INT64_MAX,
+        high=INT64_MAX,
+        valid="",
     )
-    receive_buffer_bytes: Annotated[int, Number, Field(ge=-1, le=INT32_MAX)] = Field(
-        32_768, description="SO_RCVBUF of sockets; -1: the system's default."
+    reconnect_backoff_ms: int = long(
+        50, "Pause before the client connects to a broker again; doubles with each failure."
     )
-    connections_max_idle_ms: Annotated[int, Number] = Field(
-        540_000, description="The client closes a connection that was idle for this long; below 0: never."
+    reconnect_backoff_max_ms: int = long(1000, "Longest pause before the client connects again.")
+    socket_connection_setup_timeout_ms: int = long(
+        10_000, "How long a connection attempt may take; doubles with each failure."
     )
-    reconnect_backoff_ms: Milliseconds = Field(
-        50, description="Pause before the client connects to a broker again; doubles with each failure."
-    )
-    reconnect_backoff_max_ms: Milliseconds = Field(1000, description="Longest pause before the client connects again.")
-    socket_connection_setup_timeout_ms: Milliseconds = Field(
-        10_000, description="How long a connection attempt may take; doubles with each failure."
-    )
-    socket_connection_setup_timeout_max_ms: Milliseconds = Field(
-        30_000, description="Longest time that a connection attempt may take."
-    )
+    socket_connection_setup_timeout_max_ms: int = long(30_000, "Longest time that a connection attempt may take.")
 
-    metrics_num_samples: Annotated[int, Number, Field(ge=1, le=INT32_MAX)] = Field(
-        2, description="Number of time windows for rates, averages and maxima."
+    metrics_num_samples: int = integer(2, "Number of time windows for rates, averages and maxima.", low=1)
+    metrics_sample_window_ms: int = long(30_000, "Length of one time window.")
+    metrics_recording_level: str = choice(
+        "INFO", "Which metrics are recorded.", "INFO", "DEBUG", "TRACE", fold=str.upper
     )
-    metrics_sample_window_ms: Milliseconds = Field(30_000, description="Length of one time window.")
-    metrics_recording_level: Annotated[Literal["INFO", "DEBUG", "TRACE"], Upper] = Field(
-        "INFO", description="Which metrics are recorded."
+    metric_reporters: tuple[Any, ...] = special(
+        values.objects, (), "Objects (or callables) that get a function which returns the metrics.", "list", "objects"
     )
-    metric_reporters: Objects = Field(
-        (), description="Objects (or callables) that get a function which returns the metrics."
-    )
-    enable_metrics_push: NeverPushed = Field(
-        False, description="kafkabuf pushes no metrics to brokers (KIP-714): read producer.metrics()."
+    enable_metrics_push: bool = special(
+        values.never_pushed,
+        False,
+        "kafkabuf pushes no metrics to brokers (KIP-714): read producer.metrics().",
+        "boolean",
+        "true, false",
     )

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
-from annotated_types import Ge, Le
-from pydantic import SecretStr
-from pydantic.fields import FieldInfo
-
+from kafkabuf.config.kinds import Setting, dotted
 from kafkabuf.config.model import ProducerConfig
 from kafkabuf.config.refused import JAVA_ONLY, NOT_YET
 from kafkabuf.config.security import SecuritySettings
-from kafkabuf.config.values import INT32_MAX, INT64_MAX, PARTITIONERS, SERIALIZERS, dotted
+from kafkabuf.config.values import PARTITIONERS, SERIALIZERS
 
-_TYPES = {bool: "boolean", int: "int", float: "float", str: "string", tuple: "list", SecretStr: "password"}
-# Type, default and valid values as a user writes them, for fields whose Python type differs.
-_AS_WRITTEN = {
-    "acks": ("string", "all", "all, -1, 0, 1"),
-    "bootstrap_servers": ("list", "required", "host:port"),
-    "compression_gzip_level": ("int", "-1", "1 to 9, or -1"),
-}
+# Defaults as a user writes them, where the value differs.
+_DEFAULTS = {"acks": "all", "bootstrap_servers": "required"}
 INTRODUCTION = """\
 # Settings
 
@@ -55,7 +46,7 @@ class Row:
 def rows() -> list[Row]:
     """Every setting of Kafka's producer and of kafkabuf: first the producer's, then security, then refused settings."""
     fields = ProducerConfig.model_fields
-    ordered = sorted(fields, key=lambda name: name in SecuritySettings.model_fields)
+    ordered = sorted(fields, key=lambda name: name in vars(SecuritySettings))
     return [_row(name, fields[name]) for name in ordered] + list(_java_only())
 
 
@@ -73,55 +64,16 @@ def _names(known: Mapping[str, str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(set(known.values())))
 
 
-def _row(name: str, field: FieldInfo) -> Row:
-    kind, default, valid = _AS_WRITTEN.get(name) or _describe(field)
+def _row(name: str, setting: Setting) -> Row:
+    default = _DEFAULTS.get(name) or _default_text(setting.default)
     not_yet = " Not supported yet: only the default is allowed." if name.startswith(NOT_YET) else ""
-    return Row(dotted(name), kind, default, valid, f"{field.description}{not_yet}")
+    return Row(dotted(name), setting.type, default, setting.valid, f"{setting.description}{not_yet}")
 
 
 def _java_only() -> Iterator[Row]:
     for name, setting in sorted(JAVA_ONLY.items()):
         default = _default_text(setting.default)
         yield Row(name, setting.type, default, "only the default", f"Refused: {setting.reason}.")
-
-
-def _describe(field: FieldInfo) -> tuple[str, str, str]:
-    kind, limits = _unwrapped(field.annotation, list(field.metadata))
-    default = _default_text(field.default)
-    if kind is Any:
-        return "object", default, ""
-    if get_origin(kind) is tuple:
-        element, _ = _unwrapped(get_args(kind)[0], [])
-        objects = "objects" if element is Any else _choices(element)
-        return "list", default, objects
-    if get_origin(kind) is Literal:
-        return "string", default, _choices(kind)
-    return _TYPES[kind], default, "true, false" if kind is bool else _range(limits)
-
-
-def _unwrapped(kind: Any, limits: list[Any]) -> tuple[Any, list[Any]]:
-    """A type without None and Annotated, and the metadata of its annotations."""
-    while get_origin(kind) in (Annotated, Union, UnionType):
-        first, *rest = get_args(kind)
-        if get_origin(kind) is Annotated:
-            limits = [*limits, *rest]
-        kind = first
-    metadata: list[Any] = []
-    for limit in limits:
-        metadata += limit.metadata if isinstance(limit, FieldInfo) else [limit]
-    return kind, metadata
-
-
-def _choices(kind: Any) -> str:
-    return ", ".join(str(choice) or "empty" for choice in get_args(kind)) if get_origin(kind) is Literal else ""
-
-
-def _range(limits: list[Any]) -> str:
-    low = next((limit.ge for limit in limits if isinstance(limit, Ge)), None)
-    high = next((limit.le for limit in limits if isinstance(limit, Le)), None)
-    if low is None:
-        return ""
-    return f"{low} and above" if high in (None, INT32_MAX, INT64_MAX) else f"{low} to {high}"
 
 
 def _default_text(default: Any) -> str:

@@ -1,17 +1,18 @@
-"""The types of settings' values: they parse strings, as Spark passes them, into numbers, flags, lists and addresses."""
+"""The values of settings that are more than a number, a word or a text: addresses, objects, names of Java's classes.
+
+Each check takes what the user gave, text too, as Spark passes it. It returns the setting's value, or raises a
+ValueError that says what is expected.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Strict
-
+from kafkabuf.config.kinds import parse_flag, split, whole
 from kafkabuf.errors import ConfigError
 from kafkabuf.java_names import unshaded
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 Serializer = Callable[[Any], bytes | bytearray | memoryview | None]
 
 _JAVA_SERIALIZERS = "org.apache.kafka.common.serialization."
@@ -44,12 +45,8 @@ PARTITIONERS = {
     "random": "random",
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
 }
+_MAGIC: dict[str, str | int] = {"auto": "auto", "1": 1, "2": 2}
 JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
-
-
-def dotted(field: str) -> str:
-    """Kafka's spelling of a field's name."""
-    return field.replace("_", ".")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -62,7 +59,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _addresses(value: object) -> tuple[tuple[str, int], ...]:
+def addresses(value: object) -> tuple[tuple[str, int], ...]:
     entries: list[Any]
     if isinstance(value, str):
         entries = [entry for entry in value.split(",") if entry.strip()]
@@ -70,49 +67,20 @@ def _addresses(value: object) -> tuple[tuple[str, int], ...]:
         entries = list(value)
     else:
         raise ConfigError(f"bootstrap.servers: expected 'host:port,...' or a list of them, found {value!r}")
-    addresses = tuple(entry if isinstance(entry, tuple) else parse_address(str(entry)) for entry in entries)
-    if not addresses:
+    if not entries:
         raise ConfigError("bootstrap.servers is empty: give at least one host:port of the cluster")
-    return addresses
+    return tuple(_pair(entry) if isinstance(entry, tuple) else parse_address(str(entry)) for entry in entries)
 
 
-def _acks(value: object) -> object:
-    text = value.strip().lower() if isinstance(value, str) else value
-    return {"all": -1, "-1": -1, "0": 0, "1": 1}.get(text, value) if isinstance(text, str) else _number(value)
+def _pair(entry: tuple[Any, ...]) -> tuple[str, int]:
+    host, port = entry if len(entry) == 2 else ("", None)
+    number = whole(port)
+    if not isinstance(host, str) or not host or number is None or not 0 < number < 65536:
+        raise ConfigError(f"bootstrap.servers: {entry!r} is not a pair of host and port (port 1 to 65535)")
+    return host, number
 
 
-def _magic(value: object) -> object:
-    return int(value) if value in ("1", "2") else value
-
-
-def _flag(value: object) -> object:
-    return {"true": True, "false": False}.get(value.strip().lower(), value) if isinstance(value, str) else value
-
-
-def _number(value: object) -> object:
-    # A bool is an int in Python, and pydantic would read it as 0 or 1.
-    if isinstance(value, bool):
-        raise ValueError("a number is expected")
-    return value
-
-
-def _list(value: object) -> object:
-    return tuple(entry.strip() for entry in value.split(",") if entry.strip()) if isinstance(value, str) else value
-
-
-def _upper(value: object) -> object:
-    return value.strip().upper() if isinstance(value, str) else value
-
-
-def _lower(value: object) -> object:
-    return value.strip().lower() if isinstance(value, str) else value
-
-
-def _blank_to_none(value: object) -> object:
-    return None if isinstance(value, str) and not value.strip() else value
-
-
-def _by_name(known: dict[str, str], method: str) -> Callable[[object], object]:
+def by_name(known: dict[str, str], method: str) -> Callable[[object], object]:
     """Accepts a callable, an object with `method`, or a known name, which it shortens.
 
     It refuses any other string: the string would name code to import, and a setting must not choose the code that runs
@@ -134,10 +102,14 @@ def _by_name(known: dict[str, str], method: str) -> Callable[[object], object]:
     return check
 
 
-def _never_pushed(value: bool) -> bool:
-    if value:
-        raise ValueError("kafkabuf pushes no metrics to brokers (KIP-714): set it to false and read producer.metrics()")
-    return value
+def objects(value: object) -> tuple[object, ...]:
+    entries = split(value)
+    if not isinstance(entries, list | tuple):
+        raise ValueError("give a list of objects")
+    found = tuple(entry for entry in entries if entry != JMX_REPORTER)
+    if any(isinstance(entry, str) for entry in found):
+        raise ValueError("kafkabuf imports nothing by name: give the objects themselves, in a list")
+    return found
 
 
 def callable_only(value: object) -> object:
@@ -161,42 +133,37 @@ def java_class(known: tuple[str, ...]) -> Callable[[object], object]:
     return check
 
 
-def name_check(value: object) -> object:
+def acks(value: object) -> int:
+    found = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(value.strip().lower()) if isinstance(value, str) else value
+    if type(found) is int and found in (-1, 0, 1):
+        return found
+    raise ValueError("expected all, -1, 0 or 1")
+
+
+def magic(value: object) -> str | int:
+    if isinstance(value, str) and value in _MAGIC:
+        return _MAGIC[value]
+    if type(value) is int and value in (1, 2):
+        return value
+    raise ValueError("expected auto, 1 or 2")
+
+
+def name_check(value: object) -> str:
     """None means the empty string, as in Java: the client does not check the broker's name."""
-    return "" if value is None else _lower(value)
+    found = "" if value is None else value
+    if isinstance(found, str) and found.strip().lower() in ("https", ""):
+        return found.strip().lower()
+    raise ValueError("expected https, or nothing for no check")
 
 
-def store_type(value: object) -> object:
+def store_type(value: object) -> str:
     known = value.strip().upper() if isinstance(value, str) else None
     if known in ("JKS", "PKCS12", "PEM"):
         return known
     raise ValueError("kafkabuf reads stores of type JKS, PKCS12 and PEM: convert others with keytool -importkeystore")
 
 
-def _objects(value: object) -> object:
-    entries = _list(value) if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple):
-        raise ValueError("give a list of objects")
-    objects = tuple(entry for entry in entries if entry != JMX_REPORTER)
-    if any(isinstance(entry, str) for entry in objects):
-        raise ValueError("kafkabuf imports nothing by name: give the objects themselves, in a list")
-    return objects
-
-
-Int32 = Annotated[int, BeforeValidator(_number), Field(ge=0, le=INT32_MAX)]
-Milliseconds = Annotated[int, BeforeValidator(_number), Field(ge=0, le=INT64_MAX)]
-Bytes = Milliseconds
-Flag = Annotated[bool, Strict(), BeforeValidator(_flag)]
-NeverPushed = Annotated[Flag, AfterValidator(_never_pushed)]
-Number = BeforeValidator(_number)
-Addresses = Annotated[tuple[tuple[str, int], ...], BeforeValidator(_addresses)]
-Acks = Annotated[Literal[-1, 0, 1], BeforeValidator(_acks)]
-Magic = Annotated[Literal["auto", 1, 2], BeforeValidator(_magic)]
-Strings = BeforeValidator(_list)
-Text = Annotated[str | None, BeforeValidator(_blank_to_none)]
-Secret = Annotated[SecretStr | None, BeforeValidator(_blank_to_none)]
-Objects = Annotated[tuple[Any, ...], BeforeValidator(_objects)]
-AnySerializer = Annotated[Any, BeforeValidator(_by_name(SERIALIZERS, "serialize"))]
-AnyPartitioner = Annotated[Any, BeforeValidator(_by_name(PARTITIONERS, "partition"))]
-Upper = BeforeValidator(_upper)
-Lower = BeforeValidator(_lower)
+def never_pushed(value: object) -> bool:
+    if parse_flag(value):
+        raise ValueError("kafkabuf pushes no metrics to brokers (KIP-714): set it to false and read producer.metrics()")
+    return False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafkabuf.errors import ConfigError, SaslAuthenticationError
+from kafkabuf.extras import install
 
 MECHANISM = "AWS_MSK_IAM"
 _OPTIONS = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
@@ -48,7 +49,7 @@ def _signer(options: Mapping[str, str]) -> Callable[[str], tuple[str, int]]:
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
     except ImportError:
-        raise ConfigError(f"{MECHANISM} needs a package of AWS: pip install 'kafkabuf[aws-msk]'") from None
+        raise ConfigError(f"{MECHANISM} needs a package of AWS: {install('aws-msk')}") from None
     profile, role, session = map(options.get, _OPTIONS)
     named: tuple[Any, ...] = (role,) if session is None else (role, session)
     if role is not None:

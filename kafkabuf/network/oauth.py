@@ -14,7 +14,7 @@ from kafkabuf.network.background import BackgroundCall
 from kafkabuf.network.token_endpoint import EndpointConfig, TokenEndpoint
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
+    from kafkabuf.config.secret import SecretStr
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: no character that could end the header with the token
 _LONGEST_STATUS = 200

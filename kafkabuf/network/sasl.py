@@ -13,7 +13,7 @@ from kafkabuf.network import msk, oauth
 from kafkabuf.network.scram import HASHES, Scram
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
+    from kafkabuf.config.secret import SecretStr
 
 MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER", msk.MECHANISM)
 

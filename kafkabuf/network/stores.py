@@ -12,6 +12,7 @@ import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabuf.errors import ConfigError
+from kafkabuf.extras import install
 from kafkabuf.network import jks
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _pkcs12(store: Store, content: bytes, password: str | None) -> PKCS12KeyAndC
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError:
-        raise store.error("is a PKCS12 store, which needs a package: pip install 'kafkabuf[pkcs12]'") from None
+        raise store.error(f"is a PKCS12 store, which needs a package: {install('pkcs12')}") from None
     wrong = f"{store.name}.password is {'missing' if password is None else 'wrong'}, or the file is damaged"
     try:
         if password is not None and "\0" in password:  # the library would panic

@@ -12,7 +12,7 @@ from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthentica
 from kafkabuf.network.stores import Store, key_with_chain, trusted_certificates
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
+    from kafkabuf.config.secret import SecretStr
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 SUITES_OF_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}

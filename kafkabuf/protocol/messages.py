@@ -10,12 +10,14 @@ know (KIP-511).
 
 from __future__ import annotations
 
+import importlib
 import struct
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from kafkabuf.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
+from kafkabuf.extras import needs
 from kafkabuf.protocol.entities import apis, message_class
 from kafkabuf.protocol.schema import BoundedFrame, Buffer, build, reader, skip_tags
 from kafkabuf.protocol.writing import writer
@@ -84,9 +86,8 @@ def known_versions(api_key: int) -> range:
     """The versions of an API that have a schema. Empty if the API is unknown."""
     if api_key in apis():
         return apis()[api_key].versions
-    from kio.schema.index import api_key_map, schema_name_map
-
-    versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else {}
+    kio = _kio("schema.index")
+    versions = kio.schema_name_map[kio.api_key_map[api_key]] if api_key in kio.api_key_map else {}
     return range(min(versions), max(versions) + 1) if versions else range(0)
 
 
@@ -94,29 +95,34 @@ def api_name(api_key: int) -> str | None:
     """The name of an API in lower case; None if the API is unknown."""
     if api_key in apis():
         return apis()[api_key].name
-    from kio.schema.index import api_key_map
-
-    return api_key_map.get(api_key)
+    name: str | None = _kio("schema.index").api_key_map.get(api_key)
+    return name
 
 
 @cache
 def request_class(api_key: int, version: int) -> type[Any]:
     """The class of a request, ours or kio's. Raises UnsupportedVersionError for an unknown API or version."""
-    return message_class(api_key, version, "request") or _kio_class(api_key, version, "load_request_schema")
+    return message_class(api_key, version, "request") or _kio_class(api_key, version, "request")
 
 
 @cache
 def response_class(api_key: int, version: int) -> type[Any]:
     """The class of a response, ours or kio's. Raises UnsupportedVersionError for an unknown API or version."""
-    return message_class(api_key, version, "response") or _kio_class(api_key, version, "load_response_schema")
+    return message_class(api_key, version, "response") or _kio_class(api_key, version, "response")
 
 
-def _kio_class(api_key: int, version: int, load: str) -> type[Any]:
-    # Imported late: clients do without it, and it takes long to load.
-    from kio import index
+def _kio(module: str) -> Any:
+    # Imported late: only the broker needs it, and it takes long to load.
+    with needs("broker", "kafkabuf.broker"):
+        return importlib.import_module(f"kio.{module}")
 
+
+def _kio_class(api_key: int, version: int, kind: str) -> type[Any]:
+    if api_key in apis() and apis()[api_key].lines:
+        raise _unknown(api_key, version)
+    index = _kio("index")
     try:
-        found: type[Any] = getattr(index, load)(api_key, version)
+        found: type[Any] = getattr(index, f"load_{kind}_schema")(api_key, version)
     except (index.UnknownAPIKey, index.UnknownEntity):
         raise _unknown(api_key, version) from None
     return found

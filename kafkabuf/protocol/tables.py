@@ -1,9 +1,9 @@
-"""The messages of a client that sends records: the fields of each version, as in Apache Kafka's message definitions.
+"""The messages of our clients: the fields of each version, as in Apache Kafka's message definitions.
 
 A message begins with its API key, name, versions, and its first flexible version (KIP-482). A line below is a field:
 name, type (`[]`: an array; `{}`: the fields below, which are indented), versions (all, if there are none), the versions
 in which the field may be null, its tag, and its default. Produce and Fetch have codecs of their own. kio has the
-schemas of all other messages. A client loads kio only for these: that takes longer than a small task of Spark.
+schemas of all other messages, for the embedded broker. A client never loads kio.
 """
 
 from __future__ import annotations
@@ -11,6 +11,27 @@ from __future__ import annotations
 TABLES = """
 0 produce 3-13 flexible 9
 1 fetch 4-18 flexible 12
+2 list_offsets 1-11 flexible 6
+  request
+    replica_id: int32
+    isolation_level: int8 2+
+    topics: []{}
+      name: string
+      partitions: []{}
+        partition_index: int32
+        current_leader_epoch: int32 4+ = -1
+        timestamp: int64
+    timeout: timedelta_i32 10+
+  response
+    throttle_time: timedelta_i32 2+
+    topics: []{}
+      name: string
+      partitions: []{}
+        partition_index: int32
+        error_code: error_code
+        timestamp: int64 = -1
+        offset: int64 = -1
+        leader_epoch: int32 4+ = -1
 3 metadata 0-13 flexible 9
   request
     topics: []{} null 1+
@@ -101,6 +122,18 @@ TABLES = """
     node_id: int32 0-3
     host: string 0-3
     port: int32 0-3
+16 list_groups 0-5 flexible 3
+  request
+    states_filter: []string 4+ = []
+    types_filter: []string 5+ = []
+  response
+    throttle_time: timedelta_i32 1+
+    error_code: error_code
+    groups: []{}
+      group_id: string
+      protocol_type: string
+      group_state: string 4+
+      group_type: string 5+
 17 sasl_handshake 0-1
   request
     mechanism: string
@@ -217,6 +250,33 @@ TABLES = """
       partitions: []{}
         partition_index: int32
         error_code: error_code
+32 describe_configs 1-4 flexible 4
+  request
+    resources: []{}
+      resource_type: int8
+      resource_name: string
+      configuration_keys: []string null = []
+    include_synonyms: bool = false
+    include_documentation: bool 3+ = false
+  response
+    throttle_time: timedelta_i32
+    results: []{}
+      error_code: error_code
+      error_message: string null
+      resource_type: int8
+      resource_name: string
+      configs: []{}
+        name: string
+        value: string null
+        read_only: bool
+        config_source: int8 = -1
+        is_sensitive: bool
+        synonyms: []{}
+          name: string
+          value: string null
+          source: int8
+        config_type: int8 3+ = 0
+        documentation: string 3+ null
 36 sasl_authenticate 0-2 flexible 2
   request
     auth_bytes: bytes
@@ -225,6 +285,14 @@ TABLES = """
     error_message: string null
     auth_bytes: bytes
     session_lifetime: timedelta_i64 1+ = 0
+42 delete_groups 0-2 flexible 2
+  request
+    groups_names: []string = []
+  response
+    throttle_time: timedelta_i32
+    results: []{}
+      group_id: string
+      error_code: error_code
 61 describe_producers 0-0 flexible 0
   request
     topics: []{}
@@ -261,4 +329,18 @@ TABLES = """
       topics: []{}
         topic: string
         partitions: []int32 = []
+66 list_transactions 0-2 flexible 0
+  request
+    state_filters: []string = []
+    producer_id_filters: []int64 = []
+    duration_filter: int64 1+ = -1
+    transactional_id_pattern: string 2+ null = null
+  response
+    throttle_time: timedelta_i32
+    error_code: error_code
+    unknown_state_filters: []string = []
+    transaction_states: []{}
+      transactional_id: string
+      producer_id: int64
+      transaction_state: string
 """

@@ -44,7 +44,6 @@ from kafkabuf.metadata.snapshot import is_legal_topic
 from kafkabuf.offset_range import OffsetRange
 from kafkabuf.sharing import SharedTransaction, assign, begin_shared, join, leave
 from kafkabuf.spark import preflight, workers
-from kafkabuf.spark.checked import Settings
 from kafkabuf.spark.delivery import Delivery
 from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.marker import (
@@ -58,7 +57,7 @@ from kafkabuf.spark.marker import (
     transactional_id_for,
     write_group_for,
 )
-from kafkabuf.spark.options import Guarantee, SinkOptions
+from kafkabuf.spark.options import Guarantee, Settings, SinkOptions
 from kafkabuf.spark.place import MicroBatch, TaskAttempt
 from kafkabuf.spark.report import CHECKSUMS, TaskReport
 from kafkabuf.spark.task import Task, count_rows

@@ -121,7 +121,7 @@ def ignored(names: Iterable[str]) -> list[str]:
 
 
 def _hint(name: str) -> str:
-    # Imported late: the model is slow to import, and only an error needs it.
+    # Imported late: only an error needs the names.
     from kafkabuf.config import ProducerConfig, dotted
 
     settings = [PREFIX + dotted(field) for field in ProducerConfig.model_fields]

@@ -7,15 +7,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from kafkabuf.errors import ConfigError
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
-from kafkabuf.spark import checked, option_names
+from kafkabuf.spark import option_names
 from kafkabuf.spark.option_names import BOOTSTRAP
 
 Choice = TypeVar("Choice", bound=StrEnum)
-_CHECKED = "checked"  # in a pickle, beside the fields
+Settings = tuple[tuple[str, str], ...]
 
 
 class Guarantee(StrEnum):
@@ -108,7 +108,7 @@ class SinkOptions:
     """
 
     topic: str | None
-    producer: tuple[tuple[str, str], ...] = field(repr=False)
+    producer: Settings = field(repr=False)
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     sink_id: str | None = None
     marker_topic: str | None = None
@@ -120,14 +120,6 @@ class SinkOptions:
     write_id: str | None = None
     timestamp_column: str | None = None
     aligned: int | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """With the checked settings: a task does not load the model that checks them."""
-        return {**self.__dict__, _CHECKED: checked.known(self.producer)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        checked.remember(state["producer"], state.pop(_CHECKED))
-        self.__dict__.update(state)
 
     def sink_id_and_marker_topic(self) -> tuple[str, str]:
         """Only for a transactional guarantee: `parse` has checked that both are set."""
@@ -155,7 +147,6 @@ class SinkOptions:
         if guarantee.is_transactional:
             settings.setdefault("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
         _check_settings(settings, guarantee)
-        checked.check(tuple(sorted(settings.items())))
         return cls(
             topic,
             tuple(sorted(settings.items())),
@@ -209,7 +200,7 @@ def _driver_check(options: Mapping[str, str], guarantee: Guarantee) -> bool:
 
 
 def _check_settings(settings: Mapping[str, str], guarantee: Guarantee) -> None:
-    # Imported late: the model is slow to import, and Spark imports this module only to learn the format's name.
+    # Imported late: Spark imports this module on every driver, only to learn the format's name.
     from kafkabuf.config import ProducerConfig
 
     # Some settings are wrong only together with a transactional id: any id shows that.

@@ -6,6 +6,7 @@ The driver asks once, and its error names the option to correct. It checks when 
 
 from __future__ import annotations
 
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.errors import (
     ConfigError,
     InvalidTopicError,
@@ -14,7 +15,7 @@ from kafkabuf.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkabuf.metadata.admin import Admin
-from kafkabuf.spark import checked, limits
+from kafkabuf.spark import limits
 from kafkabuf.spark.limits import TopicLimits
 from kafkabuf.spark.options import SinkOptions
 
@@ -29,7 +30,7 @@ def check(options: SinkOptions, *, repeat: bool) -> None:
     """
     if not options.driver_check or (options in _passed and not repeat):
         return
-    with Admin(checked.config_of(options.producer)) as admin:
+    with Admin(ProducerConfig.from_mapping(dict(options.producer))) as admin:
         check_cluster(admin, options)
     _passed.add(options)
 
@@ -45,7 +46,7 @@ def read_limits(options: SinkOptions) -> TopicLimits | None:
 def check_in_task(options: SinkOptions) -> None:
     """Check the topic of aligned rows once in a worker, where the driver checks nothing."""
     if not options.driver_check and options not in _passed:
-        with Admin(checked.config_of(options.producer)) as admin:
+        with Admin(ProducerConfig.from_mapping(dict(options.producer))) as admin:
             _check_topics(admin, options)
         _passed.add(options)
 

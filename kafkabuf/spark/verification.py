@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kafkabuf.append._columns import digest
 from kafkabuf.errors import KafkaError, TimeoutError
+from kafkabuf.extras import needs
 from kafkabuf.spark.report import CHECKSUMS, WriteReport
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
         timeout: seconds for all ranges together.
 
     Raises KafkaError where rows are missing or differ, or where the report has no offsets (acks=0). Raises TimeoutError
-    where the rows cannot be read in time. Raises ImportError without confluent-kafka (`kafkabuf[verify]`).
+    where the rows cannot be read in time. Raises MissingExtraError without confluent-kafka (`kafkabuf[verify]`).
     """
     _check_extra()
     rows = checksum = 0
@@ -73,10 +74,8 @@ def verify(report: WriteReport, options: Mapping[str, str], timeout: float = 60.
 
 
 def _check_extra() -> None:
-    try:
+    with needs("verify", "verify()"):
         import confluent_kafka  # noqa: F401
-    except ImportError as error:
-        raise ImportError("verify() reads with confluent-kafka: pip install 'kafkabuf[verify]'") from error
 
 
 def _read(entry: OffsetRange, options: Mapping[str, str], deadline: float) -> tuple[int, int]:

@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple, TypeVar, cast
 
+from kafkabuf.config.model import ProducerConfig
 from kafkabuf.metadata.admin_transactions import TransactionAdmin
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.spark import checked, heap
-from kafkabuf.spark.checked import Settings
+from kafkabuf.spark import heap
 from kafkabuf.spark.limits import TopicLimits
-from kafkabuf.spark.options import SinkOptions
+from kafkabuf.spark.options import Settings, SinkOptions
 
 Kept = TypeVar("Kept", KafkaProducer, TransactionAdmin)
 
@@ -83,10 +83,14 @@ def batch_size(buffer_memory: int, partitions: int, largest: int) -> int:
 # ---- clients ---------------------------------------------------------------------------------------------------------
 
 
+def _config(settings: Settings) -> ProducerConfig:
+    return ProducerConfig.from_mapping(dict(settings))
+
+
 @contextmanager
 def lent(settings: Settings) -> Iterator[KafkaProducer]:
     """A producer without transactions. An error drops its unsent records: the retry must not find them."""
-    with _lent("producer", settings, lambda: KafkaProducer(checked.config_of(settings)), 0.0) as producer:
+    with _lent("producer", settings, lambda: KafkaProducer(_config(settings)), 0.0) as producer:
         yield producer
 
 
@@ -98,7 +102,7 @@ def lent_transactional(settings: Settings, *, close_seconds: float = ABORT_SECON
     transaction to others.
     """
     with_id = tuple(sorted([*settings, ("transactional.id", _UNASSIGNED)]))
-    with _lent("producer", with_id, lambda: KafkaProducer(checked.config_of(with_id)), close_seconds) as producer:
+    with _lent("producer", with_id, lambda: KafkaProducer(_config(with_id)), close_seconds) as producer:
         yield producer
 
 
@@ -107,7 +111,7 @@ def lent_admin(settings: Settings) -> Iterator[TransactionAdmin]:
     """An admin. It may know topics and leaders of some minutes ago."""
 
     def make() -> TransactionAdmin:
-        return TransactionAdmin(checked.config_of(settings))
+        return TransactionAdmin(_config(settings))
 
     with _lent("admin", settings, make, 0.0) as admin:
         yield admin

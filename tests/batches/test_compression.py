@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkabuf import KafkaProducer
-from kafkabuf.batches.compression import Codec, DoesNotFit, codec, scratch_size
+from kafkabuf.batches.codec import Codec, DoesNotFit, scratch_size
+from kafkabuf.batches.compression import codec
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError
 from rigs.real_kafka import RealKafka
@@ -178,7 +179,7 @@ def test_batch_goes_plain_when_the_codec_fails(
     def broken(records: memoryview, target: memoryview) -> int:
         raise RuntimeError("the codec is broken")
 
-    monkeypatch.setattr("kafkabuf.batches.accumulator.codec", lambda *settings: Codec(1, broken, broken))
+    monkeypatch.setattr("kafkabuf.batches.compression.codec", lambda *settings: Codec(1, broken, broken))
     with (
         EmbeddedCluster(verify_records=True) as cluster,
         KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type="gzip") as producer,

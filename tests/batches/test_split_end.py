@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kafkabuf.batches._batch import RecordFuture
-from kafkabuf.batches.compression import Codec, codec
+from kafkabuf.batches.codec import Codec
+from kafkabuf.batches.compression import codec
 from kafkabuf.clock import ManualClock
 from kafkabuf.errors import ClosedError, KafkaError, NetworkError, RecordTooLargeError, TimeoutError
 from rigs.fake_client import Sent

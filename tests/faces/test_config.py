@@ -236,6 +236,12 @@ def test_slab_has_room_for_a_batch_header() -> None:
 def test_config_is_frozen_and_pickles_as_itself() -> None:
     found = config(linger_ms=3, key_serializer=str.encode)
     assert pickle.loads(pickle.dumps(found)) == found
-    assert ProducerConfig.from_mapping(found.model_dump()) == found
+    assert ProducerConfig.from_mapping({name: getattr(found, name) for name in found.model_fields}) == found
+    assert ProducerConfig.from_mapping(found.given()) == found
+    assert hash(pickle.loads(pickle.dumps(found))) == hash(found)
+    assert config(linger_ms=4) != found
     with pytest.raises(ValueError, match="frozen"):
         found.linger_ms = 4
+    with pytest.raises(ValueError, match="frozen"):
+        del found.linger_ms
+    assert repr(found).startswith("ProducerConfig(security_protocol='PLAINTEXT', ")

@@ -143,7 +143,7 @@ def test_memory_that_is_not_needed_is_never_touched() -> None:
     start = base.address
     base.release()
     pool.check()
-    huge_page = 2 << 20  # NumPy asks for them, so a touched byte may bring 2 MiB
+    huge_page = 2 << 20  # the pool asks for them, so a touched byte may bring 2 MiB
     assert resident_bytes(start, pool.total) <= huge_page
     for _ in range(100):
         with pool.allocate(1, 0) as slab:

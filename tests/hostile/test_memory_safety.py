@@ -16,7 +16,7 @@ from kafkabuf._pool import BufferPool
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches.accumulator import RecordAccumulator
-from kafkabuf.batches.compression import Codec
+from kafkabuf.batches.codec import Codec
 from kafkabuf.errors import BufferExhaustedError, KafkaError, SerializationError
 from rigs.arrow_abi import ArrowSchema, _get_pointer
 from rigs.producer import TOPIC, Appender, Rig, assert_whole

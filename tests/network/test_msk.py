@@ -123,5 +123,5 @@ def test_what_is_missing_is_named(signer: Signer, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigError, match="have no AWS region: set the environment variable AWS_REGION"):
         mechanism(**AS_MSK)
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
-    with pytest.raises(ConfigError, match=r"pip install 'kafkabuf\[aws-msk\]'"):
+    with pytest.raises(ConfigError, match=r'pip install "kafkabuf\[aws-msk\]"'):
         mechanism(**AS_MSK)

@@ -273,7 +273,7 @@ def test_password_of_a_pem_file_is_refused(made: Made) -> None:
 def test_pkcs12_names_the_extra_that_it_needs(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     path = made.pkcs12(None, None, [made.certificate(made.ca)])
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
-    assert problem(trust_store(path)).endswith("which needs a package: pip install 'kafkabuf[pkcs12]'")
+    assert problem(trust_store(path)).endswith('which needs a package: pip install "kafkabuf[pkcs12]"')
 
 
 def test_damaged_jks_is_a_config_error_at_every_length(made: Made) -> None:

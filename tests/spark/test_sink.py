@@ -24,9 +24,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from kafkabuf.append.report import FailedRows
 from kafkabuf.errors import ConfigError, KafkaError, RecordTooLargeError
 from kafkabuf.offset_range import OffsetRange
-from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, checked, register, task, workers
+from kafkabuf.spark import KafkabufDataSource, TaskReport, WriteReport, register, task, workers
 from kafkabuf.spark.limits import TopicLimits
-from kafkabuf.spark.options import SinkOptions
+from kafkabuf.spark.options import Settings, SinkOptions
 from kafkabuf.spark.schema import sink_columns
 from kafkabuf.spark.sink import ArrowSink
 from kafkabuf.spark.writer import BatchWriter
@@ -227,7 +227,7 @@ def test_only_the_columns_of_the_sink_are_sent(fake: FakeProducer) -> None:
     assert fake.batches[0].schema.names == ["value"]
 
 
-def kept_producers() -> list[tuple[int, str, checked.Settings]]:
+def kept_producers() -> list[tuple[int, str, Settings]]:
     """The keys of the producers that the worker keeps for the next task."""
     return [key for key, kept in workers._idle.items() if kept and key[1] == "producer"]
 

@@ -512,5 +512,5 @@ def test_foreach_batch_refuses_exactly_once() -> None:
 
 def test_verify_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(ImportError, match=r"confluent-kafka: pip install 'kafkabuf\[verify\]'"):
+    with pytest.raises(ImportError, match=r'needs the package confluent_kafka: pip install "kafkabuf\[verify\]"'):
         verify(WriteReport(0, 0, 0, ()), SERVERS)

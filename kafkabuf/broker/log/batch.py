@@ -17,8 +17,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
+from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log import compression
 from kafkabuf.broker.log.config import Limits
 from kafkabuf.errors import (

@@ -11,8 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
+from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log.batch import ATTRIBUTES_AT, CONTROL, HEADER, OVERHEAD, TRANSACTIONAL
 
 _CRC = struct.Struct(">I")

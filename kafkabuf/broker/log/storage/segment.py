@@ -13,8 +13,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from crc32c import crc32c
-
+from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log.batch import ATTRIBUTES_AT, HEADER_SIZE, NO_TIMESTAMP, OVERHEAD
 from kafkabuf.broker.log.message_set import CRC_END
 from kafkabuf.broker.log.storage.batches import Head, StoredBatch, heads, read_head

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
+from kafkabuf.broker.crc import crc32c
 from kafkabuf.broker.log.producer_state import (
     NO_SEQUENCE,
     AbortedTransaction,

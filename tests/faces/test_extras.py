@@ -1,0 +1,117 @@
+"""kafkabuf with nothing but its base dependencies: each optional part says which extra it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.errors import KafkaError, MissingExtraError
+from kafkabuf.extras import install, needs
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+# Packages of the optional parts, by their extra.
+PACKAGES = {
+    "cli": {"click", "rich"},
+    "broker": {"kio", "crc32c"},
+    "prometheus": {"prometheus_client"},
+    "opentelemetry": {"opentelemetry"},
+}
+# A finder in front of all others, so that a package looks as if it were not installed.
+WITHOUT = """
+import sys
+missing = sys.argv.pop(1).split(",")
+class Missing:
+    def find_spec(name, path=None, target=None):
+        if name in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing)
+"""
+
+
+def run_without(packages: set[str], code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT + code, ",".join(packages), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_only_numpy_and_cramjam_are_base_dependencies() -> None:
+    assert [line.partition(">")[0] for line in PROJECT["dependencies"]] == ["numpy", "cramjam"]
+    assert {*PACKAGES, "all"} <= PROJECT["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize(
+    ("extra", "module"),
+    [
+        ("cli", "kafkabuf.cli"),
+        ("broker", "kafkabuf.broker"),
+        ("prometheus", "kafkabuf.prometheus"),
+        ("opentelemetry", "kafkabuf.opentelemetry"),
+    ],
+)
+def test_optional_part_names_its_extra(extra: str, module: str) -> None:
+    for package in PACKAGES[extra]:
+        done = run_without({package}, f"import {module}")
+        assert done.stderr.splitlines()[-1].startswith("kafkabuf.errors.MissingExtraError: ")
+        assert done.stderr.rstrip().endswith(f'needs the package {package}: pip install "kafkabuf[{extra}]"')
+
+
+def test_command_without_click_prints_one_line() -> None:
+    done = run_without({"click"}, "from kafkabuf.__main__ import main\nmain()")
+    assert done.stderr == 'the command kafkabuf needs the package click: pip install "kafkabuf[cli]"\n'
+    assert done.returncode == 1
+
+
+def test_subcommand_without_its_packages_prints_one_line() -> None:
+    done = run_without({"crc32c"}, "sys.argv[1:] = ['broker']\nfrom kafkabuf.__main__ import main\nmain()")
+    assert done.stderr == 'kafkabuf.broker needs the package crc32c: pip install "kafkabuf[broker]"\n'
+    assert done.returncode == 1
+
+
+def test_command_is_the_entry_point() -> None:
+    module, _, function = PROJECT["scripts"]["kafkabuf"].partition(":")
+    code = f"sys.argv[1:] = ['--help']\nfrom {module} import {function}\n{function}()"
+    assert run_without(set(), code).stdout.startswith("Usage: kafkabuf ")
+
+
+def test_pytest_plugin_loads_without_extras() -> None:
+    done = run_without(PACKAGES["cli"] | PACKAGES["broker"], "import kafkabuf.pytest_plugin")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_error_is_an_import_error_that_names_the_package() -> None:
+    with pytest.raises(MissingExtraError) as raised:
+        with needs("cli", "this test"):
+            import nosuchpackage.within  # type: ignore[import-not-found]  # noqa: F401
+    assert isinstance(raised.value, ImportError)
+    assert isinstance(raised.value, KafkaError)
+    assert str(raised.value) == f"this test needs the package nosuchpackage: {install('cli')}"
+
+
+def test_clients_of_a_cluster_never_need_kio() -> None:
+    code = """
+from kafkabuf import KafkaProducer, ProducerConfig
+from kafkabuf.errors import KafkaError
+from kafkabuf.metadata.admin_transactions import TransactionAdmin
+config = ProducerConfig(bootstrap_servers=sys.argv[1], transactional_id="i")
+with KafkaProducer(config) as producer:
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"first").result(10)
+    producer.send_offsets_to_transaction({("t", 0): 1}, "g")
+    producer.commit_transaction()
+with TransactionAdmin(config) as admin:
+    print(admin.groups(""), len(admin.transactions()), admin.partitions_of("t"), admin.partitions_by_topic(["t"]))
+    print(admin.topic_configs("t", ["cleanup.policy"]), admin.broker_setting("transaction.max.timeout.ms"))
+    print(len(admin.offsets_of("g")), admin.committed("g", [("t", 0)]), admin.end_offsets([("t", 0)], committed=True))
+    print(admin.active_producers([("t", 0)]), admin.transaction("i"), admin.fence("i"))
+    admin.delete_group("g")
+"""
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t")
+        done = run_without({"kio"}, code, cluster.bootstrap_servers)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("['g'] 1 1 {'t': 1}\n")
