@@ -13,6 +13,8 @@ SANITIZE_SECONDS ?= 60
 PYTEST = $(BIN)/python -m pytest -q
 # For tools that need the standard library alone: they run before there is a .venv, too.
 ANY_PYTHON = $(or $(wildcard $(BIN)/python),$(PYTHON),python3)
+RELEASE := build/release
+WHEELS ?= dist
 
 # Spark starts its Python workers with this one.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -22,7 +24,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka quick test test-all test-whole fetch slowest
-.PHONY: test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels
+.PHONY: test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels wheel wheels sdist sbom
 .PHONY: simulate fuzz fuzz-api sanitize sanitize-core lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
@@ -132,6 +134,27 @@ bench-gate: build  ## Fail where a kernel executes more instructions than bench/
 
 bench-accept: build  ## Make what the kernels execute now the baseline, and show what changed (needs valgrind)
 	@$(BIN)/python -m bench.gate --accept
+
+wheel:  ## Build, check and try a wheel for each CPython that is found, into dist/ (ARGS: --here, --only 3.13, --once)
+	@$(ANY_PYTHON) -m tools.wheel $(ARGS)
+
+sdist:  ## Pack the sdist into dist/
+	@$(ANY_PYTHON) -m tools.wheel --sdist
+
+$(RELEASE)/.installed: requirements-release.lock
+	@$(ANY_PYTHON) -m venv --clear $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+wheels: $(RELEASE)/.installed  ## Build and try the wheels of this platform with cibuildwheel, as releases do (needs Docker)
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(RELEASE)/bin/cibuildwheel --output-dir dist $(ARGS)
+
+sbom: $(RELEASE)/.installed  ## List the packages that a wheel in WHEELS (dist) brings along, in build/sbom/kafkabuf.cdx.json
+	@$(ANY_PYTHON) -m venv --clear build/sbom/environment
+	@build/sbom/environment/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+		--find-links $(WHEELS) kafkabuf==$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+	@$(RELEASE)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+		--output-file build/sbom/kafkabuf.cdx.json build/sbom/environment
 
 # Locked under the oldest Python supported: what it resolves to has wheels for the newer ones, and every wheel's hash.
 lock:  ## Write the lock files anew from pyproject.toml and requirements.in
