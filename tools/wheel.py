@@ -1,7 +1,7 @@
 """Wheels of the tree for every CPython of this machine: `python -m tools.wheel`, or `make wheel`. They go to dist/.
 
     sdist   the files that git knows, packed by the build backend in a folder of its own
-    build   one wheel from the sdist alone for each CPython (tools/pythons.py), with the tools of requirements-wheel.lock
+    build   one wheel from the sdist alone for each CPython (tools/pythons.py), with the tools of its lock file
     repair  auditwheel gives the wheel the tag of the oldest manylinux that it runs on
     check   the wheel is small and stripped, and names no folder of this machine; a second build gives the same bytes
     try     tools/try_wheel.py installs the wheel outside of the tree and runs the quick tests against it

@@ -53,7 +53,7 @@ def test_interpreter_that_kafkabuf_does_not_support_is_left_out(machine: Path, a
 
 
 def test_usable_interpreter_stands_for_its_series_before_an_unusable_one(machine: Path) -> None:
-    without_headers = answering("3.20.1").replace("[", "[ \"$1\" != - ] || echo has no C headers; [", 1)
+    without_headers = answering("3.20.1").replace("[", '[ "$1" != - ] || echo has no C headers; [', 1)
     interpreter(machine / "bin" / "python3.20", without_headers)
     assert [python.fault for python in pythons.found("3.20")] == ["has no C headers"]
     interpreter(machine / "pyenv" / "versions" / "3.20.0" / "bin" / "python3", answering("3.20.0"))

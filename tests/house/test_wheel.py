@@ -19,7 +19,12 @@ from tools.try_wheel import pins
 from tools.wheel import WheelError, check
 
 # The other lock files are of environments of their own.
-SHARED_LOCKS = ("requirements-bench.lock", "requirements-build.lock", "requirements-extras.lock", "requirements-wheel.lock")
+SHARED_LOCKS = (
+    "requirements-bench.lock",
+    "requirements-build.lock",
+    "requirements-extras.lock",
+    "requirements-wheel.lock",
+)
 
 
 def packed(folder: Path, name: str, content: bytes) -> Path:
