@@ -109,7 +109,7 @@ def resolve_spark_kafka_jars() -> list[str]:
 
 
 def resolve(name: str, modules: list[Module]) -> Path:
-    """The cached folder `name` with the jars of `modules`, fetched if it is not there yet. Checks their checksums."""
+    """The cached folder `name` with the jars of `modules`, fetched if it is not there yet. Checks the jars' sums."""
     folder = cached(name, lambda part: _fetch(name, modules, part))
     _check(folder)
     return folder

