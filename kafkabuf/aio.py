@@ -67,7 +67,7 @@ class _LoopCore(ProducerCore):
     def __init__(self, producer: KafkaProducer, clock: Clock) -> None:
         self.partition_looked_up = False  # metadata was requested for the partition of the present record
         self.slab: Slab | None = None  # memory for the present record
-        self._open(producer.accumulator, producer.config.model_copy(update=_NO_USER_OBJECTS), clock)
+        self._open(producer.accumulator, producer.config.replaced(_NO_USER_OBJECTS), clock)
         self.accumulator.nonwaiting_allocators[threading.get_ident()] = self._take_slab
 
     def send_with(self, slab: Slab | None, *arguments: Any) -> RecordFuture:

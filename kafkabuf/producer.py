@@ -389,8 +389,8 @@ def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[
     if isinstance(config, ProducerConfig):
         if not settings:
             return config
-        given = {name: value for name, value in settings.items() if value is not None}
-        config, settings = None, config.given() | given
+        settings = config.given() | {name: value for name, value in settings.items() if value is not None}
+        config = None
     if config is not None and not isinstance(config, Mapping):
         # The error names the type and not the value, which may hold a password.
         raise ConfigError(f"settings must be a mapping or keywords, found {type(config).__name__}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from kafkabuf.config import checks, peer_names, refused
 from kafkabuf.config.kinds import Setting, dotted
@@ -72,6 +72,12 @@ class ProducerConfig(ProducerSettings):
     def given(self) -> dict[str, Any]:
         """The given settings by field name, secrets included, in the form that `from_mapping` accepts."""
         return {name: value for name, value in self._values().items() if name in self.model_fields_set}
+
+    def replaced(self, changes: Mapping[str, Any]) -> Self:
+        """The settings with other values for some fields, which the caller has checked."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__, **changes)
+        return other
 
     def _values(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in self.model_fields}

@@ -35,9 +35,7 @@ MAGIC_2_HEADER = 61
 
 
 def codec_named(name: str) -> Codec:
-    result = codec(name, -1, 9, 3)
-    assert result is not None
-    return result
+    return codec(name, -1, 9, 3)
 
 
 def compress(name: str, records: bytes, room: int | None = None) -> bytes:

@@ -144,7 +144,6 @@ def test_parts_of_a_compressed_batch_are_compressed(name: str, level: dict[str, 
 @pytest.mark.parametrize("size", [1, 1000, 33_000, 200_000])
 def test_codec_decompresses_its_own_frames(name: str, size: int) -> None:
     tested = codec(name, -1, 9, 3)
-    assert tested is not None
     for plain in (b"ab" * (size // 2 + 1), bytes((n * n >> 3) & 255 for n in range(size))):
         frame = bytearray(2 * len(plain) + 1024)
         used = tested.compress(memoryview(plain), memoryview(frame))
