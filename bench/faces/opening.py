@@ -7,9 +7,10 @@ import statistics
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Iterator
 from functools import partial
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -106,20 +107,25 @@ def installed_bytes(name: str, seen: set[str]) -> Iterator[int]:
     if name in seen:
         return
     seen.add(name)
-    found = distribution(name)
-    yield from _sizes(found)
-    for line in found.requires or ():
+    yield from _sizes(name)
+    for line in _requires(name):
         needed = Requirement(line)
         if needed.marker is None or needed.marker.evaluate({"extra": ""}):
             yield from installed_bytes(needed.name, seen)
 
 
-def _sizes(found: Distribution) -> Iterator[int]:
-    if found.name == "kafkabuf":  # installed from this tree, where it lies beside what a wheel leaves out
+def _requires(name: str) -> list[str]:
+    if name == "kafkabuf":  # the environment may have been made from an older pyproject.toml
+        return list(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
+    return distribution(name).requires or []
+
+
+def _sizes(name: str) -> Iterator[int]:
+    if name == "kafkabuf":  # the tree, without what a wheel leaves out
         files = [path for folder in ("kafkabuf", "pyspark_kafkabuf") for path in Path(ROOT, folder).rglob("*")]
         yield from (path.stat().st_size for path in files if path.is_file() and path.suffix not in (".c", ".html"))
     else:
-        paths = [Path(str(file.locate())) for file in found.files or ()]
+        paths = [Path(str(file.locate())) for file in distribution(name).files or ()]
         yield from (path.stat().st_size for path in paths if path.exists())
 
 
