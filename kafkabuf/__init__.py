@@ -45,7 +45,7 @@ _ADMIN = (
 )
 _ELSEWHERE = {
     "AIOKafkaProducer": "use kafkabuf.aio.AIOKafkaProducer",
-    "Producer": "use kafkabuf.KafkaProducer, or kafkabuf.compat.confluent.Producer, which has confluent-kafka's methods",
+    "Producer": "use kafkabuf.KafkaProducer, or with confluent-kafka's methods kafkabuf.compat.confluent.Producer",
     "Consumer": _CONSUMER,
     "KafkaConsumer": _CONSUMER,
     "AIOKafkaConsumer": _CONSUMER,
@@ -57,7 +57,7 @@ _ELSEWHERE = {
 
 def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
-        # An ImportError, and not an AttributeError: Python would replace the text of the latter in `from kafkabuf import`.
+        # Not an AttributeError: `from kafkabuf import` would replace its text.
         raise ImportError(f"kafkabuf has no {name}: {_ELSEWHERE[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module 'kafkabuf' has no attribute {name!r}")

@@ -214,7 +214,7 @@ class BulkReport:
         """The first failure as an error of this report, with the number of failed rows."""
         first, failed = failures[0].error, sum(failure.rows for failure in failures)
         error = type(first)(
-            f"{failed} of {self.rows} rows failed, the first with: {first} (error.report.failures() lists the failures, "
+            f"{failed} of {self.rows} rows failed, the first with: {first} (error.report.failures() lists them, "
             'result(errors="return") has the outcome of each row)'
         )
         error.report = self

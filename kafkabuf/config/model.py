@@ -103,7 +103,7 @@ def _by_field(*mappings: Mapping[str, Any]) -> dict[str, Any]:
     fields, values = ProducerConfig.model_fields, dict[str, Any]()
     for name, value in (item for mapping in mappings for item in mapping.items()):
         field = str(name).replace(".", "_")
-        if field in values:
+        if field in values and value is not None:
             raise ConfigError(f"{dotted(field)} is given twice: leave one of the two out")
         if field not in fields and dotted(field) not in refused.JAVA_ONLY:
             raise ConfigError(_unknown(str(name), fields))

@@ -70,7 +70,9 @@ _AIOKAFKA = {
 _KAFKA_PYTHON_AND_AIOKAFKA = {
     "api_version": PeerName("", _VERSIONS),
     "sasl_kerberos_domain_name": PeerName("", _KERBEROS),
-    "sasl_oauth_token_provider": PeerName(_TOKEN, "it is a callable that returns a token: give the method `token` of the provider, if it is no coroutine"),
+    "sasl_oauth_token_provider": PeerName(
+        _TOKEN, "it is a callable that returns a token: give the method `token` of the provider, if it is no coroutine"
+    ),
     "sasl_plain_password": PeerName("sasl.password"),
     "sasl_plain_username": PeerName("sasl.username"),
     "ssl_context": PeerName(
@@ -205,9 +207,9 @@ _LIBRDKAFKA = {
 _CONSUMERS = dict.fromkeys(
     (
         "auto.commit.interval.ms", "auto.offset.reset", "client.rack", "enable.auto.commit", "enable.auto.offset.store",
-        "enable.partition.eof", "fetch.max.bytes", "fetch.min.bytes", "group.id", "group.instance.id", "isolation.level",
-        "max.partition.fetch.bytes", "max.poll.interval.ms", "max.poll.records", "partition.assignment.strategy",
-        "session.timeout.ms", "heartbeat.interval.ms",
+        "enable.partition.eof", "fetch.max.bytes", "fetch.min.bytes", "group.id", "group.instance.id",
+        "heartbeat.interval.ms", "isolation.level", "max.partition.fetch.bytes", "max.poll.interval.ms",
+        "max.poll.records", "partition.assignment.strategy", "session.timeout.ms",
     ),
     PeerName("", _CONSUMER),
 )  # fmt: skip

@@ -21,9 +21,9 @@ INTRODUCTION = """\
 with underscores: `KafkaProducer({"linger.ms": 20})`, `KafkaProducer(linger_ms=20)`. Values may be strings: commas
 separate the entries of a list, and `true`, `false` and most names of choices may be in any case. `None` is the default,
 as if the setting was left out. kafkabuf expands nothing in a value (`${env:HOME}` stays as it is) and imports nothing
-that a value names: give the object itself. Passwords appear in no `repr`, log or error; a pickled configuration contains
-them. `.ms` settings are milliseconds, `.bytes` settings are bytes. The error for a setting of kafka-python, aiokafka or
-librdkafka names the setting here that has its meaning.
+that a value names: give the object itself. Passwords appear in no `repr`, log or error; a pickled configuration
+contains them. `.ms` settings are milliseconds, `.bytes` settings are bytes. The error for a setting of kafka-python,
+aiokafka or librdkafka names the setting here that has its meaning.
 
 Some settings take an object. These names, and the names of the same classes in Java, stand for objects of kafkabuf:
 

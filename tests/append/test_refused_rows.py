@@ -49,12 +49,12 @@ def test_each_guilty_row_has_its_own_error_and_the_others_of_its_batch_say_so() 
 def test_result_raises_the_first_failure_with_the_number_of_failed_rows() -> None:
     named = {0: Answer(INVALID_RECORD, -1, record_errors=[(0, "first"), (2, "third")])}
     report = outcome(named, [1, 0, 1, 0, 0, 0])
-    with pytest.raises(InvalidRecordError, match="^4 of 6 rows failed, the first with: first ") as raised:
+    with pytest.raises(InvalidRecordError, match=r"^4 of 6 rows failed, the first with: first ") as raised:
         report.result(0)
     assert raised.value.report is report
     assert raised.value.__cause__ is report.exception(0)
     with pytest.raises(ValueError, match="'raise' or 'return', found 'ignore'"):
-        report.result(0, errors="ignore")  # type: ignore[arg-type]
+        report.result(0, errors="ignore")
 
 
 def test_failed_rows_are_named_by_number_with_the_records_that_share_their_error() -> None:

@@ -116,7 +116,7 @@ def test_failures_that_the_user_read_in_a_report_are_not_warned_of(
         report.fold()
         seen_by = "failures" if seen_by == "result" else seen_by
     if seen_by == "result":
-        with pytest.raises(TimeoutError, match="2 of 4 rows failed"):
+        with pytest.raises(TimeoutError, match="4 of 4 rows failed"):
             report.result(0)
     else:
         assert getattr(report, seen_by)(0) is not None
