@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import os
 import threading
+import weakref
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from types import TracebackType
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 from kafkabuf._buffers import Headers
 from kafkabuf._pool import Slab
 from kafkabuf.aio_futures import AIOBulkReport, AIORecordFuture, BatchEnds
-from kafkabuf.append._producer import ProducerCore
+from kafkabuf.append._producer import FORKED, ProducerCore
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import RecordFuture
 from kafkabuf.clock import Clock, SystemClock
@@ -31,8 +33,11 @@ from kafkabuf.errors import AbortableTransactionError, ClosedError, IllegalState
 from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
 from kafkabuf.metadata.groups import GroupMetadata, Offsets
 from kafkabuf.metadata.metadata import TopicInfo
-from kafkabuf.producer import KafkaProducer, config_of
+from kafkabuf.producer import TRANSACTIONAL_CHILD, KafkaProducer, config_of, require_no_context
 from kafkabuf.record_metadata import RecordMetadata
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["AIOBulkReport", "AIOKafkaProducer", "AIORecordFuture"]
 
@@ -96,6 +101,9 @@ class _LoopCore(ProducerCore):
     def close(self) -> None:
         self._begin_close()
 
+    def _open_in_child(self) -> None:
+        raise ClosedError(FORKED)  # only a call that began in the parent still has this object
+
 
 class _Line:
     """The records of one topic that wait in send(), in order. The holder of `turn` is the first of them."""
@@ -115,56 +123,101 @@ class AIOKafkaProducer:
             metadata = await future                          # acknowledged
 
     The constructor raises ConfigError for a setting that is wrong; start() raises it for a bootstrap list that does not
-    resolve. Methods raise IllegalStateError before start(), and in any event loop other than that of start().
+    resolve, and unless `check` is False the errors of KafkaProducer(check=True) where no broker answers. Methods raise
+    IllegalStateError before start(), and in any event loop other than that of start(). In a forked child the first
+    coroutine method that is awaited opens a producer of the child's own, in the running event loop; a child of a
+    producer with a transactional.id gets a ClosedError.
     send() calls serializers, partitioner and interceptors in the loop's thread; send_many() calls them in another
     thread. For a queued record interceptors hear of the acknowledgement in the Sender's thread. Not thread-safe, like
     the rest of asyncio. A pickle holds the configuration only.
     """
+
+    _future = AIORecordFuture
 
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,
         *,
         clock: Clock | None = None,
+        check: bool = True,
+        ssl_context: ssl.SSLContext | None = None,
         **settings: Any,
     ) -> None:
         self.config = config_of(config, settings)
         self._clock = clock or SystemClock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._check = check
+        self._ssl_context = ssl_context
+        self._loop: asyncio.AbstractEventLoop | None = None  # set while the producer is open
+        self._starting = False
         self._lines: dict[str, _Line] = {}  # by topic, if a record of the topic waits
         self._sent = 0
         self._detour = False  # there are serializers, a partitioner or interceptors to call
         self._stopped = False
+        self._entering: asyncio.Lock | None = None  # in a forked child that has not opened the producer yet
 
     def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:
+        require_no_context(self._ssl_context)
         return type(self), (self.config,)
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the producer, which belongs to this event loop from now on. It connects to brokers on first use."""
-        if self._loop is not None:
+        """Open the producer, which belongs to this event loop from now on. Unless `check` is False, wait for a broker.
+
+        Raises ConfigError, and with `check` what KafkaProducer(check=True) raises: at once if every bootstrap server
+        refuses, and after ten seconds or `max.block.ms` if none answers.
+        """
+        if self._loop is not None or self._starting or self._stopped:
             raise IllegalStateError("start() is called once: this AIOKafkaProducer has been started already")
-        self._loop = loop = get_running_loop()
+        await self._start(check=self._check)
+
+    async def _start(self, *, check: bool) -> None:
+        if self._entering is not None and self.config.transactional_id is not None:
+            raise ClosedError(TRANSACTIONAL_CHILD)
+        self._starting = True
+        loop = get_running_loop()
         self._threads = ThreadPoolExecutor(MAX_THREADS, f"kafkabuf-aio-{self.config.client_id}")
         try:
-            self._started = await self._in_thread(KafkaProducer, self.config, clock=self._clock)
-        except BaseException:
-            self._loop = None
-            self._threads.shutdown(wait=False)
+            self._started = await self._run(
+                KafkaProducer, self.config, clock=self._clock, check=check, ssl_context=self._ssl_context
+            )
+        except BaseException as error:
+            # A cancelled task must not wait for the thread, in which the constructor still runs.
+            self._threads.shutdown(wait=isinstance(error, Exception))
             raise
+        finally:
+            self._starting = False
         self._ends = BatchEnds(loop)
         self._core = _LoopCore(self._started, self._clock)
         self._detour = self._started.detour
+        self._loop, self._entering = loop, None
+        _started.add(self)
+
+    def _disown(self) -> None:
+        """In a forked child: the next coroutine method opens the producer anew. See _enter_loop()."""
+        if not self._stopped:
+            self._core._disown()
+            self._ends.forget()
+            self._loop, self._lines, self._entering = None, {}, asyncio.Lock()
+
+    async def _enter_loop(self) -> None:
+        """The running event loop is not the producer's. Raises, except in a forked child."""
+        if self._entering is None:
+            self._refuse_loop()
+        async with self._entering:
+            if self._loop is None:
+                await self._start(check=False)
 
     async def stop(self, timeout: float | None = None) -> None:
         """Send all buffered records and stop, as KafkaProducer.close(). A send() that waits raises ClosedError."""
         if self._loop is None:
+            if self._entering is not None:  # in a forked child: later calls open nothing
+                self._entering, self._stopped = None, True
             return
         self._check_loop()
         if not self._stopped:
             self._core.close()
-            await self._in_thread(self._producer.close, timeout)
+            await self._in_thread(KafkaProducer.close, timeout)
             self._stopped = True
             self._threads.shutdown(wait=False)
 
@@ -187,6 +240,10 @@ class AIOKafkaProducer:
         return self._started
 
     def _refuse_loop(self) -> NoReturn:
+        if self._loop is None and self._stopped:
+            raise ClosedError("the producer is closed")
+        if self._entering is not None:
+            raise ClosedError("in a forked child an AIOKafkaProducer opens with the first coroutine method: await one")
         if self._loop is None:
             raise IllegalStateError("this AIOKafkaProducer has not been started: call start(), or use `async with`")
         raise IllegalStateError(
@@ -194,11 +251,18 @@ class AIOKafkaProducer:
             "each loop, or share a KafkaProducer"
         )
 
-    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call that may wait in a thread. If the task is cancelled, the call continues; its result is dropped."""
-        self._check_loop()
+    async def _in_thread(
+        self, method: Callable[Concatenate[KafkaProducer, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a method of the producer, which may wait, in a thread. If the task is cancelled, the call continues."""
+        if get_running_loop() is not self._loop:
+            await self._enter_loop()
         if self._stopped:
             raise ClosedError("the producer is closed")
+        return await self._run(method, self._started, *args, **kwargs)
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call in a thread. If the task is cancelled, the call continues; its result is dropped."""
         context = copy_context()
 
         def run() -> T:
@@ -226,7 +290,7 @@ class AIOKafkaProducer:
         order in which their send() began. A task that is cancelled here has queued nothing.
         """
         if get_running_loop() is not self._loop:
-            self._refuse_loop()
+            await self._enter_loop()
         self._sent += 1
         if topic not in self._lines and not self._detour and self._sent % TURN:
             try:
@@ -234,9 +298,9 @@ class AIOKafkaProducer:
             except _MustWait:
                 pass
             else:
-                return AIORecordFuture(queued, self._ends)
+                return self._future(queued, self._ends)
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        return AIORecordFuture(await self._send_by_detour(record), self._ends)
+        return self._future(await self._send_by_detour(record), self._ends)
 
     async def send_and_wait(
         self,
@@ -276,7 +340,7 @@ class AIOKafkaProducer:
         finally:
             line.length -= 1
             if not line.length:
-                del self._lines[record.topic]
+                self._lines.pop(record.topic, None)  # a forked child has emptied the table
 
     async def _send_first_in_line(
         self, record: ProducerRecord, callback: Acknowledgement | None, deadline: float
@@ -291,21 +355,21 @@ class AIOKafkaProducer:
                 return self._core.send_with(slab, topic, value, key, headers, partition, timestamp_ms, callback)
             except _MustWait as wait:
                 size = wait.n_slabs * self._producer.pool.slab_size
-            slab = await self._in_thread(self._producer.pool.allocate, size, self._seconds_until(deadline))
+            slab = await self._in_thread(_allocate, size, self._seconds_until(deadline))
 
     async def _await_metadata(self, topic: str, partition: int | None, deadline: float) -> None:
         topics = self._core.accumulator.topics
         if topic not in topics:
-            await self._in_thread(self._producer._await_topic, topic, self._seconds_until(deadline))
+            await self._in_thread(KafkaProducer._await_topic, topic, self._seconds_until(deadline))
         if partition is not None and _is_beyond(partition, len(topics[topic].queues)):
-            await self._in_thread(self._producer._await_partition, topic, partition, self._seconds_until(deadline))
+            await self._in_thread(KafkaProducer._await_partition, topic, partition, self._seconds_until(deadline))
 
     def _seconds_until(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), 0.0)
 
     async def send_arrow(self, data: Any, topic: str | None = None, report: str = "rows") -> AIOBulkReport:
         """KafkaProducer.send_arrow() in a thread. If the task is cancelled, the call still continues."""
-        return AIOBulkReport(await self._in_thread(self._producer.send_arrow, data, topic, report), self._ends)
+        return AIOBulkReport(await self._in_thread(KafkaProducer.send_arrow, data, topic, report), self._ends)
 
     async def send_many(
         self,
@@ -319,17 +383,17 @@ class AIOKafkaProducer:
     ) -> AIOBulkReport:
         """KafkaProducer.send_many() in a thread. If the task is cancelled, the call still continues."""
         arguments = (topic, values, keys, headers, partitions, timestamps_ms, report)
-        return AIOBulkReport(await self._in_thread(self._producer.send_many, *arguments), self._ends)
+        return AIOBulkReport(await self._in_thread(KafkaProducer.send_many, *arguments), self._ends)
 
     # ---- the rest, as KafkaProducer's --------------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str) -> TopicInfo:
         """The topic's partitions and their leaders. Fetches metadata if necessary, for up to `max.block.ms`."""
-        return await self._in_thread(self._producer.partitions_for, topic)
+        return await self._in_thread(KafkaProducer.partitions_for, topic)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send all records buffered now and wait until each has an outcome. Raises TimeoutError after `timeout` s."""
-        await self._in_thread(self._producer.flush, timeout)
+        await self._in_thread(KafkaProducer.flush, timeout)
 
     def purge(self, *, in_flight: bool = True) -> None:
         """Drop all buffered records, as KafkaProducer.purge(). Returns at once."""
@@ -343,23 +407,23 @@ class AIOKafkaProducer:
 
     async def init_transactions(self) -> None:
         """As KafkaProducer.init_transactions()."""
-        await self._in_thread(self._producer.init_transactions)
+        await self._in_thread(KafkaProducer.init_transactions)
 
     async def begin_transaction(self) -> None:
         """Begin a transaction. All records sent from now on belong to it, until it is committed or aborted."""
-        await self._in_thread(self._producer.begin_transaction)
+        await self._in_thread(KafkaProducer.begin_transaction)
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata | str | Any) -> None:
         """As KafkaProducer.send_offsets_to_transaction()."""
-        await self._in_thread(self._producer.send_offsets_to_transaction, offsets, group_metadata)
+        await self._in_thread(KafkaProducer.send_offsets_to_transaction, offsets, group_metadata)
 
     async def commit_transaction(self) -> None:
         """As KafkaProducer.commit_transaction(). If the task is cancelled, the commit still continues."""
-        await self._in_thread(self._producer.commit_transaction)
+        await self._in_thread(KafkaProducer.commit_transaction)
 
     async def abort_transaction(self) -> None:
         """As KafkaProducer.abort_transaction()."""
-        await self._in_thread(self._producer.abort_transaction)
+        await self._in_thread(KafkaProducer.abort_transaction)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -394,3 +458,19 @@ def _is_beyond(partition: int, partitions: int) -> bool:
         return operator.index(partition) >= partitions
     except TypeError:
         return False
+
+
+def _allocate(producer: KafkaProducer, size: int, timeout: float) -> Slab:
+    return producer.pool.allocate(size, timeout)
+
+
+# The producers that are open, and those that a fork has copied.
+_started: weakref.WeakSet[AIOKafkaProducer] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for producer in list(_started):
+        producer._disown()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -64,6 +64,10 @@ class BatchEnds:
         end.waiters.append(waiter)
         return waiter
 
+    def forget(self) -> None:
+        """In a forked child no batch ends: a later wait_for() asks its batch, which raises ClosedError."""
+        self._awaited.clear()
+
     def batch_ended(self, end: _BatchEnd) -> None:
         """Have the loop wake the tasks that wait for the batch. Any thread may call it."""
         self._ended.append(end)

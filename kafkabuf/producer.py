@@ -30,17 +30,20 @@ from kafkabuf.metadata.metadata import Metadata, TopicInfo
 from kafkabuf.metadata.snapshot import TOPIC_RULE, is_legal_topic
 from kafkabuf.metrics import Metrics
 from kafkabuf.network.client import NetworkClient
+from kafkabuf.sending.check import require_brokers
 from kafkabuf.sending.lifetime import Running
 from kafkabuf.sending.sender import Sender
 from kafkabuf.transactions.idempotence import producer_state
 from kafkabuf.transactions.manager import TransactionManager
 
 if TYPE_CHECKING:
+    import ssl
+
     from kafkabuf.append.report import BulkReport
 
-_DISOWNED = (
-    "this KafkaProducer was created before a fork and belongs to the parent process: create a new KafkaProducer in "
-    "the child process"
+TRANSACTIONAL_CHILD = (
+    "this KafkaProducer was created before a fork, and its transactional.id belongs to the parent process: a producer "
+    "with the same id would fence the parent's. Create a producer with another transactional.id in the child process"
 )
 
 
@@ -53,34 +56,49 @@ class KafkaProducer(ProducerCore):
         KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)
 
     Raises ConfigError for a setting that does not exist or is out of range, and for a bootstrap list that does not
-    resolve. A pickle holds the configuration only: unpickling opens a new, independent producer.
+    resolve. A pickle holds the configuration only: unpickling opens a new, independent producer. In a forked child the
+    first call opens a producer of the child's own; a child of a producer with a transactional.id gets a ClosedError.
+
+    With `check` the constructor also waits until a broker has answered, for up to `max.block.ms` and ten seconds. It
+    raises the reason as soon as every bootstrap server has failed: NetworkError, AuthenticationError (its subclasses
+    for TLS and SASL too), ClusterAuthorizationError for an idempotent producer without the right to write, or
+    TimeoutError. `ssl_context` takes the place of all ssl.* settings, where `security.protocol` is SSL or SASL_SSL.
     """
 
-    _opened = False  # True once __init__ has succeeded
-    _disowned = False
+    _opened = False  # True once the Sender's thread runs; False again in a forked child
 
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,
         *,
         clock: Clock | None = None,
+        check: bool = False,
+        ssl_context: ssl.SSLContext | None = None,
         **settings: Any,
     ) -> None:
         self.config = config_of(config, settings)
         c = self.config
         self._user_objects = (*c.interceptor_classes, c.key_serializer, c.value_serializer, c.partitioner_class)
-        self._clock = clock = clock or SystemClock()
-        self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
+        self._clock = clock or SystemClock()
+        self._ssl_context = ssl_context
+        self._start(check=check)
+
+    def _start(self, *, check: bool = False) -> None:
+        """Open the producer: of this process, whatever a fork has copied."""
+        clock = self._clock
         self._metadata = Metadata(self.config, clock)
         client = self._connect(clock)
-        accumulator = RecordAccumulator(
-            self.config, self.pool, clock, client.wakeup, producer_state=producer_state(self.config)
-        )
+        state = producer_state(self.config)
+        if check:
+            require_brokers(self.config, clock, self._metadata, client, state)
+        self.pool = BufferPool(self.config.buffer_memory, self.config.slab_size, clock=clock)
+        accumulator = RecordAccumulator(self.config, self.pool, clock, client.wakeup, producer_state=state)
         self._sender = Sender(self.config, accumulator, self._metadata, client, clock)
-        self._open(accumulator, self.config, clock)
         self._metrics = Metrics(self.config, clock, self.pool, self._sender.stats, client, self._metadata)
         self._running = self._runner(accumulator)
         self._thread = self._running.thread
+        # Last: from here on other threads of a forked child may send.
+        self._open(accumulator, self.config, clock)
         self._finalizer = weakref.finalize(self, self._running.abandon)
         self._finalizer.atexit = False  # at exit, sending/lifetime.py closes all producers together
         try:
@@ -91,18 +109,32 @@ class KafkaProducer(ProducerCore):
         self._opened = True
 
     def _connect(self, clock: Clock) -> NetworkClient:
-        return NetworkClient(self.config, clock, self._metadata)
+        return NetworkClient(self.config, clock, self._metadata, ssl_context=self._ssl_context)
 
     def _runner(self, accumulator: RecordAccumulator) -> Running:
         """The thread that runs the Sender's turns. A subclass may run them in another way."""
         return Running(accumulator, self._sender, f"kafkabuf-{self.config.client_id}")
 
     def _disown(self) -> None:
-        """Called in a forked child, which has no Sender's thread; the sockets belong to the parent."""
-        self._begin_close(_DISOWNED)
+        """Called in a forked child, which has no Sender's thread; sockets and records belong to the parent.
+
+        A thread of the parent may hold any lock of the producer for ever here, so the child never uses its copies.
+        """
+        super()._disown()
+        self._opened = False
         self._finalizer.detach()
+        self._child_lock = threading.RLock()
+
+    def _open_in_child(self) -> None:
+        """check_open() calls it in a forked child."""
+        if self.config.transactional_id is not None:
+            raise ClosedError(TRANSACTIONAL_CHILD)
+        with self._child_lock:
+            if not self._opened:
+                self._start()
 
     def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:
+        require_no_context(self._ssl_context)
         return type(self), (self.config,)
 
     # ---- topics ------------------------------------------------------------------------------------------------------
@@ -137,7 +169,7 @@ class KafkaProducer(ProducerCore):
         return self._metrics.timed(call)
 
     def _check_opened(self) -> None:
-        """Raises ClosedError if __init__ failed or was never called; a producer that was closed passes."""
+        """As check_open(), but a producer that was closed passes."""
         if not self._opened:
             self.check_open()
 
@@ -318,8 +350,6 @@ class KafkaProducer(ProducerCore):
         """
         _check_timeout(timeout)
         self._check_opened()
-        if self.pool.disowned:
-            raise ClosedError(_DISOWNED)
         if self._in_sender_thread():
             raise KafkaError(
                 "flush() in a callback would wait for the callback itself to return: call it in another thread"
@@ -357,7 +387,8 @@ class KafkaProducer(ProducerCore):
         that the Sender waits for, close() returns at once too.
         """
         _check_timeout(timeout)
-        if not self._opened or self.pool.disowned:
+        if not self._opened:
+            self._begin_close()  # later calls in a forked child open nothing
             return
         self._begin_close()
         self._finalizer.detach()
@@ -395,6 +426,12 @@ def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[
         # The error names the type and not the value, which may hold a password.
         raise ConfigError(f"settings must be a mapping or keywords, found {type(config).__name__}")
     return ProducerConfig.from_mapping(config or {}, settings)
+
+
+def require_no_context(ssl_context: ssl.SSLContext | None) -> None:
+    """A pickle holds settings only: raises TypeError if the producer has an SSLContext."""
+    if ssl_context is not None:
+        raise TypeError("a producer with an ssl_context cannot be pickled: use the ssl.* settings")
 
 
 def _check_timeout(timeout: float | None) -> None:

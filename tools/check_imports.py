@@ -37,7 +37,7 @@ LAYERS = (
     {"metrics", "producer", "sharing"},
     {""},
     {"spark", "cli", "aio", "aio_futures", "testing", "metric_names", "prometheus", "opentelemetry", "pytest_plugin",
-     "broker", "__main__"},
+     "broker", "compat", "__main__"},
 )  # fmt: skip
 # The broker checks the client's encoder instead of agreeing with it.
 BROKER_MAY_USE = {"broker", "protocol", "errors", "extras", "clock"}

@@ -187,7 +187,7 @@ cdef class Walker:
                 # Read the row again: a row without key goes to another partition now.
                 self.sticky = self.topic.sticky.partition
                 return 0
-        self.producer.check_open()
+        self.producer.check_still_open(self.accumulator)
         if queue.open is None or not has_room(&queue.open.builder, &self.record):
             n_slabs = self.accumulator.slabs_for(&self.record)
             slab = self.accumulator.pool.try_allocate(n_slabs)

@@ -39,7 +39,7 @@ cdef class SequenceWalker(Walker):
         if self.interceptors is None:
             self.append_prepared(value, key, headers, partition, timestamp)
             return 0
-        self.producer.check_open()
+        self.producer.check_still_open(self.accumulator)
         record = ProducerRecord(self.topic_name, value, key, pairs_of(headers), partition, timestamp)
         return self.append_intercepted(self.interceptors.on_send(record))
 
@@ -71,7 +71,7 @@ cdef class SequenceWalker(Walker):
         cdef int32_t wanted = -1
         cdef bint appended
         if self.producer.detour:
-            self.producer.check_open()
+            self.producer.check_still_open(self.accumulator)
             key, value, headers, partition = self.producer.prepared(self.topic, key, value, headers, partition)
         r.timestamp = self.now if timestamp is None else checked_timestamp(timestamp)
         if partition is not None:

@@ -31,13 +31,18 @@ cdef class ProducerCore:
     cdef bint ignore_keys               # partitioner.ignore.keys
     # ---- guarded by the GIL
     cdef bint closing
+    cdef bint disowned                  # with `closing`: a fork made this copy, and the child may open it anew
     cdef readonly bint detour           # send() must check `closing`, or call one of the user's objects above
     cdef str closed_because             # the text of the ClosedError that later calls raise
     cdef object last_name               # the topic object of the previous send(), compared by identity; else NO_NAME
     cdef TopicQueues last_topic
     cdef readonly int64_t records_sent  # records that were queued
 
+    # Every public call begins with this. In a forked child it opens a producer of the child's own.
     cpdef int check_open(self) except -1
+    # In the middle of a call, after the user's code ran: raises ClosedError if the producer was closed, or if the
+    # process is a child that was forked in that code. `begun`: the accumulator with which the call began.
+    cdef int check_still_open(self, AccumulatorCore begun) except -1
     # Calls the user's serializers and partitioner. Returns key and value as bytes-like objects, headers and partition.
     # Raises SerializationError, InvalidPartitionsError.
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition)
@@ -56,6 +61,7 @@ cdef class ProducerCore:
     cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r, double waited)
 
     # ---- methods that the subclass defines
+    # _open_in_child() -> None: open the producer anew in a forked child, or raise. Only for a class that calls _disown
     # _await_topic(name: str) -> TopicQueues: the queues of a topic not used before; waits for metadata, up to
     #     max.block.ms. Raises TimeoutError
     # _await_partition(name: str, partition: int, timeout: float) -> None: the topic does not have the partition yet:

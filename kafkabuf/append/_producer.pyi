@@ -10,6 +10,8 @@ from kafkabuf.errors import KafkaError
 from kafkabuf.interceptors import Interceptors
 from kafkabuf.record_metadata import RecordMetadata
 
+FORKED: str
+
 class ProducerCore:
     accumulator: AccumulatorCore
     records_sent: int
@@ -18,7 +20,8 @@ class ProducerCore:
     def _open(self, accumulator: AccumulatorCore, config: ProducerConfig, clock: Clock) -> None: ...
     def _begin_close(self, because: str = ...) -> None: ...
     def check_open(self) -> int:
-        """Raises ClosedError unless records can be sent."""
+        """Raises ClosedError unless records can be sent. In a forked child it opens a producer of the child's own."""
+    def _disown(self) -> None: ...
     def prepare(
         self, topic: str, key: Any, value: Any, headers: Headers | None, partition: int | None
     ) -> tuple[Any, Any, Headers | None, int | None]: ...

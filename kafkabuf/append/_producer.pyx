@@ -23,6 +23,7 @@ from kafkabuf.serialization import serialize_with
 
 # An object that no caller can pass as a topic, for the time before the first send().
 cdef object NO_NAME = object()
+FORKED = "this call began before a fork: the parent process carries it out, and the child must make calls of its own"
 
 
 cdef object serialized(object serializer, bint by_topic, str topic, object headers, object data, str field):
@@ -54,11 +55,18 @@ cdef class ProducerCore:
         self.ignore_keys = config.partitioner_ignore_keys
         self.detour = not (self.key_serializer is None and self.value_serializer is None and self.partitioner is None
                            and self.interceptors is None)
-        self.closing = False
+        self.closing = self.disowned = False
 
     def _begin_close(self, str because="the producer is closed"):
         self.closing = self.detour = True
+        self.disowned = False
         self.closed_because = because
+
+    def _disown(self):
+        """In a forked child, unless the producer was closed: the next call that finds it so opens it anew."""
+        if not self.closing:
+            self._begin_close(FORKED)
+            self.disowned = True
 
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
         """Queue one record and return a RecordFuture (KafkaProducer.send).
@@ -86,18 +94,20 @@ cdef class ProducerCore:
         cdef Held held
         cdef RecordFuture future
         cdef TopicQueues queues
+        cdef AccumulatorCore begun
         cdef double waited = 0
         if callback is not None and not callable(callback):
             raise TypeError(
                 f"callback must be callable with (metadata, error), found {type(callback).__name__}: {callback!r}")
         if self.detour:
             self.check_open()
+            begun = self.accumulator
             if self.interceptors is not None and type(callback) is not Acknowledgement:
                 record = ProducerRecord(topic, value, key, pairs_of(headers), partition, timestamp_ms)
                 return self.send_intercepted(record, callback)
             queues = self.topic_of(topic, &waited)
             key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
-            self.check_open()  # a serializer or partitioner may have closed the producer, or forked
+            self.check_still_open(begun)  # a serializer or partitioner may have closed the producer, or forked
         if topic is self.last_name:
             queues = self.last_topic
         else:
@@ -129,6 +139,8 @@ cdef class ProducerCore:
             sticky = True
         batch = queue.open
         if batch is None or not has_room(&batch.builder, r):
+            if topic.slow_nodes is not self.accumulator.slow_nodes:
+                raise ClosedError(FORKED)  # in code that this call ran, a child has opened a producer of its own
             if sticky:
                 queue.seal()
                 topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
@@ -182,8 +194,10 @@ cdef class ProducerCore:
                                      f"int from 0 to {topic.partitions - 1}, or None to leave the choice to kafkabuf")
 
     cdef RecordFuture send_intercepted(self, object record, object callback):
+        cdef AccumulatorCore begun = self.accumulator
         record = self.interceptors.on_send(record)
         try:
+            self.check_still_open(begun)
             return ProducerCore.send(self, *record, callback=Acknowledgement(self.interceptors, callback))
         except Exception as error:
             self.interceptors.on_send_error(record, error)
@@ -200,8 +214,17 @@ cdef class ProducerCore:
     # ---- topic, partition, time, size --------------------------------------------------------------------------------
 
     cpdef int check_open(self) except -1:
-        if self.closing:
+        if self.disowned:
+            self._open_in_child()
+        elif self.closing:
             raise ClosedError(self.closed_because or "the producer is not open")
+        return 0
+
+    cdef int check_still_open(self, AccumulatorCore begun) except -1:
+        if self.accumulator is not begun:
+            raise ClosedError(FORKED)
+        if self.closing:
+            raise ClosedError(self.closed_because)
         return 0
 
     cdef TopicQueues topic_of(self, object name, double* waited):

@@ -307,8 +307,6 @@ cdef class Batch:
         if (timeout is None or timeout > 0) and ends_here(self.incomplete):
             raise KafkaError("a callback cannot wait for a record: the thread that runs callbacks would wait for "
                              "itself. Use add_done_callback(), or wait in another thread")
-        if self.pool.disowned:
-            raise ClosedError("the record was sent before a fork: only the parent process learns its outcome")
         give_back_claims()
         lock = threading.Lock()
         lock.acquire()
@@ -328,7 +326,7 @@ cdef class Batch:
         """Have `lock.release()` called at the batch's end, after the callbacks; False if the batch has ended already.
 
         With a `future` of the batch, the call comes at the end of the future's record. The thread that decides the
-        outcome calls `release`, which must not raise.
+        outcome calls `release`, which must not raise. In a forked child no thread would: this raises ClosedError there.
         """
         cdef Batch part
         sleeper = (lock, future)
@@ -338,6 +336,8 @@ cdef class Batch:
         part = self if future is None else future.part()
         if part.announced:
             return False
+        if self.pool.disowned:
+            raise ClosedError("the record was sent before a fork: only the parent process learns its outcome")
         if part.sleepers is None:
             part.sleepers = new_list
         part.sleepers.append(sleeper)

@@ -17,6 +17,7 @@ from kafkabuf.clock import Clock
 from kafkabuf.errors import (
     AuthenticationError,
     ClosedError,
+    ConfigError,
     KafkaError,
     NetworkError,
     ProtocolError,
@@ -38,6 +39,8 @@ from kafkabuf.protocol import messages
 from kafkabuf.protocol._frame import Frame
 
 if TYPE_CHECKING:
+    import ssl
+
     from kafkabuf.network import sasl, tls
     from kafkabuf.network._tls import TlsConnection
 
@@ -98,8 +101,8 @@ class NetworkClient(ClientCore):
     """Sends requests to brokers by node id. Thread: the Sender's, except `wakeup`.
 
     Bootstrap servers are nodes -1, -2, ... Raises ConfigError if no bootstrap server resolves, or keys, certificates or
-    credentials are missing or unreadable. `connector` and `resolver` replace TCP and DNS in tests. A forked child drops
-    its copy and calls nothing on it.
+    credentials are missing or unreadable. `ssl_context` replaces the ssl.* settings. `connector` and `resolver` replace
+    TCP and DNS in tests. A forked child drops its copy and calls nothing on it.
     """
 
     def __init__(
@@ -112,9 +115,12 @@ class NetworkClient(ClientCore):
         connector: Connector | None = None,
         resolver: Resolver = resolve.resolve,
         random: Callable[[], float] = uniform,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         over_tls = config.security_protocol in ("SSL", "SASL_SSL")
-        self._secured = _secured_by(config) if over_tls else None
+        if ssl_context is not None and not over_tls:
+            raise ConfigError(f"ssl_context needs security.protocol SSL or SASL_SSL, found {config.security_protocol}")
+        self._secured = _secured_by(config, ssl_context) if over_tls else None
         self._authenticator: Authenticator | None = None
         if config.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
             from kafkabuf.network import sasl
@@ -183,6 +189,17 @@ class NetworkClient(ClientCore):
             raise failed[0]
         return next(iter(passing or failed), None)
 
+    def bootstrap_failed(self) -> bool:
+        """Whether every bootstrap server was tried, over all its addresses, and its newest connection failed."""
+        return all(node.failures and node.last_error is not None for node in self._bootstrap)
+
+    def bootstrap_error(self) -> KafkaError:
+        """Why no bootstrap server has given metadata, once `bootstrap_failed`."""
+        errors = [node.last_error for node in self._bootstrap if node.last_error is not None]
+        if len(errors) == 1:
+            return type(errors[0])(*errors[0].args)
+        return NetworkError("no bootstrap server can be used: " + "; ".join(map(str, errors)))
+
     def in_flight(self, node_id: int) -> int:
         """How many requests to the node are sent or queued, and not complete."""
         node = self._nodes.get(node_id)
@@ -242,6 +259,13 @@ class NetworkClient(ClientCore):
             self._fail_in_flight(node, error)
         self._poller.close()
         return self._take_completions()
+
+    def discard(self) -> None:
+        """After close(): drop all references back to this client, so that its descriptors need no garbage collector."""
+        self._metadata.on_update_requested = _nothing
+        self._nodes.clear()
+        self._updater = self._authenticator = None  # type: ignore[assignment]
+        vars(self).clear()
 
     @property
     def finalized_features(self) -> dict[str, int]:
@@ -491,9 +515,13 @@ class NetworkClient(ClientCore):
         return min(due, node.last_used + idle) if node.state is State.READY and idle >= 0 else due
 
 
-def _secured_by(config: NetworkConfig) -> Callable[[str], TlsConnection]:
+def _nothing() -> None:
+    """Called when metadata is requested of a client that was discarded."""
+
+
+def _secured_by(config: NetworkConfig, context: ssl.SSLContext | None) -> Callable[[str], TlsConnection]:
     """Makes the TLS of a connection to a host. Imports ssl late: plain connections do not need it."""
     from kafkabuf.network import tls
     from kafkabuf.network._tls import TlsConnection
 
-    return partial(TlsConnection, tls.client_context(config))
+    return partial(TlsConnection, context or tls.client_context(config))

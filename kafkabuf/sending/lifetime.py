@@ -84,6 +84,7 @@ class Running:
         self.producer = weakref.ref(producer)
         _end_with_multiprocessing()
         _running.add(self)
+        _orphans.discard(producer)
         try:
             self.thread.start()
         except BaseException:
@@ -98,6 +99,10 @@ class Running:
         finally:
             _running.discard(self)
             self._ended.set()
+            if self.accumulator.pool.disowned:
+                # A callback forked, and this thread is the child's first. The child ends when its last thread has, so
+                # the Senders of the child's own producers must end too.
+                _end_all()
 
     def finish(self, *, force: bool = False, warned: bool = False) -> None:
         """Take no further record, and end once all records have an outcome; with `force` fail the rest.
@@ -135,6 +140,7 @@ class Running:
 
 
 _running: set[Running] = set()
+_orphans: weakref.WeakSet[Disownable] = weakref.WeakSet()  # in a forked child: what it has not opened anew yet
 _hooked_in: int | None = None  # id of the process in which multiprocessing calls _end_all at its end
 
 
@@ -182,6 +188,8 @@ def _end_with_multiprocessing() -> None:
 def _after_fork_in_child() -> None:
     """Disown all producers: their Senders run in the parent only, and their sockets and locks are the parent's.
 
+    The child's first call on a producer opens it anew.
+
     There is one exception: a Sender whose callback has forked. Its turn goes on here when the callback returns. The
     turn touches no socket, runs no further callback, and is the Sender's last turn here.
     """
@@ -191,8 +199,11 @@ def _after_fork_in_child() -> None:
         running.accumulator.seal_all()  # a serializer may have forked: no batch here may take its record
         producer = running.producer() if running.producer is not None else None
         if producer is not None:
-            producer._disown()
+            _orphans.add(producer)
     _running.clear()
+    # Again after a fork of the child: another thread of the child may have been opening a producer.
+    for orphan in list(_orphans):
+        orphan._disown()
 
 
 atexit.register(_end_all)

@@ -283,6 +283,11 @@ class ProducerIdSource:
         # connected to the controller.
         self._asked_last: int | None = None
 
+    @property
+    def answered(self) -> bool:
+        """Whether there is an id, or the newest request for an id has failed."""
+        return self._state.has_producer_id or self._failures > 0
+
     def run(self, now: float, *, urgent: bool) -> float:
         """Ask a broker if that is due. Returns the seconds until the next call is due.
 
