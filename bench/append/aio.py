@@ -1,4 +1,4 @@
-"""An event loop awaits each of many records with 100-byte values: kafkabuf.aio against aiokafka."""
+"""An event loop awaits each of many records with 100-byte values: kafkabuf.aio, its compat face, and aiokafka."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from bench.claim import Case, Claim, Goal
@@ -47,14 +48,17 @@ def kafkabuf(sends: Sends) -> Client:
     return partial(_open, producer, sends)
 
 
-def aiokafka(sends: Sends) -> Client:
+def _with_their_arguments(module: str, sends: Sends) -> Client:
     def producer(bootstrap: str) -> Any:
-        from aiokafka import AIOKafkaProducer
-
         settings: dict[str, Any] = {"acks": "all", "enable_idempotence": True, "linger_ms": LINGER_MS}
-        return AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=BATCH_SMALL, **settings)
+        kind = import_module(module).AIOKafkaProducer
+        return kind(bootstrap_servers=bootstrap, max_batch_size=BATCH_SMALL, **settings)
 
     return partial(_open, producer, sends)
+
+
+face = partial(_with_their_arguments, "kafkabuf.compat.aiokafka")
+aiokafka = partial(_with_their_arguments, "aiokafka")
 
 
 @contextmanager
@@ -75,7 +79,7 @@ def _open(new: Callable[[str], Any], sends: Sends, bootstrap: str, topic: str) -
 
 
 STYLES: dict[str, Sends] = {FUTURES: _await_each, AT_ONCE: _gather, WAITING: _send_and_wait}
-OURS, PEER = "kafkabuf, {}", "aiokafka, {}"
+OURS, FACE, PEER = "kafkabuf, {}", "kafkabuf.compat.aiokafka, {}", "aiokafka, {}"
 
 CLAIM = Claim(
     name="aio",
@@ -83,7 +87,7 @@ CLAIM = Claim(
     cases=[
         Case(name.format(style), partial(measure, client(sends)))
         for style, sends in STYLES.items()
-        for name, client in ((OURS, kafkabuf), (PEER, aiokafka))
+        for name, client in ((OURS, kafkabuf), (FACE, face), (PEER, aiokafka))
     ],
     metrics=[RATE, CPU],
     baseline=PEER.format(FUTURES),
@@ -93,6 +97,8 @@ CLAIM = Claim(
             Goal(f"against aiokafka: {style}", OURS.format(style), RATE.name, goal, PEER.format(style))
             for style, goal in ((FUTURES, 7), (AT_ONCE, 4), (WAITING, 2))
         ),
+        Goal(f"compat against aiokafka: {FUTURES}", FACE.format(FUTURES), RATE.name, 5, PEER.format(FUTURES)),
+        Goal(f"compat against kafkabuf.aio: {FUTURES}", FACE.format(FUTURES), RATE.name, 0.85, OURS.format(FUTURES)),
         Goal(f"CPU: {FUTURES}", OURS.format(FUTURES), CPU.name, 1 / 7, PEER.format(FUTURES), at_most=True),
     ],
     notes=[
