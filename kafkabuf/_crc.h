@@ -11,11 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
-#define KB_ARM_CRC __attribute__((target("+crc")))
-#define KB_HWCAP_CRC32 (1UL << 7)
-#endif
+#include "_platform.h"
 
 static inline void kb_fill_table(uint32_t table[8][256], uint32_t poly) {
     for (uint32_t i = 0; i < 256; i++) {

@@ -110,9 +110,9 @@ KB_CRC32_TARGET static inline uint32_t kb_crc32_instruction(uint32_t crc, const 
     for (; n >= 8; n -= 8, p += 8) {
         uint64_t word;
         memcpy(&word, p, 8);
-        crc = __builtin_aarch64_crc32x(crc, word);
+        crc = KB_ARM_CRC32_U64(crc, word);
     }
-    for (; n; n--, p++) crc = __builtin_aarch64_crc32b(crc, *p);
+    for (; n; n--, p++) crc = KB_ARM_CRC32_U8(crc, *p);
     return ~crc;
 }
 #endif
@@ -122,7 +122,7 @@ static inline void kb_crc32_init(void) {
 #if defined(__x86_64__)
     kb_crc32_init_folding();
 #elif defined(KB_ARM_CRC)
-    kb_crc32_by_instruction = (getauxval(AT_HWCAP) & KB_HWCAP_CRC32) != 0;
+    kb_crc32_by_instruction = kb_has_arm_crc();
 #endif
 }
 

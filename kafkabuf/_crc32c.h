@@ -11,8 +11,8 @@
 #define KB_CRC32C_U8(crc, byte) _mm_crc32_u8((crc), (byte))
 #elif defined(KB_ARM_CRC)
 #define KB_CRC32C_TARGET KB_ARM_CRC
-#define KB_CRC32C_U64(crc, word) __builtin_aarch64_crc32cx((crc), (word))
-#define KB_CRC32C_U8(crc, byte) __builtin_aarch64_crc32cb((crc), (byte))
+#define KB_CRC32C_U64(crc, word) KB_ARM_CRC32C_U64((crc), (word))
+#define KB_CRC32C_U8(crc, byte) KB_ARM_CRC32C_U8((crc), (byte))
 #endif
 
 #define KB_POLY_CRC32C 0x82F63B78u
@@ -47,7 +47,7 @@ static inline void kb_crc32c_init(void) {
 #if defined(__x86_64__)
     kb_crc32c_by_instruction = __builtin_cpu_supports("sse4.2");
 #elif defined(KB_ARM_CRC)
-    kb_crc32c_by_instruction = (getauxval(AT_HWCAP) & KB_HWCAP_CRC32) != 0;
+    kb_crc32c_by_instruction = kb_has_arm_crc();
 #endif
 }
 

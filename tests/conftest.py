@@ -14,6 +14,7 @@ import pytest
 from _pytest.capture import CaptureManager
 from hypothesis import settings
 
+from kafkabuf.network._io import BACKENDS
 from rigs.jars import resolve_kafka
 from rigs.real_cluster import RealCluster
 from rigs.real_kafka import KAFKA_3_9, KAFKA_4, TEST_JVM, RealKafka
@@ -45,6 +46,13 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 # Examples are counted, not timed: the machine may be busy with two Kafka servers and Spark.
 settings.register_profile("kafkabuf", deadline=None, print_blob=True, max_examples=effort(100))
 settings.load_profile("kafkabuf")
+
+
+@pytest.fixture(params=BACKENDS)
+def each_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test over each back-end of the Poller that this build has, its child processes too."""
+    monkeypatch.setenv("KAFKABUF_POLLER", request.param)
+    return str(request.param)
 
 
 def _running(version: str, request: pytest.FixtureRequest) -> Iterator[RealKafka]:

@@ -1,6 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t, uint32_t
 
+from kafkabuf.network._backend cimport kb_backend, kb_ready_set
 from kafkabuf.network._socket cimport Wire
 from kafkabuf.protocol._frame cimport Frame
 
@@ -30,21 +31,21 @@ cdef class Connection:
 
 
 cdef class Poller:
-    """One epoll set and its connections; `poll` writes, waits and reads in a single stretch without the GIL."""
-    cdef int epoll_fd
-    cdef int event_fd
+    """A set of connections; `poll` writes, waits and reads in a single stretch without the GIL."""
+    cdef const kb_backend* backend  # NULL: the constructor has failed
+    cdef kb_ready_set ready         # the backend's: which descriptors it watches
     # ---- thread: the owner
-    cdef int pid                    # of the process that made it: a forked child must not touch the shared epoll set
-    cdef dict connections           # Wire's address -> Connection: a strong reference while its Wire is in the epoll
-    #                                 set. The key is no Connection: a subclass may define __eq__ and __hash__
+    cdef int pid                    # of the process that made it: a forked child must not touch the shared sockets
+    cdef dict connections           # Wire's address -> Connection: a strong reference while its Wire is in the set.
+    #                                 The key is no Connection: a subclass may define __eq__ and __hash__
     cdef bint polling               # poll is under way: a second poll is refused
     cdef Wire* listed               # connections with output that write_listed has not tried yet
     cdef Wire* news                 # connections that poll is about to report
-    cdef int failed                 # errno of epoll_wait
-    cdef readonly int64_t waited_ns  # how long the last poll was in epoll_wait
+    cdef int failed                 # errno of the wait
+    cdef readonly int64_t waited_ns  # how long the last poll waited
     cdef readonly int64_t worked_ns  # how long it wrote and read, without its wait for the GIL afterwards
     # ---- shared with waking threads; atomic accesses only
-    cdef uint32_t sleeping          # the owner waits in epoll_wait, or is about to
+    cdef uint32_t sleeping          # the owner waits, or is about to
     cdef uint32_t woken             # wakeup() was called since the last poll returned
     cdef uint32_t at_the_door       # the owner has ended its poll and waits for the GIL
     cdef uint32_t since             # kb_microseconds() when that wait began

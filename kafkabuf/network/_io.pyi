@@ -3,6 +3,8 @@ import socket
 from kafkabuf.errors import KafkaError
 from kafkabuf.protocol._frame import Frame
 
+BACKENDS: tuple[str, ...]  # names of the back-ends of this platform, the default first
+
 class Connection:
     """A non-blocking stream socket, made by `Poller.register`. Thread: the Poller's owner."""
 
@@ -43,12 +45,15 @@ class Connection:
         """Close the socket and drop the queue: no span of a queued frame is read any more. Idempotent."""
 
 class Poller:
-    """An epoll set with its connections. Thread: one owner, except `wakeup`.
+    """A set of connections. Thread: one owner, except `wakeup`.
 
-    A forked child must drop its copy and call nothing on it: it shares the epoll set with its parent.
+    A forked child must drop its copy and call nothing on it: it shares the sockets with its parent. The environment
+    variable KAFKABUF_POLLER chooses a back-end, for tests; the constructor raises ConfigError for an unknown name.
     """
 
     def __init__(self) -> None: ...
+    @property
+    def backend_name(self) -> str: ...
     def register(
         self,
         sock: socket.socket,

@@ -6,29 +6,48 @@ what has arrived, and then takes the GIL again. Kafka's `Selector` does the same
 """
 
 from collections import deque
-from os import strerror
+from os import environ, strerror
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
 from libc.math cimport ceil
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 from posix.uio cimport iovec
-from posix.unistd cimport close, getpid, read, write
+from posix.unistd cimport close, getpid
 
-from kafkabuf.errors import ClosedError, NetworkError
+from kafkabuf.errors import ClosedError, ConfigError, NetworkError
 
+from kafkabuf.network._backend cimport KB_BROKEN, KB_READABLE, KB_WRITABLE, kb_backend, kb_backend_at, kb_event
 from kafkabuf.network._socket cimport (
-    EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
-    EPOLLOUT, ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, HELD_UNTIL_SEEN, LENGTH_PREFIX, LONGEST_FLOW_US,
-    LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_BYTES, NEWS_CONNECTED,
-    NEWS_FAILED, NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SMALLEST_FRAME, SO_ERROR, SHUT_RDWR, SOL_SOCKET, Wire,
-    advance, count_responses, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, expect, gather,
-    getsockopt, kb_big_endian, kb_add, kb_exchange, kb_load, kb_microseconds, kb_nanoseconds, kb_wait_for_change,
-    kb_wake_waiters, make_room, msghdr, next_response, recv, sendmsg, shutdown, socklen_t, start_waiting,
+    ERROR_END_OF_STREAM, ERROR_FRAME_LENGTH, FIRST_ROOM, HELD_UNTIL_SEEN, KB_SEND_FLAGS, LENGTH_PREFIX, LONGEST_FLOW_US,
+    LONGEST_TURN_US, LONGEST_WAIT_MS, MOST_EVENTS, MOST_SPANS, MSG_DONTWAIT, NEWS_BYTES, NEWS_CONNECTED, NEWS_FAILED,
+    NEWS_FRAMES, NEWS_WRITTEN, PATIENCE_US, SHUT_RDWR, SMALLEST_FRAME, SO_ERROR, SOL_SOCKET, Wire, advance,
+    count_responses, expect, gather, getsockopt, kb_add, kb_big_endian, kb_exchange, kb_load, kb_microseconds,
+    kb_nanoseconds, kb_no_sigpipe, make_room, msghdr, next_response, recv, sendmsg, shutdown, socklen_t, start_waiting,
 )
 from kafkabuf.protocol._frame cimport ExpectedResponse, Frame, Spans
+
+
+def _names():
+    cdef int index = 0
+    names = []
+    while kb_backend_at(index) != NULL:
+        names.append(kb_backend_at(index).name.decode())
+        index += 1
+    return tuple(names)
+
+
+BACKENDS = _names()
+
+
+cdef const kb_backend* chosen_backend() except NULL:
+    name = environ.get("KAFKABUF_POLLER", BACKENDS[0])
+    if name not in BACKENDS:
+        raise ConfigError(
+            f"the environment variable KAFKABUF_POLLER is {name!r}: unset it, or set it to {' or '.join(BACKENDS)}")
+    return kb_backend_at(BACKENDS.index(name))
 
 
 cdef class Connection:
@@ -87,7 +106,7 @@ cdef class Connection:
         wire.tail = &frame.spans
         if wire.waiting == NULL:
             wire.waiting = &frame.spans
-        # An armed socket is full or still connecting: epoll reports when it can be written to.
+        # An armed socket is full or still connecting: the wait reports when it can be written to.
         if not wire.armed:
             self.poller.enlist(wire)
         return 0
@@ -173,35 +192,29 @@ cdef class Connection:
 
 
 cdef class Poller:
-    """One epoll set and its connections; `poll` writes, waits and reads in a single stretch without the GIL."""
+    """A set of connections; `poll` writes, waits and reads in a single stretch without the GIL."""
 
     def __cinit__(self):
-        cdef epoll_event event
-        self.event_fd = -1
-        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
-        if self.epoll_fd < 0:
-            raise OSError(errno, strerror(errno))
-        self.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
-        event.events = EPOLLIN
-        event.data.ptr = NULL
-        if self.event_fd < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, self.event_fd, &event) < 0:
+        self.backend = chosen_backend()
+        if self.backend.open(&self.ready) < 0:
             raise OSError(errno, strerror(errno))
         self.pid = getpid()
         self.connections = {}
 
     def __dealloc__(self):
-        # Not in close(): a thread in wake() may still use event_fd.
-        if self.event_fd >= 0:
-            close(self.event_fd)
-        if self.epoll_fd >= 0:
-            close(self.epoll_fd)
+        # Not in close(): a thread in wake() may still use the set.
+        if self.backend != NULL:
+            self.backend.close(&self.ready)
+
+    @property
+    def backend_name(self):
+        return self.backend.name.decode()
 
     def register(
         self, sock, str peer, object context=None, *, Py_ssize_t max_frame=100_000_000, int max_in_flight=0x7FFFFFFF,
         Connection connection=None
     ):
         cdef Wire* wire
-        cdef epoll_event event
         cdef int fd
         self.require_own_process()
         connection = Connection.__new__(Connection) if connection is None else connection
@@ -222,9 +235,8 @@ cdef class Poller:
         connection.frames.credit = max_in_flight
         wire.connecting = True
         wire.armed = True
-        event.events = EPOLLIN | EPOLLOUT
-        event.data.ptr = wire
-        if epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, wire.fd, &event) < 0:
+        kb_no_sigpipe(wire.fd)
+        if self.backend.add(&self.ready, wire.fd, KB_READABLE | KB_WRITABLE, wire) < 0:
             raise OSError(errno, strerror(errno))
         connection.poller = self
         self.connections[<size_t> wire] = connection
@@ -250,7 +262,7 @@ cdef class Poller:
         with nogil:
             kb_add(&self.polls, 1)
             if kb_load(&self.standing_back):
-                kb_wake_waiters(&self.polls)
+                self.backend.wake_waiters(&self.polls)
             self.turn(timeout_ms)
             self.since = kb_microseconds()
             kb_exchange(&self.at_the_door, 1)
@@ -286,7 +298,8 @@ cdef class Poller:
         return 0
 
     cdef int require_own_process(self) except -1:
-        # A forked child shares the epoll set: its changes would reach the parent, whose pointers are in the set.
+        # A forked child shares the sockets, and an epoll set too: its changes would reach the parent, whose pointers
+        # are in that set.
         if self.pid != getpid():
             raise ClosedError("the connections were made before a fork and belong to the parent process")
         return 0
@@ -302,20 +315,18 @@ cdef class Poller:
         cdef uint32_t seen = kb_load(&self.polls)
         with nogil:
             kb_add(&self.standing_back, 1)
-            kb_wait_for_change(&self.polls, seen, LONGEST_TURN_US)
+            self.backend.wait_for_change(&self.polls, seen, LONGEST_TURN_US)
             kb_add(&self.standing_back, <uint32_t> -1)
         return 0
 
     cdef void wake(self) noexcept nogil:
-        cdef uint64_t one = 1
         kb_exchange(&self.woken, 1)
         # Pairs with turn(): turn() stores `sleeping` and then loads `woken`, this stores `woken` and then loads
-        # `sleeping`, so at least one of the two sees the other's store. Only the thread that clears `sleeping` writes:
-        # a burst of wake-ups costs one system call.
+        # `sleeping`, so at least one of the two sees the other's store. Only the thread that clears `sleeping` calls
+        # the backend: a burst of wake-ups costs one system call. Where that call comes between turn()'s load of `woken`
+        # and its wait, it ends the wait at once.
         if kb_load(&self.sleeping) and kb_exchange(&self.sleeping, 0):
-            if write(self.event_fd, &one, sizeof(one)) < 0:
-                # The counter of the eventfd is full, so the eventfd is readable and the owner wakes.
-                pass
+            self.backend.wake(&self.ready)
 
     def close(self):
         for connection in list(self.connections.values()):
@@ -325,7 +336,6 @@ cdef class Poller:
         # After this no span of the connection's frames is read again: completions and slabs rely on it.
         # The caller holds a reference to the connection and to the Poller.
         cdef Wire* wire = &connection.wire
-        cdef epoll_event event
         if connection.poller is None:
             return 0
         connection.poller = None
@@ -334,8 +344,8 @@ cdef class Poller:
         self.unlink(wire)
         if self.pid == getpid():
             # close() is not enough: a forked child has a copy of the descriptor, which keeps the stream open and the
-            # entry in the epoll set. A child must not do this: it would break its parent's connection.
-            epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, wire.fd, &event)
+            # entry in an epoll set. A child must not do this: it would break its parent's connection.
+            self.backend.remove(&self.ready, wire.fd)
             shutdown(wire.fd, SHUT_RDWR)
         close(wire.fd)
         wire.fd = -1
@@ -407,25 +417,20 @@ cdef class Poller:
             wire = following
 
     cdef void serve_events(self, int timeout_ms) noexcept nogil:
-        cdef epoll_event events[MOST_EVENTS]
-        cdef uint64_t counter
+        cdef kb_event events[MOST_EVENTS]
         cdef Wire* wire
         cdef int i
         cdef int64_t began = kb_nanoseconds()
-        cdef int count = epoll_wait(self.epoll_fd, events, MOST_EVENTS, timeout_ms)
+        cdef int count = self.backend.wait(&self.ready, events, MOST_EVENTS, timeout_ms)
         self.failed = errno if count < 0 and errno != EINTR else 0
         self.waited_ns += kb_nanoseconds() - began
         for i in range(count):
-            wire = <Wire*> events[i].data.ptr
-            if wire == NULL:
-                if read(self.event_fd, &counter, sizeof(counter)) < 0:
-                    pass  # the counter is zero already
-                continue
+            wire = <Wire*> events[i].owner
             if wire.connecting:
                 self.finish_connect(wire)
-            elif events[i].events & EPOLLOUT:
+            elif events[i].ready & KB_WRITABLE:
                 self.write_out(wire)
-            if not wire.connecting and events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP):
+            if not wire.connecting and events[i].ready & (KB_READABLE | KB_BROKEN):
                 # Also after a failed write: responses that arrived before it still count.
                 self.read_in(wire)
 
@@ -450,7 +455,7 @@ cdef class Poller:
         start_waiting(wire)
         while wire.head != wire.waiting:
             message.msg_iovlen = gather(wire, vector)
-            sent = sendmsg(wire.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
+            sent = sendmsg(wire.fd, &message, KB_SEND_FLAGS)
             if sent >= 0:
                 if advance(wire, sent):
                     self.report(wire, NEWS_WRITTEN, 0)
@@ -462,12 +467,10 @@ cdef class Poller:
         self.watch(wire, wire.head != wire.waiting)
 
     cdef void watch(self, Wire* wire, bint output) noexcept nogil:
-        cdef epoll_event event
+        cdef int interest = KB_READABLE | KB_WRITABLE if output else KB_READABLE
         if wire.armed == output:
             return
-        event.events = EPOLLIN | EPOLLOUT if output else EPOLLIN
-        event.data.ptr = wire
-        if epoll_ctl(self.epoll_fd, EPOLL_CTL_MOD, wire.fd, &event) < 0:
+        if self.backend.modify(&self.ready, wire.fd, interest, wire) < 0:
             self.report(wire, NEWS_FAILED, errno)
             return
         wire.armed = output

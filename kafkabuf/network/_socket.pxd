@@ -1,7 +1,6 @@
 # cython: language_level=3
 """The part of the network without Python objects: system calls, the struct of a connection, and what works on it."""
 
-from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from posix.uio cimport iovec
@@ -11,7 +10,6 @@ from kafkabuf.protocol._frame cimport ExpectedResponse, Spans
 
 cdef extern from "<sys/socket.h>" nogil:
     cdef enum:
-        MSG_NOSIGNAL
         MSG_DONTWAIT
         SHUT_RDWR
         SOL_SOCKET
@@ -25,79 +23,29 @@ cdef extern from "<sys/socket.h>" nogil:
     int shutdown(int fd, int how)
     int getsockopt(int fd, int level, int name, void* value, socklen_t* length)
 
-cdef extern from "<sys/epoll.h>" nogil:
+cdef extern from "_platform.h" nogil:
     cdef enum:
-        EPOLL_CLOEXEC
-        EPOLL_CTL_ADD
-        EPOLL_CTL_MOD
-        EPOLL_CTL_DEL
-        EPOLLIN
-        EPOLLOUT
-        EPOLLERR
-        EPOLLHUP
-    union epoll_data:
-        void* ptr
-    struct epoll_event:
-        uint32_t events
-        epoll_data data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event* event)
-    int epoll_wait(int epoll_fd, epoll_event* events, int most, int timeout_ms)
+        KB_SEND_FLAGS
+    void kb_no_sigpipe(int fd) noexcept
 
-cdef extern from "<sys/eventfd.h>" nogil:
-    cdef enum:
-        EFD_CLOEXEC
-        EFD_NONBLOCK
-    int eventfd(unsigned int value, int flags)
+cdef extern from "network/_waiting.h" nogil:
+    uint32_t kb_exchange(uint32_t* flag, uint32_t value) noexcept
+    uint32_t kb_load(uint32_t* flag) noexcept
+    void kb_add(uint32_t* counter, uint32_t value) noexcept
+    uint32_t kb_microseconds() noexcept         # the clock wraps around every 71 minutes: use differences only
+    int64_t kb_nanoseconds() noexcept
 
-cdef extern from *:
+cdef extern from * nogil:
     """
-    #include <stdint.h>
-    #include <limits.h>
-    #include <linux/futex.h>
-    #include <sys/syscall.h>
-    #include <time.h>
-    #include <unistd.h>
-    static inline uint32_t kb_exchange(uint32_t *flag, uint32_t value) {
-        return __atomic_exchange_n(flag, value, __ATOMIC_SEQ_CST);
-    }
-    static inline uint32_t kb_load(uint32_t *flag) { return __atomic_load_n(flag, __ATOMIC_SEQ_CST); }
-    static inline uint32_t kb_microseconds(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (uint32_t)now.tv_sec * 1000000u + (uint32_t)(now.tv_nsec / 1000);
-    }
-    static inline int64_t kb_nanoseconds(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    }
-    static inline void kb_add(uint32_t *counter, uint32_t value) {
-        __atomic_fetch_add(counter, value, __ATOMIC_SEQ_CST);
-    }
-    static inline void kb_wait_for_change(uint32_t *counter, uint32_t seen, long microseconds) {
-        struct timespec timeout = {0, microseconds * 1000};
-        syscall(SYS_futex, counter, FUTEX_WAIT_PRIVATE, seen, &timeout, NULL, 0);
-    }
-    static inline void kb_wake_waiters(uint32_t *counter) {
-        syscall(SYS_futex, counter, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-    }
     static inline uint32_t kb_big_endian(const unsigned char *p) {
         return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
     }
     """
-    uint32_t kb_exchange(uint32_t* flag, uint32_t value) noexcept nogil
-    uint32_t kb_load(uint32_t* flag) noexcept nogil
-    void kb_add(uint32_t* counter, uint32_t value) noexcept nogil
-    void kb_wait_for_change(uint32_t* counter, uint32_t seen, long microseconds) noexcept nogil
-    void kb_wake_waiters(uint32_t* counter) noexcept nogil
-    uint32_t kb_microseconds() noexcept nogil   # the clock wraps around every 71 minutes: use differences only
-    int64_t kb_nanoseconds() noexcept nogil
-    uint32_t kb_big_endian(const unsigned char* p) noexcept nogil
+    uint32_t kb_big_endian(const unsigned char* p) noexcept
 
 cdef enum:
-    MOST_SPANS = 1024           # Linux's IOV_MAX
-    MOST_EVENTS = 64            # in one epoll_wait; epoll is level-triggered, so the next call reports the others
+    MOST_SPANS = 1024           # IOV_MAX of Linux and of macOS
+    MOST_EVENTS = 64            # in one wait; readiness is a level, so the next wait reports the others
     FIRST_ROOM = 16384          # initial size of an input buffer
     GROWTH = 1048576            # an input buffer grows by at most this many bytes, and grows again when it is full
     LENGTH_PREFIX = 4
@@ -130,7 +78,7 @@ cdef struct Wire:
     void* connection        # borrowed: the Poller holds a reference to every open Connection
     bint raw                # the poll call does not cut received bytes into frames: the owner decrypts them first
     bint connecting         # connect() has not finished
-    bint armed              # epoll watches for room to write: while the socket connects, or output is left
+    bint armed              # the wait is for room to write too: while the socket connects, or output is left
     bint listed             # in the Poller's chain of connections with fresh output
     # ---- requests to send
     Spans* head             # the first frame that is not written in full; the others follow it, in order

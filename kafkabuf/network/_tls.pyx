@@ -16,8 +16,8 @@ from libc.string cimport memcpy, memset
 
 from kafkabuf.network._io cimport Connection
 from kafkabuf.network._socket cimport (
-    ERROR_END_OF_STREAM, HELD_UNTIL_SEEN, LENGTH_PREFIX, MOST_SPANS, MSG_DONTWAIT, MSG_NOSIGNAL, NEWS_CONNECTED,
-    NEWS_FAILED, Wire, advance, count_responses, gather, iovec, make_room, sendmsg, msghdr, start_waiting,
+    ERROR_END_OF_STREAM, HELD_UNTIL_SEEN, KB_SEND_FLAGS, LENGTH_PREFIX, MOST_SPANS, NEWS_CONNECTED, NEWS_FAILED, Wire,
+    advance, count_responses, gather, iovec, make_room, sendmsg, msghdr, start_waiting,
 )
 from kafkabuf.protocol._frame cimport Frame
 
@@ -113,7 +113,7 @@ cdef class TlsConnection(Connection):
         message.msg_iov = &vector
         message.msg_iovlen = 1
         if self.wire.head == NULL and vector.iov_len:
-            sendmsg(self.wire.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
+            sendmsg(self.wire.fd, &message, KB_SEND_FLAGS)
         return 0
 
     cdef int decrypt(self) except -1:

@@ -17,15 +17,18 @@ from typing import Any
 
 import pytest
 
-from kafkabuf.errors import NetworkError
+from kafkabuf.errors import ConfigError, NetworkError
 from kafkabuf.network._io import Connection, Poller
 from kafkabuf.protocol._frame import Frame
 from tests.network.support import PATIENCE, poison, read_exactly, read_to_end
 
+pytestmark = pytest.mark.usefixtures("each_backend")
+
 
 @pytest.fixture
-def poller() -> Iterator[Poller]:
+def poller(each_backend: str) -> Iterator[Poller]:
     poller = Poller()
+    assert poller.backend_name == each_backend
     yield poller
     poller.close()
 
@@ -544,6 +547,38 @@ def test_poll_releases_the_gil_while_it_waits(poller: Poller) -> None:
     poller.wakeup()
     thread.join(PATIENCE)
     assert time.monotonic() - start < PATIENCE / 2
+
+
+# ---- many connections ------------------------------------------------------------------------------------------------
+
+
+def test_ready_connections_take_turns(poller: Poller) -> None:
+    # More than one wait reports, and each has more bytes than one read takes.
+    with contextlib.ExitStack() as opened:
+        connections = [opened.enter_context(connected(poller)) for _ in range(100)]
+        for _, theirs in connections:
+            theirs.sendall(prefixed(b"x" * 1000) * 100)
+        news = {connection for _ in range(2) for connection in poller.poll(PATIENCE)}
+        assert news == {connection for connection, _ in connections}
+
+
+def test_closing_connections_leaves_the_others_their_own_events(poller: Poller) -> None:
+    with contextlib.ExitStack() as opened:
+        connections = [opened.enter_context(connected(poller, context=number)) for number in range(40)]
+        for connection, _ in connections[::3]:
+            connection.close()
+        opened.enter_context(connected(poller))
+        for connection, theirs in connections:
+            if not connection.closed:
+                theirs.sendall(prefixed(b"to %d" % connection.context))
+                assert poller.poll(PATIENCE) == [connection]
+                assert connection.take_frames() == [b"to %d" % connection.context]
+
+
+def test_unknown_backend_is_refused_with_the_names_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKABUF_POLLER", "kqueue")
+    with pytest.raises(ConfigError, match=r"KAFKABUF_POLLER is 'kqueue': unset it, or set it to .*poll"):
+        Poller()
 
 
 # ---- fork ------------------------------------------------------------------------------------------------------------

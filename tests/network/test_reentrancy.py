@@ -20,6 +20,8 @@ from kafkabuf.network._tls import TlsConnection
 from kafkabuf.protocol._frame import Frame
 from tests.hostile.forked import run_where_freed_memory_is_overwritten
 
+pytestmark = pytest.mark.usefixtures("each_backend")
+
 PEERS: list[socket.socket] = []  # the other ends, kept open
 
 
