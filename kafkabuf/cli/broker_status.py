@@ -15,6 +15,7 @@ from kafkabuf.broker.controls import Stats
 
 _LIVE_SECONDS = 0.5
 _PLAIN_SECONDS = 10.0
+_NAP_SECONDS = 0.05
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -31,11 +32,11 @@ class Status:
         """Show the status until one of these signals comes. The caller has blocked them."""
         if self._console.is_terminal:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
-                while signal.sigtimedwait(signals, _LIVE_SECONDS) is None:
+                while not _arrives(signals, _LIVE_SECONDS):
                     live.update(Text(self.line(), no_wrap=True, overflow="ellipsis"), refresh=True)
             return
         last = ""
-        while signal.sigtimedwait(signals, _PLAIN_SECONDS) is None:
+        while not _arrives(signals, _PLAIN_SECONDS):
             # The log does not grow while nothing changes.
             if (line := self.line()) != last:
                 self._console.print(line, highlight=False, soft_wrap=True)
@@ -45,6 +46,17 @@ class Status:
         before, before_time = self._stats, self._time
         self._stats, self._time = self._cluster.stats(), time.monotonic()
         return describe(self._stats, before, max(self._time - before_time, 1e-9))
+
+
+def _arrives(signals: Collection[signal.Signals], seconds: float) -> bool:
+    """Wait for one of these signals, which are blocked, and take it. macOS has no signal.sigtimedwait."""
+    deadline = time.monotonic() + seconds
+    while signal.sigpending().isdisjoint(signals):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_NAP_SECONDS)
+    signal.sigwait(signals)
+    return True
 
 
 def describe(now: Stats, before: Stats, seconds: float) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from kafkabuf.errors import ConfigError, KafkaError, NetworkError, SslAuthenticationError, printable
@@ -150,7 +151,7 @@ def _load_key(context: ssl.SSLContext, config: TlsConfig) -> None:
         store = Store("ssl.keystore", location, *passwords)
         text = key_with_chain(store)
         if text is None:
-            _load_chain(context, str(store), location, config)
+            _load_chain(context, str(store), location, location, config)
         else:
             _load_text(context, str(store), text, config)
     elif key is not None and chain is not None:
@@ -171,20 +172,39 @@ def _in_lines(pem: str | None) -> str | None:
 
 
 def _load_text(context: ssl.SSLContext, name: str, text: str, config: TlsConfig) -> None:
-    # OpenSSL reads keys from files only. This file is in memory: a secret must not touch the disk.
-    handle = os.memfd_create("kafkabuf-keystore")
+    # OpenSSL reads keys from files only. These files are in memory: a secret must not touch the disk. There are two,
+    # because a pipe can be read once.
+    with ExitStack() as opened:
+        chain, key = [_in_memory(name, text.encode(), opened) for _ in range(2)]
+        _load_chain(context, name, chain, key, config)
+
+
+def _in_memory(name: str, data: bytes, opened: ExitStack) -> str:
+    """The path of a file of these bytes, which exists until `opened` is closed: only Linux has more than pipes."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("kafkabuf-keystore")
+        opened.callback(os.close, handle)
+        os.write(handle, data)
+        return f"/proc/self/fd/{handle}"
+    handle, into = os.pipe()
+    opened.callback(os.close, handle)
     try:
-        os.write(handle, text.encode())
-        _load_chain(context, name, f"/proc/self/fd/{handle}", config)
+        os.set_blocking(into, False)  # the reader is this thread, later
+        if os.write(into, data) == len(data):
+            return f"/dev/fd/{handle}"
     finally:
-        os.close(handle)
+        os.close(into)
+    raise ConfigError(
+        f"{name}: {len(data)} bytes of keys and certificates are more than a pipe of this system holds: write them to "
+        "a PEM file, and name the file in ssl.keystore.location"
+    )
 
 
-def _load_chain(context: ssl.SSLContext, name: str, path: str, config: TlsConfig) -> None:
+def _load_chain(context: ssl.SSLContext, name: str, chain: str, key: str, config: TlsConfig) -> None:
     try:
-        context.load_cert_chain(path, password=_password(config, name))
+        context.load_cert_chain(chain, key, password=_password(config, name))
     except (OSError, ValueError) as error:
-        text = f"{name}: {_not_pem(error, path)}; it must hold a private key and its certificates"
+        text = f"{name}: {_not_pem(error, chain)}; it must hold a private key and its certificates"
         raise ConfigError(f"{text}, and ssl.key.password must match if the key is encrypted") from None
 
 
@@ -201,7 +221,7 @@ def _password(config: TlsConfig, name: str) -> Callable[[], str]:
 def _not_pem(error: Exception, location: str | None) -> str:
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
         return error.strerror or str(error)
-    formats = "PEM" if location is None or location.startswith("/proc/") else "PEM, JKS or PKCS12"
+    formats = "PEM" if location is None or location.startswith(("/proc/", "/dev/fd/")) else "PEM, JKS or PKCS12"
     return f"not readable as {formats} ({getattr(error, 'reason', None) or error})"
 
 

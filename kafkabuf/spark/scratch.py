@@ -13,12 +13,14 @@ import os
 import shutil
 import stat
 import tempfile
+import zlib
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger("kafkabuf.spark")
+_PROC = Path("/proc")
 
 
 def put(name: str, note: dict[str, Any]) -> None:
@@ -84,23 +86,39 @@ def _remove_folders_of_ended_processes(root: Path) -> None:
 def jvm_above(pid: int) -> int | None:
     """The nearest ancestor of a process that is a JVM."""
     while pid > 1:
-        name, fields = _status(pid)
+        name, parent, _ = _status(pid)
         if name == "java":
             return pid
-        pid = int(fields[1]) if fields else 0
+        pid = parent
     return None
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks of the kernel; "0": unknown. A later process may get its pid."""
-    _, fields = _status(pid)
-    return fields[19] if fields else "0"
+    """A number for the time at which a process started; "0": unknown. A later process may get its pid."""
+    return _status(pid)[2]
 
 
-def _status(pid: int) -> tuple[str, list[str]]:
-    """The name of a process, and the fields of its status behind the name."""
-    with suppress(OSError):
-        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        # The name stands in parentheses, and may have any character, parentheses too.
-        return status[status.index("(") + 1 : status.rindex(")")], status[status.rindex(")") + 2 :].split()
-    return "", []
+def _status(pid: int) -> tuple[str, int, str]:
+    """The name of a process, its parent's pid, and a number for its start; "", 0 and "0" where they are unknown."""
+    with suppress(OSError, ValueError):
+        return _by_proc(pid) if _PROC.exists() else _by_ps(pid)
+    return "", 0, "0"
+
+
+def _by_proc(pid: int) -> tuple[str, int, str]:
+    status = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    # The name stands in parentheses, and may have any character, parentheses too.
+    fields = status[status.rindex(")") + 2 :].split()
+    return status[status.index("(") + 1 : status.rindex(")")], int(fields[1]), fields[19]  # in ticks of the kernel
+
+
+def _by_ps(pid: int) -> tuple[str, int, str]:
+    """For macOS, which has no /proc. Raises ValueError where ps knows no such process."""
+    import subprocess  # late: on Linux no task needs it
+
+    command = ["ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)]
+    # In another language or zone the same start would be another text.
+    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    parent, *start, path = text.split(maxsplit=6)
+    return os.path.basename(path.strip()), int(parent), str(zlib.crc32(" ".join(start).encode()))

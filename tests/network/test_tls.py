@@ -115,7 +115,10 @@ def test_missing_client_certificate_is_named_in_the_error(certificates: Certific
             assert "ssl.keystore.location" in str(error)
 
 
-def test_client_certificate_is_sent(certificates: Certificates) -> None:
+@pytest.mark.parametrize("memfd", [True, False])
+def test_client_certificate_is_sent(certificates: Certificates, memfd: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not memfd:  # as on macOS
+        monkeypatch.delattr(os, "memfd_create")
     client = certificates.client
     as_text = {
         "ssl_keystore_key": client.key.read_text(),
@@ -163,6 +166,14 @@ def test_bad_setting_is_refused_when_the_context_is_made(settings: dict[str, str
     with pytest.raises(ConfigError, match=advice) as caught:
         tls.client_context(config_for(security_protocol="SSL", **settings))
     assert "nonsense" not in str(caught.value)
+
+
+def test_key_that_no_pipe_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    settings = {"ssl_keystore_key": "sentinel" * 200_000, "ssl_keystore_certificate_chain": "nonsense"}
+    with pytest.raises(ConfigError, match=r"more than a pipe .* name the file in ssl\.keystore\.location") as caught:
+        tls.client_context(config_for(security_protocol="SSL", **settings))
+    assert "sentinel" not in str(caught.value)
 
 
 def test_encrypted_key_needs_the_right_password(certificates: Certificates) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from contextlib import suppress
 
 from kafkabuf.broker.cluster.node import Node
 from kafkabuf.broker.front.server import Connection
@@ -66,8 +67,9 @@ class Listener:
             return
         accepted.setblocking(False)
         # The node writes a response whole. asyncio itself sets this option only for sockets that were made with the
-        # number of their protocol.
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # number of their protocol. macOS refuses it if the client has gone already, which the next read finds too.
+        with suppress(OSError):
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self._node)
         task = self._loop.create_task(self._connect(accepted, connection, peer))
         self._accepting[task] = connection
