@@ -25,7 +25,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka quick test test-all test-whole fetch slowest
 .PHONY: test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels wheel wheels sdist sbom
-.PHONY: simulate fuzz fuzz-api sanitize sanitize-core lint format bench bench-gate bench-accept lock clean
+.PHONY: simulate fuzz fuzz-api sanitize sanitize-core test-portable lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -66,7 +66,7 @@ quick: build  ## Run the tests that start no process, in a minute; needs no Java
 test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 8 minutes (ARGS go to one pytest)
 	@$(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS),$(BIN)/python -m tests)
 
-test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
+test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize test-portable  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
 
 test-whole: fetch  ## Run the slow tests too, and all seeds and examples of the randomised tests
 	@$(BIN)/python -m tests.spark.versions --fetch
@@ -109,6 +109,9 @@ sanitize: build  ## Run both fuzzers, SANITIZE_SECONDS (60) each, and all tests 
 
 sanitize-core: build  ## Run the share of `make sanitize` that CI runs: the fuzzer of the Python API and the tests of the Cython core
 	@$(BIN)/python -m tools.sanitize --core --seconds $(SANITIZE_SECONDS) $(ARGS)
+
+test-portable: build  ## Build without what only Linux has, as for macOS, and run the tests of the network (ARGS go to pytest)
+	@$(BIN)/python -m tools.portable $(ARGS)
 
 lint: build  ## Check style, types, Cython's lint and hints, the direction of imports, and what each .pxd lists
 	@$(BIN)/ruff check

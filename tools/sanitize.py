@@ -17,11 +17,9 @@ import time
 from pathlib import Path
 
 from setup import SANITIZED
+from tools.copied_tree import ROOT, build, sync
 
-ROOT = Path(__file__).parent.parent
 COPY = ROOT / "build" / "sanitize"
-FOLDERS = ("kafkabuf", "pyspark_kafkabuf", "rigs", "tests", "tools", "bench", "docs")
-_MADE = (".so", ".pyc", ".html")
 
 # Two faults that must end a process. Our own code reads too far in Arrow data with a lie that no check can detect: the
 # interface has no length for a buffer. A C file shows that undefined behaviour ends the process, too.
@@ -47,32 +45,6 @@ _OVERFLOWS = """
 
 class SanitizeError(Exception):
     """The sanitizers are missing, or do not work here."""
-
-
-def sync() -> None:
-    """Update the copy's sources from the tree. Files keep their times, so that only changed modules are built."""
-    sources = {path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*") if _is_source(path)}
-    sources |= {path.relative_to(ROOT) for path in ROOT.iterdir() if path.is_file()}
-    for name in sources:
-        old, new = ROOT / name, COPY / name
-        if not new.exists() or new.stat().st_mtime_ns != old.stat().st_mtime_ns:
-            new.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(old, new)
-    for folder in FOLDERS:
-        for path in (COPY / folder).rglob("*"):
-            if _is_source(path) and path.suffix != ".c" and path.relative_to(COPY) not in sources:
-                path.unlink()
-
-
-def _is_source(path: Path) -> bool:
-    return path.is_file() and path.suffix not in _MADE and "__pycache__" not in path.parts
-
-
-def build() -> None:
-    environment = {**os.environ, "KAFKABUF_SANITIZE": "1", "PYTHONPATH": str(COPY)}
-    subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"], cwd=COPY, env=environment, check=True
-    )
 
 
 def compiler() -> str:
@@ -155,8 +127,8 @@ def main() -> int:
     )
     arguments, pytest_arguments = parser.parse_known_args()
     began = time.monotonic()
-    sync()
-    build()
+    sync(COPY)
+    build(COPY, KAFKABUF_SANITIZE="1")
     try:
         check()
     except SanitizeError as error:
