@@ -13,7 +13,6 @@ cimport cython
 from cpython.buffer cimport PyBUF_FORMAT
 from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from cython cimport view
 from libc.string cimport memset
 
 import threading
@@ -49,7 +48,7 @@ _STATE_NAMES = ("free", "open", "closed", "in_flight", "scratch")       # in the
 
 def _new_arena(total):
     # malloc() under the hood, so that no byte is touched.
-    return view.array(shape=(total,), itemsize=1, format="B")
+    return cython.view.array(shape=(total,), itemsize=1, format="B")
 
 
 @cython.final

@@ -86,7 +86,7 @@ def choice(default: str, description: str, *choices: str, fold: Callable[[str], 
     def check(value: Any) -> str | None:
         word = fold(value.strip()) if isinstance(value, str) else None
         if word not in choices:
-            raise ValueError(f"expected one of {valid}")
+            raise ValueError(f"expected {_either(choices)}")
         return word
 
     return Setting(check, default, description, "string", valid)
@@ -130,7 +130,7 @@ def words(default: tuple[str, ...] | None, description: str, *choices: str) -> A
             raise ValueError("expected a list, or words between commas")
         found = tuple(_text(entry) for entry in entries)
         if choices and not {*found} <= {*choices}:
-            raise ValueError(f"expected a list of {', '.join(choices)}")
+            raise ValueError(f"expected a list of {_either(choices)}")
         return found
 
     return Setting(check, default, description, "list", ", ".join(choices))
@@ -160,6 +160,11 @@ def whole(value: Any) -> int | None:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return None
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    *others, last = map(repr, choices)
+    return f"{', '.join(others)} or {last}"
 
 
 def _is_blank(value: Any) -> bool:
