@@ -93,8 +93,8 @@ class AIORecordFuture:
 
     It has the methods of an asyncio.Future, so that gather(), wait(), wait_for() and shield() accept it. Several tasks
     may await it, each any number of times. If one of these tasks is cancelled, the other tasks still get the result.
-    cancel(), which wait_for() and gather() call, makes this future raise CancelledError. The record is sent in either
-    case. Use it only in the producer's event loop.
+    cancel(), which gather() calls, and before Python 3.12 wait_for(), makes this future raise CancelledError. The
+    record is sent in either case. Use it only in the producer's event loop.
     """
 
     __slots__ = ("_callbacks", "_cancel_message", "_cancelled", "_ends", "_record", "_waiters")

@@ -48,13 +48,11 @@ class Trial:
         """Run tests/smoke.py without extras, and then with those of the embedded broker, if it has an extra."""
         smoke = shutil.copy(ROOT / "tests" / "smoke.py", self._folder)
         self._run("-I", smoke)
-        if "broker" in self._metadata.get_all("Provides-Extra", []):
-            self._pip(f"{self._wheel}[broker]")
+        self._pip(self._with("broker"))
         self._run("-I", smoke, "cluster")
 
     def quick_tests(self, arguments: list[str]) -> None:
-        extras = [extra for extra in ("cli", "broker") if extra in self._metadata.get_all("Provides-Extra", [])]
-        self._pip(f"{self._wheel}[{','.join(extras)}]", *self._needed_by_tests())
+        self._pip(self._with("cli", "broker"), *self._needed_by_tests())
         copy = self._folder / "tree"
         copy.mkdir()
         unwanted = shutil.ignore_patterns("__pycache__", "*.so", "*.c")
@@ -65,6 +63,11 @@ class Trial:
                 shutil.copy(ROOT / name, copy)
         self._run("-c", "import kafkabuf, sys; sys.exit(not kafkabuf.__file__.startswith(sys.prefix))", folder=copy)
         self._run("-m", "tests.quick", "--installed", *arguments, folder=copy)
+
+    def _with(self, *extras: str) -> str:
+        """The wheel with those of the extras that it has."""
+        known = [extra for extra in extras if extra in self._metadata.get_all("Provides-Extra", [])]
+        return f"{self._wheel}[{','.join(known)}]" if known else str(self._wheel)
 
     def _needed_by_tests(self) -> list[str]:
         """Requirements of the extras with which the quick tests run, without their condition on the extra."""
