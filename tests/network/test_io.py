@@ -564,15 +564,15 @@ def test_ready_connections_take_turns(poller: Poller) -> None:
 
 def test_closing_connections_leaves_the_others_their_own_events(poller: Poller) -> None:
     with contextlib.ExitStack() as opened:
-        connections = [opened.enter_context(connected(poller, context=number)) for number in range(40)]
+        connections = [opened.enter_context(connected(poller)) for _ in range(40)]
         for connection, _ in connections[::3]:
             connection.close()
-        opened.enter_context(connected(poller))
-        for connection, theirs in connections:
+        connections.append(opened.enter_context(connected(poller)))
+        for number, (connection, theirs) in enumerate(connections):
             if not connection.closed:
-                theirs.sendall(prefixed(b"to %d" % connection.context))
+                theirs.sendall(prefixed(b"to %d" % number))
                 assert poller.poll(PATIENCE) == [connection]
-                assert connection.take_frames() == [b"to %d" % connection.context]
+                assert connection.take_frames() == [b"to %d" % number]
 
 
 def test_unknown_backend_is_refused_with_the_names_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
