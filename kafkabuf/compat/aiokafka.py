@@ -198,8 +198,8 @@ class AIOKafkaProducer:
         headers: Any = None,
     ) -> RecordMetadata:
         """send() a record, and wait for its acknowledgement."""
-        metadata: RecordMetadata = await (await self.send(topic, value, key, partition, timestamp_ms, headers))
-        return metadata
+        metadata: Any = await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+        return cast(RecordMetadata, metadata)
 
     async def flush(self) -> None:
         """Wait until each record that was queued so far has an outcome."""

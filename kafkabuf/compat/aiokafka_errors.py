@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,7 @@ _NAMES: dict[type[KafkaError], str] = {
     errors.CommitFailedError: "CommitFailedError",
     errors.ConfigError: "KafkaConfigurationError",
     errors.IllegalStateError: "IllegalOperation",
+    errors.InvalidProducerEpochError: "ProducerFenced",
     errors.NetworkError: "KafkaConnectionError",
     errors.ProducerFencedError: "ProducerFenced",
     errors.TimeoutError: "KafkaTimeoutError",
@@ -48,7 +50,8 @@ def peer_error(error: KafkaError) -> KafkaError:
 
 
 @cache
-def _class_of_both(kind: type[KafkaError]) -> type[KafkaError]:
+def _class_of_both(kind: Callable[..., Any]) -> type[KafkaError]:
+    assert isinstance(kind, type)
     if peer is None:
         return kind
     theirs = _class_of_peer(kind)
@@ -64,5 +67,10 @@ def _class_of_peer(kind: type[KafkaError]) -> type[Exception]:
         code: Any = base.__dict__.get("code", -1)
         if code > 0:
             known: dict[int, type[Exception]] = peer.kafka_errors
-            return known.get(code, peer.KafkaError)
-    return peer.KafkaError  # type: ignore[no-any-return]
+            return known.get(code, _base())
+    return _base()
+
+
+def _base() -> type[Exception]:
+    base: type[Exception] = peer.KafkaError
+    return base

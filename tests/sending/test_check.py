@@ -154,7 +154,10 @@ def test_one_broker_that_answers_is_enough(opened: Open, closed_port: int) -> No
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_checked_producer_asks_once_and_sends_over_the_connection_of_the_check(idempotent: bool) -> None:
     with EmbeddedCluster() as cluster:
-        settings = {"bootstrap_servers": cluster.bootstrap_servers, "enable_idempotence": idempotent}
+        settings: dict[str, Any] = {
+            "bootstrap_servers": cluster.bootstrap_servers,
+            "enable_idempotence": idempotent,
+        }
         with KafkaProducer(check=True, **settings) as producer:
             for n in range(3):
                 assert producer.send("checked", b"v", partition=0).result(10).offset == n
