@@ -1,7 +1,8 @@
 """A pytest plugin for aiokafka's own tests: the broker that they expect, and kafkabuf's producer in place of theirs.
 
 `--kafkabuf` puts kafkabuf.compat.aiokafka's producer where the tests import aiokafka's, and leaves out the tests that
-look into aiokafka's producer, or race with it. `--kafka-hosts` names the broker, whose topics have two partitions by default.
+look into aiokafka's producer, or race with it. `--kafka-hosts` names the broker, whose topics have two partitions by
+default.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Runs aiokafka's own producer tests with kafkabuf.compat.aiokafka: `python -m tools.peers_aiokafka [--embedded]`.
 
 The tests come from aiokafka's repository, of the release in requirements.lock, because its sdist has none. The command
-runs them with aiokafka first, and fails if a test that passes there fails with kafkabuf's producer. Tests that look into
-aiokafka's producer, or need its certificates, are left out (rigs/aiokafka_tests.py). The broker is a real Apache Kafka, or the embedded cluster.
+runs them with aiokafka first, and fails if a test that passes there fails with kafkabuf's producer. Some tests are left
+out: those that look into aiokafka's producer, or need its certificates (rigs/aiokafka_tests.py). The broker is a real
+Apache Kafka, or the embedded cluster.
 """
 
 from __future__ import annotations
