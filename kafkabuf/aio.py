@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
 
-from kafkabuf._buffers import Headers
+from kafkabuf._buffers import Headers, K, V
 from kafkabuf._pool import Slab
 from kafkabuf.aio_futures import AIOBulkReport, AIORecordFuture, BatchEnds
 from kafkabuf.append._producer import FORKED, ProducerCore
@@ -33,11 +33,13 @@ from kafkabuf.errors import AbortableTransactionError, ClosedError, IllegalState
 from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
 from kafkabuf.metadata.groups import GroupMetadata, Offsets
 from kafkabuf.metadata.metadata import TopicInfo
-from kafkabuf.producer import TRANSACTIONAL_CHILD, KafkaProducer, config_of, require_no_context
+from kafkabuf.producer import TRANSACTIONAL_CHILD, KafkaProducer, config_of, described, require_no_context
 from kafkabuf.record_metadata import RecordMetadata
 
 if TYPE_CHECKING:
     import ssl
+
+    from kafkabuf.typing import BytesLike, Options
 
 __all__ = ["AIOBulkReport", "AIOKafkaProducer", "AIORecordFuture"]
 
@@ -113,7 +115,7 @@ class _Line:
         self.length = 0
 
 
-class AIOKafkaProducer:
+class AIOKafkaProducer(Generic[K, V]):
     """Publishes records to Kafka from one event loop, with the settings, errors and guarantees of KafkaProducer.
 
     ::
@@ -134,6 +136,39 @@ class AIOKafkaProducer:
 
     _future = AIORecordFuture
 
+    @overload
+    def __init__(
+        self: AIOKafkaProducer[BytesLike, BytesLike],
+        config: None = None,
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        check: bool = ...,
+        ssl_context: ssl.SSLContext | None = ...,
+        **settings: Unpack[Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AIOKafkaProducer[Any, BytesLike],
+        config: None = None,
+        *,
+        key_serializer: object,
+        value_serializer: None = None,
+        check: bool = ...,
+        ssl_context: ssl.SSLContext | None = ...,
+        **settings: Unpack[Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AIOKafkaProducer[Any, Any],
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        *,
+        key_serializer: object = None,
+        value_serializer: object = None,
+        check: bool = ...,
+        ssl_context: ssl.SSLContext | None = ...,
+        **settings: Unpack[Options],
+    ) -> None: ...
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,
@@ -158,6 +193,10 @@ class AIOKafkaProducer:
     def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:
         require_no_context(self._ssl_context)
         return type(self), (self.config,)
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._stopped else "not started" if self._loop is None else "started"
+        return f"{type(self).__name__}({described(self.config)}, {state})"
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -278,8 +317,8 @@ class AIOKafkaProducer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -305,8 +344,8 @@ class AIOKafkaProducer:
     async def send_and_wait(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
+from kafkabuf._buffers import Headers, K, V
 from kafkabuf._pool import BufferPool
 from kafkabuf.append._producer import ProducerCore
 from kafkabuf.batches._accumulator import TopicQueues
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     import ssl
 
     from kafkabuf.append.report import BulkReport
+    from kafkabuf.batches._batch import RecordFuture
+    from kafkabuf.record_metadata import RecordMetadata
+    from kafkabuf.typing import BytesLike, Options
 
 TRANSACTIONAL_CHILD = (
     "this KafkaProducer was created before a fork, and its transactional.id belongs to the parent process: a producer "
@@ -47,7 +51,7 @@ TRANSACTIONAL_CHILD = (
 )
 
 
-class KafkaProducer(ProducerCore):
+class KafkaProducer(ProducerCore, Generic[K, V]):
     """Publishes records to Kafka. Thread-safe: share one producer among all threads.
 
     Settings are Kafka's, as a mapping of dotted names, as keywords, or both::
@@ -63,10 +67,46 @@ class KafkaProducer(ProducerCore):
     raises the reason as soon as every bootstrap server has failed: NetworkError, AuthenticationError (its subclasses
     for TLS and SASL too), ClusterAuthorizationError for an idempotent producer without the right to write, or
     TimeoutError. `ssl_context` takes the place of all ssl.* settings, where `security.protocol` is SSL or SASL_SSL.
+
+    For type checkers K and V are the types of keys and values: bytes-like without a serializer, else Any, unless the
+    variable has an annotation such as `KafkaProducer[bytes, Order]`.
     """
 
     _opened = False  # True once the Sender's thread runs; False again in a forked child
 
+    @overload
+    def __init__(
+        self: KafkaProducer[BytesLike, BytesLike],
+        config: None = None,
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        check: bool = ...,
+        ssl_context: ssl.SSLContext | None = ...,
+        **settings: Unpack[Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: KafkaProducer[Any, BytesLike],
+        config: None = None,
+        *,
+        key_serializer: object,
+        value_serializer: None = None,
+        check: bool = ...,
+        ssl_context: ssl.SSLContext | None = ...,
+        **settings: Unpack[Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: KafkaProducer[Any, Any],
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        *,
+        key_serializer: object = None,
+        value_serializer: object = None,
+        check: bool = ...,
+        ssl_context: ssl.SSLContext | None = ...,
+        **settings: Unpack[Options],
+    ) -> None: ...
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,
@@ -108,6 +148,19 @@ class KafkaProducer(ProducerCore):
             raise
         self._opened = True
 
+    if TYPE_CHECKING:
+        # ProducerCore.send(), with the types of keys and values.
+        def send(
+            self,
+            topic: str,
+            value: V | None = None,
+            key: K | None = None,
+            headers: Headers | None = None,
+            partition: int | None = None,
+            timestamp_ms: int | None = None,
+            callback: Callable[[RecordMetadata, KafkaError | None], object] | None = None,
+        ) -> RecordFuture: ...
+
     def _connect(self, clock: Clock) -> NetworkClient:
         return NetworkClient(self.config, clock, self._metadata, ssl_context=self._ssl_context)
 
@@ -136,6 +189,11 @@ class KafkaProducer(ProducerCore):
     def __reduce__(self) -> tuple[type[Self], tuple[ProducerConfig]]:
         require_no_context(self._ssl_context)
         return type(self), (self.config,)
+
+    def __repr__(self) -> str:
+        if not self._opened:
+            return f"{type(self).__name__}(not open)"
+        return f"{type(self).__name__}({described(self.config)}, {'open' if self._finalizer.alive else 'closed'})"
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
@@ -432,6 +490,14 @@ def require_no_context(ssl_context: ssl.SSLContext | None) -> None:
     """A pickle holds settings only: raises TypeError if the producer has an SSLContext."""
     if ssl_context is not None:
         raise TypeError("a producer with an ssl_context cannot be pickled: use the ssl.* settings")
+
+
+def described(config: ProducerConfig) -> str:
+    """The producer's names and cluster, for a repr: three addresses at most, and no other settings."""
+    addresses = [f"{host}:{port}" for host, port in config.bootstrap_servers]
+    more = f" and {len(addresses) - 3} more" if len(addresses) > 3 else ""
+    names = [repr(config.client_id), *([repr(config.transactional_id)] if config.transactional_id else ())]
+    return f"{', '.join(names)} to {','.join(addresses[:3])}{more}"
 
 
 def _check_timeout(timeout: float | None) -> None:

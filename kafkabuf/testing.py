@@ -45,6 +45,12 @@ class MockRecord(NamedTuple):
 class MockProducer(ProducerCore):
     """KafkaProducer's own send(), with its serializers, partitioner, checks and futures, and without a connection.
 
+    It has the methods of KafkaProducer that `kafkabuf.typing.Producer` lists. The test ends pending records with
+    complete_next(), error_next(), flush() and purge(), reads history(), uncommitted_records(), uncommitted_offsets()
+    and offsets_history(), and starts again with clear(); fence_producer() makes later calls raise ProducerFencedError.
+    The attributes `closed`, `flushed`, `sent_offsets`, `transaction_initialized`, `transaction_in_flight`,
+    `transaction_committed`, `transaction_aborted`, `producer_fenced` and `commit_count` say what the tested code did.
+
     Args:
         cluster: the number of partitions by topic; None: every topic exists and has one partition.
         auto_complete: acknowledge each record before send() returns. If it is False, the test ends records with
@@ -250,6 +256,11 @@ class MockProducer(ProducerCore):
         self._uncommitted: list[MockRecord] = []
         self._uncommitted_offsets: dict[str, dict[Any, Any]] = {}
         self._offsets_history: list[dict[str, dict[Any, Any]]] = []
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        sent = len(self._history) + len(self._uncommitted)
+        return f"{type(self).__name__}({sent} records, {len(self._pending)} pending, {state})"
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ LAYERS = (
     {"transactions"},
     {"serialization", "interceptors", "partitioner"},
     {"append", "sending"},
-    {"metrics", "producer", "sharing"},
+    {"metrics", "producer", "sharing", "typing"},
     {""},
     {"spark", "cli", "aio", "aio_futures", "testing", "metric_names", "prometheus", "opentelemetry", "pytest_plugin",
      "broker", "compat", "__main__"},

@@ -24,6 +24,8 @@ from kafkabuf.serialization import serialize_with
 # An object that no caller can pass as a topic, for the time before the first send().
 cdef object NO_NAME = object()
 FORKED = "this call began before a fork: the parent process carries it out, and the child must make calls of its own"
+# Attributes of every producer that are no part of its public face.
+cdef object INTERNALS = frozenset({"accumulator", "check_open", "detour", "interceptors", "pool", "prepare"})
 
 
 cdef object serialized(object serializer, bint by_topic, str topic, object headers, object data, str field):
@@ -158,6 +160,10 @@ cdef class ProducerCore:
         return future
 
     # ---- the user's serializers, partitioner and interceptors --------------------------------------------------------
+
+    def __dir__(self):
+        """Without the names that only kafkabuf itself uses: a shell does not complete these."""
+        return [name for name in object.__dir__(self) if name not in INTERNALS]
 
     def prepare(self, topic, key, value, headers, partition):
         """(key, value, headers, partition) as send() would queue them. AIOKafkaProducer does the other steps itself."""

@@ -157,6 +157,10 @@ class EmbeddedCluster(FaultControls, NodeControls, TrafficControls):
     ) -> None:
         self.stop()
 
+    def __repr__(self) -> str:
+        state = "stopped" if self._cluster is None else f"at {self.bootstrap_servers}"
+        return f"{type(self).__name__}({self._config.brokers} brokers, {state})"
+
     # ---- nodes, topics, records
 
     @property

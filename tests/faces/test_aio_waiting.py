@@ -321,7 +321,7 @@ def test_second_loop_is_refused(aio_cluster: EmbeddedCluster) -> None:
 
 def test_start_may_be_called_again_after_an_error(aio_cluster: EmbeddedCluster) -> None:
     with pytest.raises(ConfigError, match="linger_msec"):
-        AIOKafkaProducer(bootstrap_servers="localhost:9092", linger_msec=1)
+        AIOKafkaProducer(bootstrap_servers="localhost:9092", linger_msec=1)  # type: ignore[call-overload]
 
     async def test() -> None:
         producer = AIOKafkaProducer({"bootstrap.servers": "no-such-host.invalid:9092", "linger.ms": 1})

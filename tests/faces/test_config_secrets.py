@@ -90,7 +90,7 @@ def test_config_built_without_from_mapping_shows_no_secret() -> None:
 
 def test_error_of_a_producer_without_a_mapping_shows_no_value() -> None:
     with pytest.raises(ConfigError, match="found str") as raised:
-        KafkaProducer(f"sasl.password={SENTINEL}")  # type: ignore[arg-type]
+        KafkaProducer(f"sasl.password={SENTINEL}")  # type: ignore[call-overload]
     assert SENTINEL not in str(raised.value)
 
 

@@ -1,0 +1,93 @@
+"""The settings of a producer as keywords. `python -m tools.setting_types` writes this file from the table of settings.
+
+A mapping takes the same settings under dotted names, and every value as a string as well. None is the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+
+class Settings(TypedDict, total=False):
+    """Keywords of KafkaProducer and AIOKafkaProducer, except `key_serializer` and `value_serializer`."""
+
+    bootstrap_servers: str | Sequence[str] | None
+    client_id: str | None
+    interceptor_classes: str | Sequence[Any] | None
+    buffer_memory: int | None
+    batch_size: int | None
+    linger_ms: int | None
+    max_block_ms: int | None
+    max_request_size: int | None
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None
+    compression_gzip_level: int | None
+    compression_lz4_level: int | None
+    compression_zstd_level: int | None
+    record_magic: Literal["auto", 1, 2] | None
+    partitioner_class: Any | None
+    partitioner_ignore_keys: bool | None
+    partitioner_adaptive_partitioning_enable: bool | None
+    partitioner_availability_timeout_ms: int | None
+    acks: Literal["all", -1, 0, 1] | None
+    enable_idempotence: bool | None
+    retries: int | None
+    retry_backoff_ms: int | None
+    retry_backoff_max_ms: int | None
+    delivery_timeout_ms: int | None
+    request_timeout_ms: int | None
+    max_in_flight_requests_per_connection: int | None
+    transactional_id: str | None
+    transaction_timeout_ms: int | None
+    transaction_two_phase_commit_enable: bool | None
+    metadata_max_age_ms: int | None
+    metadata_max_idle_ms: int | None
+    metadata_recovery_strategy: Literal["rebootstrap", "none"] | None
+    metadata_recovery_rebootstrap_trigger_ms: int | None
+    client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"] | None
+    send_buffer_bytes: int | None
+    receive_buffer_bytes: int | None
+    connections_max_idle_ms: int | None
+    reconnect_backoff_ms: int | None
+    reconnect_backoff_max_ms: int | None
+    socket_connection_setup_timeout_ms: int | None
+    socket_connection_setup_timeout_max_ms: int | None
+    metrics_num_samples: int | None
+    metrics_sample_window_ms: int | None
+    metrics_recording_level: Literal["INFO", "DEBUG", "TRACE"] | None
+    metric_reporters: str | Sequence[Any] | None
+    enable_metrics_push: bool | None
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] | None
+    ssl_truststore_type: Literal["JKS", "PKCS12", "PEM"] | None
+    ssl_truststore_location: str | None
+    ssl_truststore_password: str | None
+    ssl_truststore_certificates: str | None
+    ssl_keystore_type: Literal["JKS", "PKCS12", "PEM"] | None
+    ssl_keystore_location: str | None
+    ssl_keystore_password: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_key_password: str | None
+    ssl_endpoint_identification_algorithm: Literal["https", ""] | None
+    ssl_enabled_protocols: str | Sequence[str] | None
+    ssl_cipher_suites: str | Sequence[str] | None
+    sasl_mechanism: Literal["GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"] | None
+    sasl_username: str | None
+    sasl_password: str | None
+    sasl_jaas_config: str | None
+    sasl_client_callback_handler_class: Any | None
+    sasl_login_callback_handler_class: Any | None
+    sasl_login_connect_timeout_ms: int | None
+    sasl_login_read_timeout_ms: int | None
+    sasl_login_retry_backoff_ms: int | None
+    sasl_login_retry_backoff_max_ms: int | None
+    sasl_login_refresh_window_factor: float | None
+    sasl_login_refresh_window_jitter: float | None
+    sasl_login_refresh_min_period_seconds: int | None
+    sasl_login_refresh_buffer_seconds: int | None
+    sasl_oauthbearer_token_provider: Any | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_header_urlencode: bool | None
