@@ -65,7 +65,7 @@ async def test_former_self_of_a_static_member_is_fenced(world: World) -> None:
     parked = world.join(first, instance="i-1")
     third = world.join()
     await settled(parked)
-    assert not pending(other)
+    await settled(other)
     waiting = world.join(first, instance="i-1")
     assert pending(waiting)
     anew = world.join(instance="i-1")
