@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkabuf.aio_futures import AIORecordFuture
@@ -50,7 +51,13 @@ def metadata_of(topic: str, partition: int, offset: int, timestamp: int, broker_
     """`broker_time`: when the broker appended the record, if the topic uses LogAppendTime; else -1."""
     kind = CREATE_TIME if broker_time < 0 else LOG_APPEND_TIME
     # kafkabuf does not keep the start of the log, which some responses name.
-    return RecordMetadata(topic, partition, TopicPartition(topic, partition), offset, timestamp, kind, None)
+    fields = (topic, partition, _topic_partition(topic, partition), offset, timestamp, kind, None)
+    return tuple.__new__(RecordMetadata, fields)
+
+
+@lru_cache(4096)
+def _topic_partition(topic: str, partition: int) -> TopicPartition:
+    return TopicPartition(topic, partition)
 
 
 class RecordFuture(AIORecordFuture):
@@ -61,7 +68,8 @@ class RecordFuture(AIORecordFuture):
     def result(self) -> Any:
         """The RecordMetadata; None with acks=0, as in aiokafka."""
         try:
-            topic, partition, offset, timestamp, _, _ = super().result()
+            self._require_outcome()
+            topic, partition, offset, timestamp, _, _ = self._record.result(0)
         except KafkaError as error:
             raise peer_error(error) from error.__cause__
         if offset < 0:
