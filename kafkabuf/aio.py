@@ -143,8 +143,6 @@ class AIOKafkaProducer(Generic[K, V]):
         *,
         key_serializer: None = None,
         value_serializer: None = None,
-        check: bool = ...,
-        ssl_context: ssl.SSLContext | None = ...,
         **settings: Unpack[Options],
     ) -> None: ...
     @overload
@@ -154,8 +152,6 @@ class AIOKafkaProducer(Generic[K, V]):
         *,
         key_serializer: object,
         value_serializer: None = None,
-        check: bool = ...,
-        ssl_context: ssl.SSLContext | None = ...,
         **settings: Unpack[Options],
     ) -> None: ...
     @overload
@@ -165,8 +161,6 @@ class AIOKafkaProducer(Generic[K, V]):
         *,
         key_serializer: object = None,
         value_serializer: object = None,
-        check: bool = ...,
-        ssl_context: ssl.SSLContext | None = ...,
         **settings: Unpack[Options],
     ) -> None: ...
     def __init__(
@@ -421,8 +415,10 @@ class AIOKafkaProducer(Generic[K, V]):
         report: str = "rows",
     ) -> AIOBulkReport:
         """KafkaProducer.send_many() in a thread. If the task is cancelled, the call still continues."""
-        arguments = (topic, values, keys, headers, partitions, timestamps_ms, report)
-        return AIOBulkReport(await self._in_thread(KafkaProducer.send_many, *arguments), self._ends)
+        pending = await self._in_thread(
+            KafkaProducer.send_many, topic, values, keys, headers, partitions, timestamps_ms, report
+        )
+        return AIOBulkReport(pending, self._ends)
 
     # ---- the rest, as KafkaProducer's --------------------------------------------------------------------------------
 

@@ -81,8 +81,6 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         *,
         key_serializer: None = None,
         value_serializer: None = None,
-        check: bool = ...,
-        ssl_context: ssl.SSLContext | None = ...,
         **settings: Unpack[Options],
     ) -> None: ...
     @overload
@@ -92,8 +90,6 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         *,
         key_serializer: object,
         value_serializer: None = None,
-        check: bool = ...,
-        ssl_context: ssl.SSLContext | None = ...,
         **settings: Unpack[Options],
     ) -> None: ...
     @overload
@@ -103,8 +99,6 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         *,
         key_serializer: object = None,
         value_serializer: object = None,
-        check: bool = ...,
-        ssl_context: ssl.SSLContext | None = ...,
         **settings: Unpack[Options],
     ) -> None: ...
     def __init__(

@@ -10,6 +10,7 @@ from kafkabuf._buffers import K, V
 from kafkabuf.config.keywords import Settings
 
 if TYPE_CHECKING:
+    import ssl
     from types import TracebackType
 
     from kafkabuf._buffers import Headers
@@ -28,6 +29,8 @@ class Options(Settings, total=False):
     """The keywords of a producer's constructor: its settings, and what is no setting of Kafka."""
 
     clock: Clock | None
+    check: bool
+    ssl_context: ssl.SSLContext | None
 
 
 class Producer(Protocol, Generic[K, V]):

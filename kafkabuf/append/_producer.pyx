@@ -23,9 +23,9 @@ from kafkabuf.serialization import serialize_with
 
 # An object that no caller can pass as a topic, for the time before the first send().
 cdef object NO_NAME = object()
-FORKED = "this call began before a fork: the parent process carries it out, and the child must make calls of its own"
 # Attributes of every producer that are no part of its public face.
 cdef object INTERNALS = frozenset({"accumulator", "check_open", "detour", "interceptors", "pool", "prepare"})
+FORKED = "this call began before a fork: the parent process carries it out, and the child must make calls of its own"
 
 
 cdef object serialized(object serializer, bint by_topic, str topic, object headers, object data, str field):

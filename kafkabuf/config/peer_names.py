@@ -75,9 +75,7 @@ _KAFKA_PYTHON_AND_AIOKAFKA = {
     ),
     "sasl_plain_password": PeerName("sasl.password"),
     "sasl_plain_username": PeerName("sasl.username"),
-    "ssl_context": PeerName(
-        "ssl.truststore.location, ssl.keystore.location", "they name files of CAs, and of key with certificates"
-    ),
+    "ssl_context": PeerName("", "give it to KafkaProducer as a keyword, not in the mapping"),
 }
 _LIBRDKAFKA = {
     "api.version.fallback.ms": PeerName("", _VERSIONS),
