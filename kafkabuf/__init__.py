@@ -45,7 +45,7 @@ _ADMIN = (
 )
 _ELSEWHERE = {
     "AIOKafkaProducer": "use kafkabuf.aio.AIOKafkaProducer",
-    "Producer": "use kafkabuf.KafkaProducer, or with confluent-kafka's methods kafkabuf.compat.confluent.Producer",
+    "Producer": "use kafkabuf.KafkaProducer",
     "Consumer": _CONSUMER,
     "KafkaConsumer": _CONSUMER,
     "AIOKafkaConsumer": _CONSUMER,

@@ -42,7 +42,7 @@ def write_to_a_cluster() -> None:
         for codec in CODECS:
             cluster.create_topic(codec)
             with kafkabuf.KafkaProducer(
-                bootstrap_servers=cluster.bootstrap_servers, compression_type=codec
+                {"bootstrap.servers": cluster.bootstrap_servers, "compression.type": codec}
             ) as producer:
                 producer.send_many(codec, [b"value"] * (RECORDS - 1)).result()
                 assert producer.send(codec, b"last").result(30).offset == RECORDS - 1

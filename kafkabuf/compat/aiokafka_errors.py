@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -40,7 +39,8 @@ def peer_error(error: KafkaError) -> KafkaError:
         kind: type[KafkaError] = UnknownPartitionError
     else:
         kind = type(error)
-    both = _class_of_both(kind)
+    # mypy takes the hash of an error, which an instance has, for that of its class.
+    both = _class_of_both(kind)  # type: ignore[arg-type]
     if isinstance(error, both):
         return error
     converted = both(*error.args)
@@ -50,8 +50,7 @@ def peer_error(error: KafkaError) -> KafkaError:
 
 
 @cache
-def _class_of_both(kind: Callable[..., Any]) -> type[KafkaError]:
-    assert isinstance(kind, type)
+def _class_of_both(kind: type[KafkaError]) -> type[KafkaError]:
     if peer is None:
         return kind
     theirs = _class_of_peer(kind)

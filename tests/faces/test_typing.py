@@ -132,8 +132,8 @@ def test_mypy_knows_the_settings_and_the_types_of_values(users_project: Path) ->
     assert complaints(command, users_project, r"^users_file\.py:(\d+): error:") == EXPECTED
 
 
+@pytest.mark.slow  # the package on PyPI fetches pyright itself from npm on its first run
 def test_pyright_knows_the_settings_and_the_types_of_values(users_project: Path) -> None:
-    """The package on PyPI fetches pyright itself from npm on its first run."""
     python = users_project / "venv" / "bin" / "python"
     command = [sys.executable, "-m", "pyright", "--pythonpath", str(python), "users_file.py"]
     assert complaints(command, users_project, r"users_file\.py:(\d+):\d+ - error:") == EXPECTED
