@@ -40,6 +40,9 @@ OFFSET_FETCH_VERSIONS = range(7, 10)
 DESCRIBE_CONFIGS_VERSIONS = range(1, 5)
 _TOPIC = 2  # the type of a resource with configs
 
+# Seconds that a response takes at least.
+_LEAST_TIME = 0.005
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # After these errors another broker may be the coordinator or leader.
@@ -355,7 +358,9 @@ class Admin:
             except KafkaError as error:
                 self._last_error = error
                 has_moved = moved and isinstance(error, _MOVED)
-                if has_moved or not error.retriable or self._clock.monotonic() >= deadline:
+                # The error says more than the time-out of a further request without the time for a response.
+                too_late = self._clock.monotonic() + self._backoff.delay(attempts) + _LEAST_TIME >= deadline
+                if has_moved or not error.retriable or too_late:
                     raise
                 if error.invalid_metadata:
                     self._metadata.request_update()
