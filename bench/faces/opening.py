@@ -31,11 +31,11 @@ from kafkabuf import KafkaProducer
 producer = KafkaProducer(bootstrap_servers=servers)
 producer.send(topic, b"first").result(10)
 """
-AIO = """
+# kafkabuf.aio and aiokafka have the same names.
+ASYNC = """
 import asyncio
-from kafkabuf.aio import AIOKafkaProducer
+from {} import AIOKafkaProducer
 async def main():
-    global producer
     producer = AIOKafkaProducer(bootstrap_servers=servers)
     await producer.start()
     await producer.send_and_wait(topic, b"first")
@@ -48,17 +48,6 @@ from confluent_kafka import Producer
 producer = Producer({"bootstrap.servers": servers})
 producer.produce(topic, b"first")
 assert producer.flush(10) == 0
-"""
-AIOKAFKA = """
-import asyncio
-from aiokafka import AIOKafkaProducer
-async def main():
-    producer = AIOKafkaProducer(bootstrap_servers=servers)
-    await producer.start()
-    await producer.send_and_wait(topic, b"first")
-    measure()
-    await producer.stop()
-asyncio.run(main())
 """
 KAFKA_PYTHON = """
 from kafka import KafkaProducer
@@ -136,9 +125,9 @@ CLAIM = Claim(
         Case(name, partial(_measure, distribution_name, program))
         for name, distribution_name, program in (
             (OURS, "kafkabuf", KAFKABUF),
-            ("kafkabuf.aio", "kafkabuf", AIO),
+            ("kafkabuf.aio", "kafkabuf", ASYNC.format("kafkabuf.aio")),
             ("confluent-kafka", "confluent-kafka", CONFLUENT),
-            ("aiokafka", "aiokafka", AIOKAFKA),
+            ("aiokafka", "aiokafka", ASYNC.format("aiokafka")),
             ("kafka-python", "kafka-python", KAFKA_PYTHON),
             (PYTHON, "", ""),
             ("import kafkabuf", "kafkabuf", "import kafkabuf\n"),

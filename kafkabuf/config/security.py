@@ -10,6 +10,11 @@ from kafkabuf.config.secret import SecretStr
 from kafkabuf.java_names import CLIENT_HANDLERS, IAM_LOGIN_HANDLER, LOGIN_HANDLERS
 
 
+def _store_type(content: str) -> Any:
+    description = f"Format of {content}. No need to set it: the content of the file tells the format."
+    return special(values.store_type, "JKS", description, "string", "JKS, PKCS12, PEM")
+
+
 class SecuritySettings:
     """How client and brokers authenticate each other, and whether they encrypt."""
 
@@ -23,13 +28,7 @@ class SecuritySettings:
         fold=str.upper,
     )
 
-    ssl_truststore_type: str = special(
-        values.store_type,
-        "JKS",
-        "Format of the trusted CAs. No need to set it: the content of the file tells the format.",
-        "string",
-        "JKS, PKCS12, PEM",
-    )
+    ssl_truststore_type: str = _store_type("the trusted CAs")
     ssl_truststore_location: str | None = text(
         None,
         "File of trusted CAs: PEM, JKS, or PKCS12 (needs `kafkabuf[pkcs12]`). Without it, the system's CAs.",
@@ -38,13 +37,7 @@ class SecuritySettings:
         "Password of a JKS or PKCS12 file; a JKS file is not checked without it."
     )
     ssl_truststore_certificates: SecretStr | None = secret("The trusted CAs as PEM text, in lines or in one line.")
-    ssl_keystore_type: str = special(
-        values.store_type,
-        "JKS",
-        "Format of key and certificates. No need to set it: the content of the file tells the format.",
-        "string",
-        "JKS, PKCS12, PEM",
-    )
+    ssl_keystore_type: str = _store_type("key and certificates")
     ssl_keystore_location: str | None = text(
         None,
         "File of the client's private key and its certificates: PEM, JKS, or PKCS12 (needs "

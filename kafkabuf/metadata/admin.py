@@ -250,7 +250,7 @@ class Admin:
                 if self._clock.monotonic() >= deadline:
                     raise
                 self._metadata.request_update()
-                self._pause(0, deadline)
+                self._pause(self._backoff.delay(0), deadline)
         return answers
 
     def _from_leader(
@@ -310,7 +310,7 @@ class Admin:
                 if self._clock.monotonic() >= deadline:
                     raise
             if not was_known:
-                self._pause(attempts, deadline)
+                self._pause(self._backoff.delay(attempts), deadline)
                 attempts += 1
 
     def _find_coordinator(self, kind: Coordinator, key: str, deadline: float) -> int:
@@ -359,12 +359,13 @@ class Admin:
                 self._last_error = error
                 has_moved = moved and isinstance(error, _MOVED)
                 # The error says more than the time-out of a further request without the time for a response.
-                too_late = self._clock.monotonic() + self._backoff.delay(attempts) + _LEAST_TIME >= deadline
+                pause = self._backoff.delay(attempts)
+                too_late = self._clock.monotonic() + pause + _LEAST_TIME >= deadline
                 if has_moved or not error.retriable or too_late:
                     raise
                 if error.invalid_metadata:
                     self._metadata.request_update()
-            self._pause(attempts, deadline)
+            self._pause(pause, deadline)
             attempts += 1
 
     def _ask_once(
@@ -402,8 +403,8 @@ class Admin:
         self._client.poll(min(max(deadline - self._clock.monotonic(), 0.0), 0.05))
         self._metadata.check()
 
-    def _pause(self, attempts: int, deadline: float) -> None:
-        until = min(self._clock.monotonic() + self._backoff.delay(attempts), deadline)
+    def _pause(self, seconds: float, deadline: float) -> None:
+        until = min(self._clock.monotonic() + seconds, deadline)
         while (left := until - self._clock.monotonic()) > 0:
             self._client.poll(left)
 
