@@ -7,6 +7,8 @@ reads all counts.
 
 from libc.stdint cimport int64_t
 
+from kafkabuf._lock cimport kb_lock
+
 
 cdef struct Sample:
     double started          # Clock.monotonic()
@@ -20,13 +22,15 @@ cdef class Stat:
     cdef Sample* samples
     cdef int kept                       # metrics.num.samples
     cdef double window                  # seconds of one window
-    # ---- guarded by the GIL
+    cdef kb_lock guard
+    # ---- guarded by the GIL, or by `guard` where there is no GIL
     cdef int current
     cdef readonly double total          # the sum of all values since the start
     cdef readonly int64_t count         # the number of all values since the start
 
     # `now` is in seconds of Clock.monotonic(). Neither method allocates memory.
     cdef void record(self, double value, double now) noexcept
+    cdef void count_in(self, double value, double now) noexcept
     cdef void forget_old(self, double now) noexcept
 
 

@@ -3,6 +3,8 @@
 
 from libc.stdlib cimport calloc, free
 
+from kafkabuf._lock cimport enter_lock, leave_lock
+
 
 cdef class Stat:
     def __cinit__(self, int kept, double window):
@@ -19,6 +21,11 @@ cdef class Stat:
         free(self.samples)
 
     cdef void record(self, double value, double now) noexcept:
+        enter_lock(&self.guard)
+        self.count_in(value, now)
+        leave_lock(&self.guard)
+
+    cdef void count_in(self, double value, double now) noexcept:
         cdef Sample* sample = &self.samples[self.current]
         if sample.started < 0:
             sample.started = now
@@ -56,6 +63,7 @@ cdef class Stat:
         cdef double sum = 0, largest = 0, oldest = now, lasted
         cdef int i, whole
         cdef Sample* sample
+        enter_lock(&self.guard)
         self.forget_old(now)
         for i in range(self.kept):
             sample = &self.samples[i]
@@ -65,6 +73,7 @@ cdef class Stat:
             count += sample.count
             sum += sample.sum
             oldest = min(oldest, sample.started)
+        leave_lock(&self.guard)
         lasted = now - oldest
         whole = <int>(lasted / self.window)
         lasted += max(self.kept - 1 - whole, 0) * self.window

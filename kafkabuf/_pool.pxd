@@ -9,6 +9,7 @@ re-enter it. Waiting threads stand in an intrusive queue under the same lock; on
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
+from kafkabuf._lock cimport kb_lock
 # The pool's users import SlabState and its members from here.
 from kafkabuf._slabs cimport CLOSED, FREE, IN_FLIGHT, OPEN, SCRATCH, SlabState, SlabTable
 
@@ -40,6 +41,10 @@ cdef class BufferPool:
     # May be set later: the producer creates the pool before the Sender.
     cdef public object on_wait, on_exhausted, on_failure
     cdef public object on_why               # callable(Batch or None) -> str: why memory does not come back; or None
+
+    # The producer's lock (_lock.h): it guards the queues and batches. It lives here because all of them know the pool.
+    # The pool itself never takes it.
+    cdef kb_lock guard
 
     # ---- guarded by `lock`
     cdef kb_spin lock                       # zero means free; Python zeroes every new object

@@ -18,6 +18,7 @@ from libc.string cimport memset
 import threading
 import time
 
+from kafkabuf._lock cimport break_lock
 from kafkabuf._slabs cimport (
     FREE, MAX_SLABS, STATES, SlabState, count_states, in_use, inconsistency, put, set_up, take, tear_down,
 )
@@ -307,6 +308,7 @@ cdef class BufferPool:
     def disown(self):
         """Hand out no more memory, in a forked child, where the lock's holder and the waiting threads do not exist."""
         kb_spin_unlock(&self.lock)
+        break_lock(&self.guard)
         self.first_waiter = NULL
         self.waiting = 0
         self.closed = self.disowned = True

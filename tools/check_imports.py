@@ -25,7 +25,7 @@ from pathlib import Path
 # all that is in it; "" is kafkabuf/__init__.py.
 LAYERS = (
     {"errors", "extras", "clock", "config", "java_names", "offset_range", "record_metadata", "version"}
-    | {"_buffers", "_sealed", "_wire"},
+    | {"_buffers", "_lock", "_sealed", "_wire"},
     {"_slabs", "_pool", "_held", "_records", "_metrics", "backoff"},
     {"protocol"},
     {"network"},
@@ -40,7 +40,7 @@ LAYERS = (
      "broker", "compat", "__main__"},
 )  # fmt: skip
 # The broker checks the client's encoder instead of agreeing with it.
-BROKER_MAY_USE = {"broker", "protocol", "errors", "extras", "clock"}
+BROKER_MAY_USE = {"_lock", "broker", "protocol", "errors", "extras", "clock"}
 PACKAGES = ("kafkabuf", "pyspark_kafkabuf")
 # Folders beside the packages that may import them, but not tests/.
 BESIDE = ("bench", "rigs")

@@ -7,6 +7,7 @@ from libc.stdlib cimport calloc, free
 
 import numpy as np
 
+from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._records cimport has_room, size_upper_bound
 from kafkabuf._sealed cimport seal
 from kafkabuf.append._producer cimport ProducerCore
@@ -146,7 +147,10 @@ cdef class Walker:
 
         No Python code runs in here, so the number of partitions and the sticky partition fit each other.
         """
-        cdef int32_t room = max(topic.partitions, topic.sticky.partition + 1)
+        enter_lock(&self.accumulator.pool.guard)
+        cdef int32_t partitions = topic.partitions, sticky = topic.sticky.partition
+        leave_lock(&self.accumulator.pool.guard)
+        cdef int32_t room = max(partitions, sticky + 1)
         cdef Cursor* cursors = <Cursor*>calloc(room, sizeof(Cursor))
         if cursors == NULL:
             raise MemoryError()
@@ -154,8 +158,8 @@ cdef class Walker:
         self.cursors = cursors
         self.room = room
         self.topic = topic
-        self.partitions = topic.partitions
-        self.sticky = topic.sticky.partition
+        self.partitions = partitions
+        self.sticky = sticky
         return 0
 
     cdef bint has_changed(self) noexcept:
@@ -167,18 +171,36 @@ cdef class Walker:
         # Created first: an allocation may let another thread run, which must not happen between the check of a batch
         # and its claim.
         cdef Segment segment = Segment.__new__(Segment)
-        cdef PartitionQueue queue
-        cdef Py_ssize_t n_slabs, slab
         if len(self.segments) >= self.fold_at and not self.row_aligned:
             self.report.fold()
             self.fold_at = FOLD_AT + 2 * len(self.segments)
+        if self.cursors[self.partition].builder != NULL:
+            self.give_back_full()
+            self.accumulator.wakeup()
+        enter_lock(&self.accumulator.pool.guard)
+        try:
+            return self.claim_room(segment)
+        finally:
+            leave_lock(&self.accumulator.pool.guard)
+
+    cdef int give_back_full(self) except -1:
+        """Give back the batch of the record's partition, which has no room for the record, and close it."""
+        cdef Segment segment = self.claimed.pop(self.partition)
+        enter_lock(&self.accumulator.pool.guard)
+        try:
+            self.give_back(segment)
+            segment.queue.seal()
+        finally:
+            leave_lock(&self.accumulator.pool.guard)
+        return 0
+
+    cdef int claim_room(self, Segment segment) except -1:
+        """The caller holds the producer's lock, and no batch of the record's partition is claimed."""
+        cdef PartitionQueue queue
+        cdef Py_ssize_t n_slabs, slab
         if self.has_changed():
             return self.follow_topic()
         queue = self.topic.queues[self.partition]
-        if self.cursors[self.partition].builder != NULL:
-            self.give_back(self.claimed.pop(self.partition))
-            queue.seal()
-            self.accumulator.wakeup()
         if self.partition == self.sticky and queue.open is None:
             self.topic.leave(queue, size_upper_bound(self.magic, &self.record))
             if self.has_changed():
@@ -223,9 +245,13 @@ cdef class Walker:
         segment.rows = batch.builder.count - segment.first_index
         segment.bytes += batch.builder.position
         segment.end_row = self.first_row + self.row
-        self.producer.records_sent += segment.rows
         self.cursors[batch.partition].builder = NULL
-        self.accumulator.unclaim(segment.queue, batch)
+        enter_lock(&self.accumulator.pool.guard)
+        try:
+            self.producer.records_sent += segment.rows
+            self.accumulator.unclaim(segment.queue, batch)
+        finally:
+            leave_lock(&self.accumulator.pool.guard)
         return 0
 
     cdef int give_back_all(self) except -1:

@@ -29,7 +29,7 @@ cdef class ProducerCore:
     cdef int64_t max_request_size
     cdef double max_block               # seconds
     cdef bint ignore_keys               # partitioner.ignore.keys
-    # ---- guarded by the GIL
+    # ---- guarded by the producer's lock (batches/_accumulator.pxd)
     cdef bint closing
     cdef bint disowned                  # with `closing`: a fork made this copy, and the child may open it anew
     cdef readonly bint detour           # send() must check `closing`, or call one of the user's objects above

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kafkabuf._held cimport Held, hold_nothing, release_held
+from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, hold_record, measure, size_upper_bound
 from kafkabuf._wire cimport partition_of_key
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues, uninitialized
@@ -110,9 +111,12 @@ cdef class ProducerCore:
             queues = self.topic_of(topic, &waited)
             key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
             self.check_still_open(begun)  # a serializer or partitioner may have closed the producer, or forked
+        enter_lock(&self.accumulator.pool.guard)
         if topic is self.last_name:
             queues = self.last_topic
+            leave_lock(&self.accumulator.pool.guard)
         else:
+            leave_lock(&self.accumulator.pool.guard)
             queues = self.topic_of(topic, &waited)
         r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         hold_nothing(&held)
@@ -134,27 +138,33 @@ cdef class ProducerCore:
             self.check_size(r)
         if partition is not None:
             queue = self.queue_of_partition(topic, partition_number(partition), &waited)
-        elif r.key.size >= 0 and not self.ignore_keys:
-            queue = <PartitionQueue>topic.queues[partition_of_key(r.key.data, <size_t>r.key.size, topic.partitions)]
-        else:
-            queue = topic.sticky
-            sticky = True
-        batch = queue.open
-        if batch is None or not has_room(&batch.builder, r):
-            if topic.slow_nodes is not self.accumulator.slow_nodes:
-                raise ClosedError(FORKED)  # in code that this call ran, a child has opened a producer of its own
-            if sticky:
-                queue.seal()
-                topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
-                queue = topic.sticky
-            batch = self.accumulator.open_batch(queue, r, self.deadline(waited))
-            measure(&batch.builder, r)
-            opened = True
-        future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
-        append(&batch.builder, r)
-        self.records_sent += 1
-        if callback is not None:
-            batch.add_callback(callback, future)
+        enter_lock(&self.accumulator.pool.guard)
+        try:
+            if partition is None:
+                if r.key.size >= 0 and not self.ignore_keys:
+                    queue = <PartitionQueue>topic.queues[
+                        partition_of_key(r.key.data, <size_t>r.key.size, topic.partitions)]
+                else:
+                    queue = topic.sticky
+                    sticky = True
+            batch = queue.open
+            if batch is None or not has_room(&batch.builder, r):
+                if topic.slow_nodes is not self.accumulator.slow_nodes:
+                    raise ClosedError(FORKED)  # in code that this call ran, a child has opened a producer of its own
+                if sticky:
+                    queue.seal()
+                    topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
+                    queue = topic.sticky
+                batch = self.accumulator.open_batch(queue, r, self.deadline(waited))
+                measure(&batch.builder, r)
+                opened = True
+            future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
+            append(&batch.builder, r)
+            self.records_sent += 1
+            if callback is not None:
+                batch.add_callback(callback, future)
+        finally:
+            leave_lock(&self.accumulator.pool.guard)
         if opened:
             self.accumulator.wakeup()
         return future
@@ -247,8 +257,10 @@ cdef class ProducerCore:
             if topic is None:
                 raise TypeError(f"{type(self).__name__}._await_topic() returned None: it must return a topic or raise")
             waited[0] += <double>self.clock.monotonic() - started
+        enter_lock(&self.accumulator.pool.guard)
         self.last_name = name
         self.last_topic = topic
+        leave_lock(&self.accumulator.pool.guard)
         return topic
 
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited):

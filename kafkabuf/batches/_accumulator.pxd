@@ -1,8 +1,10 @@
 # cython: language_level=3
 """The queues that records wait in: one queue of batches for each partition, with the open batch at its end.
 
-Locks. The GIL guards everything here: between two points where Python code can run, a thread has the queues to itself.
-No thread waits for memory inside such a stretch: `open_batch` tries to allocate, waits outside the stretch, and then
+Locks. The producer's lock guards everything here. It is the GIL: between two points where Python code can run, a thread
+has the queues to itself. Without a GIL it is `pool.guard` (_lock.h). The caller holds it for the cdef methods of
+PartitionQueue and TopicQueues, and for open_batch, new_batch, claim and remove; all other methods take it themselves.
+No thread waits for memory while it holds the lock: `open_batch` tries to allocate, gives the lock up to wait, and then
 checks the queue again.
 """
 
@@ -86,7 +88,7 @@ cdef class AccumulatorCore:
     # Ident of a thread that must never wait for memory -> callable(n_slabs), which returns the first slab of a run, or
     # raises.
     cdef readonly dict nonwaiting_allocators
-    # ---- guarded by the GIL
+    # ---- guarded by the producer's lock
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)
     cdef readonly dict waits_since      # node id -> time since which the node has taken no batch that was ready
     cdef readonly dict topics           # name -> TopicQueues
@@ -114,6 +116,11 @@ cdef class AccumulatorCore:
     cdef PartitionQueue queue_for(self, Batch batch)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1
     cdef Batch first_incomplete(self)
+    cdef list active_queues(self)
+    # Fail the batch and take it out of its queue. The rest is `fail`'s.
+    cdef bint decide(
+        self, PartitionQueue queue, Batch batch, object error, dict record_errors, object error_of_others
+    ) except -1
     # From `claim` to `unclaim` one bulk append alone writes to the open batch. Other threads find no open batch and
     # start a new one. Neither method runs Python code. The claimant wakes the Sender after `unclaim`.
     cdef int claim(self, PartitionQueue queue) except -1

@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t, uint64_t
 from collections import OrderedDict, deque
 from threading import get_ident
 
+from kafkabuf._lock cimport enter_lock, leave_lock, resume, suspend
 from kafkabuf._pool cimport SCRATCH, BufferPool
 from kafkabuf._records cimport LARGEST_BATCH, Record, has_room, size_upper_bound
 from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
@@ -220,6 +221,7 @@ cdef class AccumulatorCore:
     cdef Batch open_batch(self, PartitionQueue queue, Record* r, object deadline):
         cdef Py_ssize_t n_slabs = self.slabs_for(r)
         cdef Py_ssize_t slab
+        cdef int depth
         if queue.open is not None:
             if has_room(&queue.open.builder, r):
                 return queue.open
@@ -231,10 +233,14 @@ cdef class AccumulatorCore:
                                       f"records")
         slab = self.pool.try_allocate(n_slabs)
         if slab < 0:
-            allocate = self.nonwaiting_allocators.get(get_ident())
-            give_back_claims()
-            slab = self.pool.wait_allocate(n_slabs, deadline) if allocate is None else allocate(n_slabs)
-            # The GIL was free meanwhile. Another thread may have opened a batch here that has room for this record.
+            depth = suspend(&self.pool.guard)
+            try:
+                allocate = self.nonwaiting_allocators.get(get_ident())
+                give_back_claims()
+                slab = self.pool.wait_allocate(n_slabs, deadline) if allocate is None else allocate(n_slabs)
+            finally:
+                resume(&self.pool.guard, depth)
+            # The lock was free meanwhile. Another thread may have opened a batch here that has room for this record.
             if queue.open is not None:
                 if has_room(&queue.open.builder, r):
                     self.pool.release(slab, n_slabs)
@@ -255,17 +261,72 @@ cdef class AccumulatorCore:
         return 0
 
     cdef int require_open(self) except -1:
+        cdef int depth
         if self.closed:
             raise ClosedError("the producer is closed")
         if self.refusal is not None:
-            raise self.refusal()
+            depth = suspend(&self.pool.guard)  # the refusal may take a lock of its own
+            try:
+                refusal = self.refusal()
+            finally:
+                resume(&self.pool.guard, depth)
+            raise refusal
         return 0
+
+    def follow(self, TopicQueues topic not None, list leaders not None, list epochs not None, topic_id=None):
+        """The topic takes over leaders, epochs and id from metadata (Thread: Sender, or the topic's maker)."""
+        self.require_pool()
+        enter_lock(&self.pool.guard)
+        try:
+            topic.follow(leaders, epochs, topic_id)
+        finally:
+            leave_lock(&self.pool.guard)
+
+    def forget_leaders(self, TopicQueues topic not None):
+        """Metadata has forgotten the topic after long disuse: the next record requests metadata before it goes."""
+        self.require_pool()
+        enter_lock(&self.pool.guard)
+        try:
+            topic.forget_leaders()
+        finally:
+            leave_lock(&self.pool.guard)
 
     def seal_all(self):
         """Close all open batches."""
         cdef PartitionQueue queue
-        for queue in list(self.active):
-            queue.seal()
+        self.require_pool()
+        enter_lock(&self.pool.guard)
+        try:
+            for queue in list(self.active):
+                queue.seal()
+        finally:
+            leave_lock(&self.pool.guard)
+
+    cdef list active_queues(self):
+        enter_lock(&self.pool.guard)
+        try:
+            return list(self.active)
+        finally:
+            leave_lock(&self.pool.guard)
+
+    def waiting_batches(self):
+        """The batches that wait in the queues."""
+        cdef PartitionQueue queue
+        self.require_pool()
+        enter_lock(&self.pool.guard)
+        try:
+            return [batch for queue in self.active for batch in queue.batches]
+        finally:
+            leave_lock(&self.pool.guard)
+
+    def incomplete_batches(self):
+        """The batches without an outcome, oldest first."""
+        self.require_pool()
+        enter_lock(&self.pool.guard)
+        try:
+            return list(self.incomplete)
+        finally:
+            leave_lock(&self.pool.guard)
 
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs):
         # Two steps may let another thread run: reading the clock, and making the object, which may run the garbage
@@ -328,11 +389,16 @@ cdef class AccumulatorCore:
     def put_back(self, PartitionQueue queue not None, Batch batch not None):
         """Queue a batch again, before the parts behind it and all batches opened after it (Thread: Sender)."""
         cdef Py_ssize_t place = 0
-        while place < len(queue.batches) and (comes_before(<Batch>queue.batches[place], batch)
-                                              or queue.batches[place] is queue.asked):
-            place += 1
-        queue.batches.insert(place, batch)
-        self.active[queue] = None
+        self.require_pool()
+        enter_lock(&self.pool.guard)
+        try:
+            while place < len(queue.batches) and (comes_before(<Batch>queue.batches[place], batch)
+                                                  or queue.batches[place] is queue.asked):
+                place += 1
+            queue.batches.insert(place, batch)
+            self.active[queue] = None
+        finally:
+            leave_lock(&self.pool.guard)
 
     cdef PartitionQueue queue_for(self, Batch batch):
         cdef TopicQueues topic = self.topics[batch.topic]
@@ -356,13 +422,17 @@ cdef class AccumulatorCore:
         return 0
 
     cdef int unclaim(self, PartitionQueue queue, Batch batch) except -1:
-        batch.unclaim()
-        if batch.outcome == PENDING:
-            if queue.batches[len(queue.batches) - 1] is batch:
-                queue.open = batch
-            else:
-                queue.filled += <int64_t>batch.builder.position
-                batch.close()
+        enter_lock(&self.pool.guard)
+        try:
+            batch.unclaim()
+            if batch.outcome == PENDING:
+                if queue.batches[len(queue.batches) - 1] is batch:
+                    queue.open = batch
+                else:
+                    queue.filled += <int64_t>batch.builder.position
+                    batch.close()
+        finally:
+            leave_lock(&self.pool.guard)
         return 0
 
     def fail(self, Batch batch not None, error, dict record_errors=None, error_of_others=None, bint refused=False):
@@ -375,15 +445,26 @@ cdef class AccumulatorCore:
         acts on the failure: a batch that failed and was not counted would hold up its partition for ever.
         """
         cdef PartitionQueue queue = self.queue_for(batch)
-        if not batch.decide(error, record_errors, error_of_others):
+        if not self.decide(queue, batch, error, record_errors, error_of_others):
             return False
         try:
-            self.remove(queue, batch)
             if self.on_failed is not None:
                 self.on_failed(batch, refused)
         finally:
             batch.announce()
         return True
+
+    cdef bint decide(
+        self, PartitionQueue queue, Batch batch, object error, dict record_errors, object error_of_others
+    ) except -1:
+        enter_lock(&self.pool.guard)
+        try:
+            if not batch.decide(error, record_errors, error_of_others):
+                return False
+            self.remove(queue, batch)
+            return True
+        finally:
+            leave_lock(&self.pool.guard)
 
     def oldest(self):
         """The oldest batch without an outcome, or None."""
@@ -392,13 +473,25 @@ cdef class AccumulatorCore:
     cdef Batch first_incomplete(self):
         # Other threads add batches. Making the iterator may let them run. The iterator then reads the dict without
         # making an object. In Python code another thread could run between iter() and next().
-        return next(iter(self.incomplete), None)
+        enter_lock(&self.pool.guard)
+        try:
+            return next(iter(self.incomplete), None)
+        finally:
+            leave_lock(&self.pool.guard)
 
     def discard(self, Batch batch not None):
         """Take a batch out of its queue, because it got its outcome elsewhere."""
-        self.remove(self.queue_for(batch), batch)
+        cdef PartitionQueue queue = self.queue_for(batch)
+        enter_lock(&self.pool.guard)
+        try:
+            self.remove(queue, batch)
+        finally:
+            leave_lock(&self.pool.guard)
 
     def close(self):
         """Take no further record. Threads that wait for memory get a ClosedError."""
+        self.require_pool()
+        enter_lock(&self.pool.guard)
         self.closed = True
+        leave_lock(&self.pool.guard)
         self.pool.close()

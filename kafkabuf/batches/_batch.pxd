@@ -6,7 +6,8 @@ Ownership. The slab belongs to the batch from `__cinit__` on. The slab goes back
 bytes (KAFKA-19012). A part of a batch that was split has no slab of its own. It lies in the slab of the whole, and each
 part claims the part behind it.
 
-The GIL guards everything here except the bytes of a claimed batch, which its claimant writes without the GIL.
+The producer's lock (_accumulator.pxd) guards everything here except the bytes of a claimed batch, which its claimant
+writes without the GIL.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -52,7 +53,7 @@ cdef class Batch:
     cdef public bint unseen                 # the broker refused the newest attempt because of the batch's number
     cdef public bint doubtful               # an attempt ended, and it is not certain that the broker did not append it
 
-    # ---- a batch that was refused as too large, and its parts (_split.pyx); the Sender writes, the GIL guards reads
+    # ---- a batch that was refused as too large, and its parts (_split.pyx): the Sender writes, the lock guards reads
     cdef readonly int32_t first             # index of the first record, as its future counts; 0 except in parts
     cdef readonly list parts                # the parts of a whole in order, the whole itself last; None: never split
     cdef readonly Batch whole               # the batch in whose slab this part lies; None: this batch is no part
@@ -88,7 +89,8 @@ cdef class Batch:
     cdef int note_error_seen(self) except -1
     cdef int give_back(self) except -1
     cdef object error_of(self, RecordFuture future)
-    cdef int run_callbacks(self) except -1
+    cdef int run_callbacks(self, list thunks) except -1
+    cdef int remove_sleeper(self, tuple sleeper) except -1
     cdef int call_back(self, object callback, RecordFuture future) except -1
     cdef int add_callback(self, object callback, RecordFuture future) except -1
 

@@ -15,6 +15,7 @@ from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t
 
+from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
 from kafkabuf._records cimport RecordsBuilder, builder_init, records_start, wrap, wrap_overhead
 from kafkabuf._sealed cimport seal
@@ -158,17 +159,23 @@ cdef class Batch:
         """A request now carries the batch: the batch keeps its slab until `end_read`."""
         if not self.owns_slab():
             raise AssertionError(f"{self!r} no longer owns its slab")
+        enter_lock(&self.pool.guard)
         self.readers += 1
+        leave_lock(&self.pool.guard)
         self.pool.set_state(self.slab, self.n_slabs, IN_FLIGHT)
         return 0
 
     def end_read(self):
         """The request has ended, and no socket reads the slab for it any more (Thread: Sender)."""
-        self.readers -= 1
-        if self.outcome != PENDING:
-            self.give_back()
-        elif self.readers == 0:
-            self.pool.set_state(self.slab, self.n_slabs, CLOSED)
+        enter_lock(&self.pool.guard)
+        try:
+            self.readers -= 1
+            if self.outcome != PENDING:
+                self.give_back()
+            elif self.readers == 0:
+                self.pool.set_state(self.slab, self.n_slabs, CLOSED)
+        finally:
+            leave_lock(&self.pool.guard)
 
     cdef int claim(self) except -1:
         """A bulk append claims the batch, to write without the GIL. It counts as a reader, so that the slab stays."""
@@ -177,10 +184,14 @@ cdef class Batch:
         return 0
 
     cdef int unclaim(self) except -1:
-        self.claimed = False
-        self.readers -= 1
-        if self.outcome != PENDING:
-            self.give_back()
+        enter_lock(&self.pool.guard)
+        try:
+            self.claimed = False
+            self.readers -= 1
+            if self.outcome != PENDING:
+                self.give_back()
+        finally:
+            leave_lock(&self.pool.guard)
         return 0
 
     cdef int give_back(self) except -1:
@@ -201,12 +212,15 @@ cdef class Batch:
 
     cpdef bint complete(self, int64_t base_offset, int64_t log_append_time) except -1:
         """The broker has the batch. False when another outcome came first."""
-        if not __sync_bool_compare_and_swap(&self.outcome, PENDING, SUCCEEDED):
-            return False
-        self.base_offset = base_offset
-        self.log_append_time = log_append_time
-        self.announce()
-        return True
+        enter_lock(&self.pool.guard)
+        cdef bint first = __sync_bool_compare_and_swap(&self.outcome, PENDING, SUCCEEDED)
+        if first:
+            self.base_offset = base_offset
+            self.log_append_time = log_append_time
+        leave_lock(&self.pool.guard)
+        if first:
+            self.announce()
+        return first
 
     def fail(self, error, record_errors=None, error_of_others=None):
         """Fail the batch with `error`. False when another outcome came first.
@@ -220,30 +234,42 @@ cdef class Batch:
         return True
 
     cdef bint decide(self, object error, dict record_errors, object error_of_others) except -1:
-        if not __sync_bool_compare_and_swap(&self.outcome, PENDING, FAILED):
-            return False
-        self.error = error
-        self.record_errors = record_errors
-        self.error_of_others = error_of_others
-        return True
+        enter_lock(&self.pool.guard)
+        cdef bint first = __sync_bool_compare_and_swap(&self.outcome, PENDING, FAILED)
+        if first:
+            self.error = error
+            self.record_errors = record_errors
+            self.error_of_others = error_of_others
+        leave_lock(&self.pool.guard)
+        return first
 
     cdef int announce(self) except -1:
         # The slab goes back first, so that a callback that sends finds memory. The callbacks run next, so that flush()
         # returns after them. The waiting threads wake last, whatever failed before.
-        self.closed = True
+        cdef list thunks
         try:
-            self.give_back()
-            if self.thunks is not None:
-                self.run_callbacks()
+            enter_lock(&self.pool.guard)
+            try:
+                self.closed = True
+                thunks, self.thunks = self.thunks, None
+                self.give_back()
+            finally:
+                leave_lock(&self.pool.guard)
+            if thunks is not None:
+                self.run_callbacks(thunks)
         finally:
             self.end()
         return 0
 
     cdef int end(self) except -1:
         cdef list sleepers
-        self.incomplete.pop(self, None)
-        self.announced = True
-        sleepers, self.sleepers = self.sleepers, None
+        enter_lock(&self.pool.guard)
+        try:
+            self.incomplete.pop(self, None)
+            self.announced = True
+            sleepers, self.sleepers = self.sleepers, None
+        finally:
+            leave_lock(&self.pool.guard)
         if sleepers is not None:
             for lock, _ in sleepers:
                 try:
@@ -254,7 +280,9 @@ cdef class Batch:
 
     cdef int note_error_seen(self) except -1:
         """The user gets the error now, from a future, a report or a callback."""
+        enter_lock(&self.pool.guard)
         watcher, self.error_watcher = self.error_watcher, None
+        leave_lock(&self.pool.guard)
         if watcher is not None:
             watcher.seen(self)
         return 0
@@ -274,10 +302,8 @@ cdef class Batch:
             return self.error
         return self.record_errors.get(future.index - self.first, self.error_of_others)
 
-    cdef int run_callbacks(self) except -1:
-        cdef list thunks
+    cdef int run_callbacks(self, list thunks) except -1:
         cdef Py_ssize_t i
-        thunks, self.thunks = self.thunks, None
         for i in range(0, len(thunks), 2):
             if self.pool.disowned:  # a callback forked, and this is the child: the parent runs the other callbacks
                 break
@@ -317,9 +343,8 @@ cdef class Batch:
             if clock.wait(lock, timeout):
                 return True
         finally:  # woken, timed out or interrupted
-            part = self if future is None else future.part()
-            if part.sleepers is not None and sleeper in part.sleepers:
-                part.sleepers.remove(sleeper)
+            self.remove_sleeper(sleeper)
+        part = self if future is None else future.part()
         return bool(part.announced)
 
     def add_sleeper(self, lock, RecordFuture future=None):
@@ -333,30 +358,50 @@ cdef class Batch:
         new_list = []
         # Making an object may run the garbage collector, and with it another thread. The code makes no object between
         # the check of the part and the append.
-        part = self if future is None else future.part()
-        if part.announced:
-            return False
-        if self.pool.disowned:
-            raise ClosedError("the record was sent before a fork: only the parent process learns its outcome")
-        if part.sleepers is None:
-            part.sleepers = new_list
-        part.sleepers.append(sleeper)
-        return True
+        enter_lock(&self.pool.guard)
+        try:
+            part = self if future is None else holder(self, future.index)
+            if part.announced:
+                return False
+            if self.pool.disowned:
+                raise ClosedError("the record was sent before a fork: only the parent process learns its outcome")
+            if part.sleepers is None:
+                part.sleepers = new_list
+            part.sleepers.append(sleeper)
+            return True
+        finally:
+            leave_lock(&self.pool.guard)
+
+    cdef int remove_sleeper(self, tuple sleeper) except -1:
+        cdef RecordFuture future = sleeper[1]
+        cdef Batch part
+        enter_lock(&self.pool.guard)
+        try:
+            part = self if future is None else holder(self, future.index)
+            if part.sleepers is not None and sleeper in part.sleepers:
+                part.sleepers.remove(sleeper)
+        finally:
+            leave_lock(&self.pool.guard)
+        return 0
 
     cdef int add_callback(self, callback, RecordFuture future) except -1:
         """Call `callback(metadata, error)` at the record's end, or now if it has an outcome already."""
         cdef Batch part
         cdef list new_list = [] if self.thunks is None else None
         # As in add_sleeper: no other thread can run between the check of the part and the appends.
-        part = holder(self, future.index)
-        if part.outcome != PENDING:
-            part.note_error_seen()
-            return part.call_back(callback, future)
-        if part.thunks is None:  # `part` is the batch itself: a split gives each part a list
-            part.thunks = new_list
-        part.thunks.append(callback)
-        part.thunks.append(future)
-        return 0
+        enter_lock(&self.pool.guard)
+        try:
+            part = holder(self, future.index)
+            if part.outcome == PENDING:
+                if part.thunks is None:  # `part` is the batch itself: a split gives each part a list
+                    part.thunks = new_list
+                part.thunks.append(callback)
+                part.thunks.append(future)
+                return 0
+        finally:
+            leave_lock(&self.pool.guard)
+        part.note_error_seen()
+        return part.call_back(callback, future)
 
 
 cdef int report_unraisable(object error, object culprit) except -1:
@@ -500,9 +545,13 @@ cdef class RecordFuture:
         return self.part()
 
     cdef Batch part(self):
-        return holder(self.batch, self.index)
+        enter_lock(&self.batch.pool.guard)
+        cdef Batch part = holder(self.batch, self.index)
+        leave_lock(&self.batch.pool.guard)
+        return part
 
     cdef object metadata(self):
+        # The caller has found an outcome, and from then on the fields of the outcome do not change.
         cdef Batch batch = self.part()
         offset = batch.base_offset + self.index - batch.first if batch.base_offset >= 0 else -1
         timestamp = batch.log_append_time if batch.log_append_time >= 0 else self.timestamp

@@ -25,7 +25,7 @@ cdef class DrainCore(AccumulatorCore):
     cdef double delivery_timeout            # seconds
     cdef int64_t max_request_size
     cdef readonly SequenceCore producer_state   # None: idempotence is off
-    # ---- guarded by the GIL
+    # ---- guarded by the producer's lock
     cdef readonly set flushes               # one token for each flush under way
 
     # ---- thread: Sender

@@ -4,6 +4,7 @@
 cimport cython
 from libc.math cimport INFINITY
 
+from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._records cimport LARGEST_BATCH, PARTITION_OVERHEAD, finish
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
 from kafkabuf.batches._batch cimport Batch
@@ -48,7 +49,7 @@ cdef class DrainCore(AccumulatorCore):
         cdef PartitionQueue queue
         cdef bint exhausted = self.pool.exhausted()
         cdef double wait
-        for queue in list(self.active):  # a copy: send() adds queues while this loop runs
+        for queue in self.active_queues():  # a copy: send() adds queues while this loop runs
             if queue.leader < 0:
                 answer.leaderless_topics.add(queue.topic)
                 continue
@@ -63,17 +64,25 @@ cdef class DrainCore(AccumulatorCore):
 
     cdef double time_until_sendable(self, PartitionQueue queue, double now, bint exhausted) except? -1:
         cdef Batch head
-        if queue.muted or not queue.batches:
+        cdef bint followed
+        if queue.muted:
             return INFINITY  # an event, not time, will change that
-        head = <Batch>queue.batches[0]
-        if head.claimed:
-            return INFINITY
+        enter_lock(&self.pool.guard)
+        try:
+            if not queue.batches:
+                return INFINITY
+            head = <Batch>queue.batches[0]
+            if head.claimed:
+                return INFINITY
+            followed = len(queue.batches) > 1
+        finally:
+            leave_lock(&self.pool.guard)
         if self.producer_state is not None and not self.producer_state.may_send(queue, head):
             return INFINITY
         if head.attempts:
             # The back-off is for the leader that refused the batch. A new leader gets the batch at once (KIP-951).
             return 0.0 if queue.leader_epoch > head.leader_epoch else max(head.retry_at - now, 0.0)
-        if head.closed or exhausted or self.closed or self.flushes or len(queue.batches) > 1:
+        if head.closed or exhausted or self.closed or self.flushes or followed:
             return 0.0
         return max(head.created + self.linger - now, 0.0)
 
@@ -98,18 +107,22 @@ cdef class DrainCore(AccumulatorCore):
             for queue in queues:
                 if self.time_until_sendable(queue, now, exhausted) > 0:
                     continue
-                # Another thread may have run since the check: a bulk append may have claimed the batch.
-                batch = <Batch>queue.batches[0]
-                if batch.claimed or (full and not batch.closed):
-                    continue
                 most = min(self.max_request_size, <int64_t>LARGEST_BATCH - PARTITION_OVERHEAD * <int64_t>len(batches))
-                if batches and size + <int64_t>batch.builder.position > most:
-                    break
+                enter_lock(&self.pool.guard)
+                try:
+                    # Another thread may have run since the check: a bulk append may have claimed the batch.
+                    batch = <Batch>queue.batches[0]
+                    if batch.claimed or (full and not batch.closed):
+                        continue
+                    if batches and size + <int64_t>batch.builder.position > most:
+                        break
+                    self.take(queue)
+                finally:
+                    leave_lock(&self.pool.guard)
+                batches.append(batch)
                 if queue.in_flight == 0 and now - queue.drained_at > PROOF_LASTS:
                     queue.proven = False
                 queue.drained_at = now
-                self.take(queue)
-                batches.append(batch)
                 self.make_ready(queue, batch)
                 size += <int64_t>batch.builder.position
         except BaseException:
@@ -121,9 +134,14 @@ cdef class DrainCore(AccumulatorCore):
     def drain_one(self, PartitionQueue queue not None):
         """Take, close and number the oldest batch. None if the queue is empty or a bulk append writes to the batch."""
         cdef Batch batch
-        if not queue.batches or queue.claimed:
-            return None
-        batch = self.take(queue)
+        self.require_pool()
+        enter_lock(&self.pool.guard)
+        try:
+            if not queue.batches or queue.claimed:
+                return None
+            batch = self.take(queue)
+        finally:
+            leave_lock(&self.pool.guard)
         self.make_ready(queue, batch)
         return batch
 
@@ -152,11 +170,15 @@ cdef class DrainCore(AccumulatorCore):
         return 0
 
     cdef int note_taken(self, object node_id, bint taken, double now) except -1:
-        if taken:
-            self.waits_since.pop(node_id, None)
-            self.slow_nodes.discard(node_id)
-        elif now - <double>self.waits_since.setdefault(node_id, now) > self.availability_timeout:
-            self.slow_nodes.add(node_id)
+        enter_lock(&self.pool.guard)
+        try:
+            if taken:
+                self.waits_since.pop(node_id, None)
+                self.slow_nodes.discard(node_id)
+            elif now - <double>self.waits_since.setdefault(node_id, now) > self.availability_timeout:
+                self.slow_nodes.add(node_id)
+        finally:
+            leave_lock(&self.pool.guard)
         return 0
 
     cdef int forget_idle(self, dict queues_by_node) except -1:
@@ -167,7 +189,12 @@ cdef class DrainCore(AccumulatorCore):
 
     def holds(self, Batch batch not None):
         """Whether the batch waits in its queue."""
-        return batch in self.queue_for(batch).batches
+        cdef PartitionQueue queue = self.queue_for(batch)
+        enter_lock(&self.pool.guard)
+        try:
+            return batch in queue.batches
+        finally:
+            leave_lock(&self.pool.guard)
 
     def queue_of(self, Batch batch not None):
         """The queue that the batch came from."""

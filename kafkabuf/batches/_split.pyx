@@ -25,6 +25,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memmove
 
+from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._records cimport RecordsBuilder, records_start, wrap_overhead
 from kafkabuf._wire cimport put_i64, put_varint, varint_size
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue
@@ -83,17 +84,21 @@ cdef Batch halve(Batch batch, Batch whole):
     front.thunks = []
     front.sleepers = []
     # The code makes no object below, so that no other thread runs and finds a record in both batches or in neither.
-    cut(&batch.builder, &front.builder)
-    front.closed = True
-    front.number = batch.number
-    front.doubtful = batch.doubtful
-    front.whole = whole
-    front.first = batch.first
-    batch.first += front.builder.count
-    if whole.parts is None:
-        whole.parts = parts
-    stand_in_front(whole.parts, batch, front)
-    hand_over(batch, front, thunks, sleepers)
+    enter_lock(&batch.pool.guard)
+    try:
+        cut(&batch.builder, &front.builder)
+        front.closed = True
+        front.number = batch.number
+        front.doubtful = batch.doubtful
+        front.whole = whole
+        front.first = batch.first
+        batch.first += front.builder.count
+        if whole.parts is None:
+            whole.parts = parts
+        stand_in_front(whole.parts, batch, front)
+        hand_over(batch, front, thunks, sleepers)
+    finally:
+        leave_lock(&batch.pool.guard)
     return front
 
 

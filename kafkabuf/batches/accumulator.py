@@ -68,7 +68,7 @@ class RecordAccumulator(DrainCore):
         if topic is None:
             seed = backoff.generator.getrandbits(64)
             topic = TopicQueues(name, len(leaders), seed, self.batch_size, self._adaptive, self.slow_nodes)
-            topic.follow(*_by_partition(leaders, epochs), topic_id)
+            self.follow(topic, *_by_partition(leaders, epochs), topic_id)
             topic = self.topics.setdefault(name, topic)
         return topic
 
@@ -79,7 +79,7 @@ class RecordAccumulator(DrainCore):
         self.flushes.add(token)
         try:
             self.wakeup()
-            for batch in list(self.incomplete):
+            for batch in self.incomplete_batches():
                 seconds_left = None if deadline is None else deadline - self.clock.monotonic()
                 if not batch.wait(seconds_left, self.clock):
                     text = f"flush(): {len(self.incomplete)} batches not acknowledged within {timeout} s"
@@ -94,7 +94,7 @@ class RecordAccumulator(DrainCore):
     ) -> TopicQueues:
         """As `made_topic`; existing queues take over the new leaders, epochs and topic id as well."""
         topic = self.made_topic(name, leaders, epochs, topic_id)
-        topic.follow(*_by_partition(leaders, epochs), topic_id)
+        self.follow(topic, *_by_partition(leaders, epochs), topic_id)
         return topic
 
     def requeue(self, batch: Batch, now: float, *, soon: bool = False) -> None:
@@ -125,13 +125,13 @@ class RecordAccumulator(DrainCore):
     def abort(self, error: KafkaError | None = None) -> list[Batch]:
         """Fail all batches that have no outcome yet, and return those that failed."""
         failed = []
-        for batch in list(self.incomplete):
+        for batch in self.incomplete_batches():
             failed += self.give_up(batch, error or _closed(batch))
         return failed
 
     def drop_unsent(self, error: KafkaError) -> list[Batch]:
         """Fail the batches that no broker can have seen, and return those that failed."""
-        waiting = [batch for queue in list(self.active) for batch in list(queue.batches)]
+        waiting = self.waiting_batches()
         return [failed for batch in waiting if batch.base_sequence < 0 for failed in self.give_up(batch, error)]
 
     def give_up(self, batch: Batch, error: KafkaError) -> list[Batch]:

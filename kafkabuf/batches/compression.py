@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 import cramjam
 
 from kafkabuf.batches.codec import Codec, DoesNotFit
+from kafkabuf.errors import ConfigError
 
 SNAPPY_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 SNAPPY_BLOCK = 32 * 1024
@@ -32,7 +33,19 @@ LZ4_DEFAULT_LEVEL = 9
 
 
 def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec:
-    """The codec of a `compression.type` other than "none"."""
+    """The codec of a `compression.type` other than "none". Raises ConfigError where it does not work."""
+    chosen = _codec(name, gzip_level, lz4_level, zstd_level)
+    try:
+        chosen.compress(memoryview(bytes(64)), memoryview(bytearray(1024)))
+    except Exception as error:  # cramjam, built for a free-threaded Python, refuses every memoryview
+        raise ConfigError(
+            f"compression.type {name!r} does not work in this Python: {error}. Set compression.type to none, or use a "
+            f"Python with the GIL"
+        ) from error
+    return chosen
+
+
+def _codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec:
     if name == "gzip":
         level = 6 if gzip_level == -1 else gzip_level
         return Codec(1, _into(cramjam.gzip.compress_into, level), cramjam.gzip.decompress_into)

@@ -17,6 +17,7 @@ from libc.string cimport memmove, memset
 from posix.uio cimport iovec
 from posix.unistd cimport close, getpid
 
+from kafkabuf._lock cimport HAS_GIL
 from kafkabuf.errors import ClosedError, ConfigError, NetworkError
 
 from kafkabuf.network._backend cimport KB_BROKEN, KB_READABLE, KB_WRITABLE, kb_backend, kb_backend_at, kb_event
@@ -306,7 +307,7 @@ cdef class Poller:
 
     def wakeup(self):
         self.wake()
-        if kb_load(&self.at_the_door) and kb_microseconds() - self.since > PATIENCE_US:
+        if HAS_GIL and kb_load(&self.at_the_door) and kb_microseconds() - self.since > PATIENCE_US:
             self.let_in()
 
     cdef int let_in(self) except -1:

@@ -426,7 +426,7 @@ class Sender(SenderCore):
         for name in list(self._accumulator.topics):  # a copy: send() adds topics during this loop
             info = cluster.topics.get(name)
             if info is None:
-                self._accumulator.topics[name].forget_leaders()
+                self._accumulator.forget_leaders(self._accumulator.topics[name])
             elif info.partitions:
                 self._accumulator.topic_queues(name, info.leaders, info.leader_epochs, info.topic_id)
 

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The contract of the purgatory: who owns what, and what guards it.
 
-The GIL is the lock, as in _timing_wheel.pxd. The fields below are read and written in stretches of C that call no
+The lock is that of _timing_wheel.pxd. The fields below are read and written in stretches of C that call no
 Python and drop no last reference. These do call Python: hashing and comparing keys, the clock, and the methods of
 operations. The purgatory holds nothing during such a call, and looks at its fields again after it. So no thread ever
 takes two locks, and an operation or a key may call the purgatory from anywhere. A key's equality may even change from
@@ -37,7 +37,7 @@ cdef struct Idle:
 
 cdef class DelayedOperation(TimerTask):
     cdef public double timeout          # seconds
-    # ---- guarded by the GIL
+    # ---- guarded by the lock
     cdef bint completed                 # set once, by the first that finds it unset: completion or expiration
     cdef bint evaluating                # a thread is in try_complete: no other thread calls it meanwhile
     cdef bint again                     # another thread evaluated meanwhile: the first calls try_complete again
@@ -50,10 +50,13 @@ cdef class DelayedOperation(TimerTask):
     # Both return True if this call completed the operation.
     cdef bint evaluate(self) except -1
     cdef bint complete(self) except -1
+    cdef bint begins(self) noexcept
+    cdef bint goes_on(self) noexcept
     # Whether the operation has waited without a break since that admission.
     cdef bint waits_since(self, int64_t admission) noexcept
     # Ends the wait and the timer. Does nothing for an operation that does not wait and has no timer.
     cdef void leave(self) noexcept
+    cdef void leave_rings(self) noexcept
 
 
 cdef class Watchers:
@@ -61,15 +64,18 @@ cdef class Watchers:
     # Watchers in the dict are never equal.
     cdef object key
     cdef Py_hash_t hashed
-    # ---- guarded by the GIL
+    # ---- guarded by the lock
     cdef bint kept                      # the Watchers is in the dict
+    cdef bint purged                    # the purgatory is about to remove it: no operation may join
     cdef Link operations                # head of the ring of watches and cursors, in the order of arrival
     cdef Py_ssize_t count               # watches in the ring
     cdef Idle idle                      # in the purgatory's ring while count is 0
 
+    cdef DelayedOperation take_first(self)
     # Returns how many operations it completed.
     cdef int check(self) except -1
     cdef int walk(self, Link* here, Link* end, list errors) except -1
+    cdef DelayedOperation step(self, Link* here, Link* end)
     cdef Watch* first(self) noexcept
 
 
@@ -77,7 +83,7 @@ cdef class RequestPurgatory:
     # ---- fixed at construction
     cdef readonly TimingWheel timer
     cdef readonly Py_ssize_t purge_interval
-    # ---- guarded by the GIL
+    # ---- guarded by the lock
     cdef dict by_key                    # each Watchers is key and value; a lookup by its `key` finds it
     cdef readonly Py_ssize_t watched    # watches of all keys
     cdef readonly Py_ssize_t delayed    # operations that wait
@@ -88,7 +94,10 @@ cdef class RequestPurgatory:
     cdef int64_t admit(self, DelayedOperation operation, Py_ssize_t keys) except -1
     # Both do nothing for an operation that does not wait any more, or was admitted again meanwhile.
     cdef int watch(self, DelayedOperation operation, int64_t admission, object key) except -1
+    cdef bint link(self, DelayedOperation operation, int64_t admission, Watchers watchers) noexcept
+    cdef void add_watch(self, DelayedOperation operation, Watchers watchers) noexcept
     cdef int set_timer(self, DelayedOperation operation, int64_t admission) except -1
     cdef Watchers watchers_of(self, object key)
     cdef list cancel(self, Watchers watchers)
+    cdef Watchers next_purged(self)
     cdef int purge(self) except -1

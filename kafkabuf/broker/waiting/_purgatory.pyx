@@ -13,7 +13,14 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
+from kafkabuf._lock cimport enter_lock, kb_lock, leave_lock
 from kafkabuf.broker.waiting._ring cimport link_after, link_before, open_ring, unlink
+from kafkabuf.broker.waiting._timing_wheel cimport waiting_lock
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
+cdef kb_lock* guard = waiting_lock()
 
 
 cdef class DelayedOperation(TimerTask):
@@ -57,25 +64,49 @@ cdef class DelayedOperation(TimerTask):
     cdef bint evaluate(self) except -1:
         # This thread never waits for another thread in try_complete. `again` makes the other thread call
         # try_complete once more, because that thread may have read the state before the change.
+        cdef bint done
+        if not self.begins():
+            return False
+        while self.goes_on():
+            try:
+                done = self.try_complete()
+            except BaseException:
+                self.evaluating = False
+                raise
+            if done:
+                self.evaluating = False
+                return True
+        return False
+
+    cdef bint begins(self) noexcept:
+        enter_lock(guard)
+        cdef bint begins = not (self.evaluating or self.completed)
         self.again = True
-        if self.evaluating or self.completed:
-            return False
-        self.evaluating = True
-        try:
-            while self.again and not self.completed:
-                self.again = False
-                if self.try_complete():
-                    return True
-            return False
-        finally:
-            self.evaluating = False
+        if begins:
+            self.evaluating = True
+        leave_lock(guard)
+        return begins
+
+    cdef bint goes_on(self) noexcept:
+        enter_lock(guard)
+        cdef bint goes_on = self.again and not self.completed
+        self.again = False
+        self.evaluating = goes_on
+        leave_lock(guard)
+        return goes_on
 
     cdef bint complete(self) except -1:
-        if self.completed:
+        cdef RequestPurgatory purgatory
+        cdef bint first
+        enter_lock(guard)
+        purgatory = self.purgatory
+        first = not self.completed
+        if first:
+            self.completed = True
+            self.leave()
+        leave_lock(guard)
+        if not first:
             return False
-        cdef RequestPurgatory purgatory = self.purgatory
-        self.completed = True
-        self.leave()
         self.on_complete()
         if purgatory is not None:
             purgatory.purge()
@@ -90,13 +121,17 @@ cdef class DelayedOperation(TimerTask):
         return 0
 
     cdef void leave(self) noexcept:
+        enter_lock(guard)
+        self.leave_wheel()
+        if self.watches != NULL:
+            self.leave_rings()
+        leave_lock(guard)
+
+    cdef void leave_rings(self) noexcept:
         cdef RequestPurgatory purgatory = self.purgatory
         cdef Watch* watches = self.watches
         cdef Watchers watchers
         cdef Py_ssize_t i
-        self.leave_wheel()
-        if watches == NULL:
-            return
         self.watches = NULL
         for i in range(self.watched):
             unlink(&watches[i].link)
@@ -140,6 +175,16 @@ cdef class Watchers:
             link = link.next
         return NULL if link == &self.operations else <Watch*> link
 
+    cdef DelayedOperation take_first(self):
+        cdef DelayedOperation operation = None
+        enter_lock(guard)
+        cdef Watch* watch = self.first()
+        if watch != NULL:
+            operation = <DelayedOperation> watch.operation
+            operation.leave()
+        leave_lock(guard)
+        return operation
+
     cdef int check(self) except -1:
         """Evaluates each operation that waits now, then raises the errors of operations. A cursor moves along the
         ring with each evaluated operation, so that operations may leave and come meanwhile."""
@@ -154,33 +199,46 @@ cdef class Watchers:
             raise MemoryError("no memory to walk along the operations of a key")
         end = cursor + 1
         cursor.operation = end.operation = NULL
+        enter_lock(guard)
         link_after(&self.operations, &cursor.link)
         link_before(&self.operations, &end.link)
+        leave_lock(guard)
         try:
             completed = self.walk(&cursor.link, &end.link, errors)
         finally:
+            enter_lock(guard)
             unlink(&cursor.link)
             unlink(&end.link)
+            leave_lock(guard)
             free(cursor)
         if errors:
             raise errors[0] if len(errors) == 1 else BaseExceptionGroup("several operations failed", errors)
         return completed
 
     cdef int walk(self, Link* here, Link* end, list errors) except -1:
-        cdef DelayedOperation operation
-        cdef Link* link
+        cdef DelayedOperation operation = self.step(here, end)
         cdef int completed = 0
-        while here.next != end:
+        while operation is not None:
+            try:
+                completed += operation.evaluate()
+            except BaseException as error:      # the other operations must not wait for ever because of this one
+                errors.append(error)
+            operation = self.step(here, end)
+        return completed
+
+    cdef DelayedOperation step(self, Link* here, Link* end):
+        """Moves the cursor `here` past the next operation, and returns the operation; None at the end."""
+        cdef DelayedOperation operation = None
+        cdef Link* link
+        enter_lock(guard)
+        while operation is None and here.next != end:
             link = here.next
             unlink(here)
             link_after(link, here)
             if (<Watch*> link).operation != NULL:
                 operation = <DelayedOperation> (<Watch*> link).operation
-                try:
-                    completed += operation.evaluate()
-                except BaseException as error:      # the other operations must not wait for ever because of this one
-                    errors.append(error)
-        return completed
+        leave_lock(guard)
+        return operation
 
 
 @cython.final
@@ -258,40 +316,58 @@ cdef class RequestPurgatory:
     cdef list cancel(self, Watchers watchers):
         cdef DelayedOperation operation
         cdef list cancelled = []
-        cdef Watch* watch = watchers.first()
-        while watch != NULL:
-            operation = <DelayedOperation> watch.operation
-            operation.leave()
+        operation = watchers.take_first()
+        while operation is not None:
             cancelled.append(operation)
-            watch = watchers.first()
+            operation = watchers.take_first()
         self.purge()
         return cancelled
 
     cdef int64_t admit(self, DelayedOperation operation, Py_ssize_t keys) except -1:
         if self.timer is None:
             raise TypeError("RequestPurgatory.__init__ was not called")
-        if operation.completed:
-            return operation.admission
-        if operation.watches != NULL:
-            raise ValueError(f"{operation!r} waits in a purgatory already")
-        operation.watches = operation.at_hand
+        cdef Watch* watches = NULL
+        cdef bint waits = False
         if keys > KEYS_AT_HAND:
-            operation.watches = <Watch*> malloc(keys * sizeof(Watch))
-        if operation.watches == NULL:
-            raise MemoryError(f"no memory to watch {keys} keys")
-        operation.watched = 0
-        operation.purgatory = self
-        operation.admission += 1
-        self.delayed += 1
-        Py_INCREF(operation)
-        return operation.admission
+            watches = <Watch*> malloc(keys * sizeof(Watch))
+            if watches == NULL:
+                raise MemoryError(f"no memory to watch {keys} keys")
+        enter_lock(guard)
+        if not operation.completed:
+            waits = operation.watches != NULL
+            if not waits:
+                operation.watches = &operation.at_hand[0] if watches == NULL else watches
+                watches = NULL
+                operation.watched = 0
+                operation.purgatory = self
+                operation.admission += 1
+                self.delayed += 1
+                Py_INCREF(operation)
+        cdef int64_t admission = operation.admission
+        leave_lock(guard)
+        free(watches)
+        if waits:
+            raise ValueError(f"{operation!r} waits in a purgatory already")
+        return admission
 
     cdef int watch(self, DelayedOperation operation, int64_t admission, object key) except -1:
-        cdef Watchers watchers = self.watchers_of(key)
-        cdef Watch* watch
-        if not operation.waits_since(admission):    # completed or cancelled meanwhile, and perhaps admitted again
-            return 0
-        watch = &operation.watches[operation.watched]
+        while not self.link(operation, admission, self.watchers_of(key)):
+            with nogil:
+                sched_yield()
+        return 0
+
+    cdef bint link(self, DelayedOperation operation, int64_t admission, Watchers watchers) noexcept:
+        """False: another thread, without a GIL, is about to add the Watchers to the dict or to remove it."""
+        enter_lock(guard)
+        cdef bint kept = watchers.kept and not watchers.purged
+        # Else completed or cancelled meanwhile, and perhaps admitted again.
+        if kept and operation.waits_since(admission):
+            self.add_watch(operation, watchers)
+        leave_lock(guard)
+        return kept
+
+    cdef void add_watch(self, DelayedOperation operation, Watchers watchers) noexcept:
+        cdef Watch* watch = &operation.watches[operation.watched]
         watch.operation = <PyObject*> operation
         watch.watchers = <PyObject*> watchers
         link_before(&watchers.operations, &watch.link)
@@ -301,7 +377,6 @@ cdef class RequestPurgatory:
             unlink(&watchers.idle.link)
             self.idle_count -= 1
         watchers.count += 1
-        return 0
 
     cdef Watchers watchers_of(self, object key):
         """The Watchers of `key`, made if missing. Runs no Python between finding it and returning it. A Watchers
@@ -312,23 +387,41 @@ cdef class RequestPurgatory:
         made = Watchers.__new__(Watchers, key)
         found = self.by_key.setdefault(made, made)
         if found is made:
+            enter_lock(guard)
             made.kept = True
             link_before(&self.idle, &made.idle.link)
             self.idle_count += 1
+            leave_lock(guard)
         return found
 
     cdef int set_timer(self, DelayedOperation operation, int64_t admission) except -1:
         cdef int64_t deadline = self.timer.deadline_in(operation.timeout)
-        if operation.waits_since(admission):    # nothing can end the wait now before the timer is set
-            self.timer.schedule(operation, deadline)
+        cdef bint earlier = False
+        enter_lock(guard)
+        try:
+            if operation.waits_since(admission):    # nothing can end the wait now before the timer is set
+                earlier = self.timer.insert(operation, deadline)
+        finally:
+            leave_lock(guard)
+        if earlier and self.timer.on_earlier is not None:
+            self.timer.on_earlier()
         return 0
 
     cdef int purge(self) except -1:
-        cdef Watchers watchers
-        while self.idle_count > self.purge_interval:
-            watchers = <Watchers> (<Idle*> self.idle.next).watchers
-            unlink(&watchers.idle.link)
-            self.idle_count -= 1
+        cdef Watchers watchers = self.next_purged()
+        while watchers is not None:
             del self.by_key[watchers]
             watchers.kept = False
+            watchers = self.next_purged()
         return 0
+
+    cdef Watchers next_purged(self):
+        cdef Watchers watchers = None
+        enter_lock(guard)
+        if self.idle_count > self.purge_interval:
+            watchers = <Watchers> (<Idle*> self.idle.next).watchers
+            watchers.purged = True
+            unlink(&watchers.idle.link)
+            self.idle_count -= 1
+        leave_lock(guard)
+        return watchers

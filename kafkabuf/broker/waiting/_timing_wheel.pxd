@@ -1,15 +1,20 @@
 # cython: language_level=3
 """The contract of the hierarchical timing wheel: who owns what, and what guards it.
 
-The GIL is the lock. The fields below are read and written with the GIL held, in stretches of C that call no Python,
-drop no reference and allocate no Python object. So no other thread, finalizer or signal handler can run in between. A
-method that needs the clock reads the clock first, and the fields after that.
+The GIL is the lock, and without a GIL waiting_lock() is. The fields below are read and written with the lock held, in
+stretches of C that call no Python, drop no reference and allocate no Python object. So no other thread, finalizer or
+signal handler can run in between. A method that needs the clock reads the clock first, and the fields after that.
 """
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
+from kafkabuf._lock cimport kb_lock
 from kafkabuf.broker.waiting._ring cimport Link
+
+
+# The lock of all wheels and purgatories of the process, where there is no GIL.
+cdef kb_lock* waiting_lock() noexcept
 
 
 cdef enum:
@@ -42,6 +47,7 @@ cdef class TimerTask:
 
 
 cdef class Timeout(TimerTask):
+    cdef object taken_call(self)
     cdef object call            # None once it was called or cancelled, so that the callable is released at once
 
 
@@ -53,7 +59,7 @@ cdef class TimingWheel:
     cdef readonly int64_t wheel_size
     cdef public object on_earlier       # called when a new task is due before `promised`
 
-    # ---- guarded by the GIL
+    # ---- guarded by the lock
     cdef int64_t current        # tick up to which buckets were taken; no task is due before it
     cdef int64_t promised       # tick at which the driver comes back, as the last next_expiry() returned it
     cdef Py_ssize_t size        # number of tasks
@@ -68,6 +74,8 @@ cdef class TimingWheel:
     cdef int64_t deadline_in(self, double seconds) except -1
     # Adds a task, and removes it from its previous wheel. Runs no Python before that is done; then it calls on_earlier.
     cdef int schedule(self, TimerTask task, int64_t deadline) except -1
+    # `schedule` without its last step: True if the caller must call on_earlier.
+    cdef bint insert(self, TimerTask task, int64_t deadline) except -1
 
     # ---- C only
     cdef int clear(self) except -1

@@ -13,6 +13,7 @@ from libc.math cimport isnan
 from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free, malloc, realloc
 
+from kafkabuf._lock cimport enter_lock, kb_lock, leave_lock
 from kafkabuf.broker.waiting._ring cimport is_empty, link_after, link_before, open_ring, unlink
 
 cdef extern from "<math.h>" nogil:
@@ -26,6 +27,13 @@ cdef double FOREVER_S = 1e9     # thirty years: the longest delay, a longer one 
 cdef double END_OF_TIME_S = 4e11    # the latest clock reading; FOREVER_S and a tick more still fit in an int64 of steps
 cdef int64_t NEVER = INT64_MAX
 
+cdef kb_lock the_lock
+cdef kb_lock* guard = &the_lock
+
+
+cdef kb_lock* waiting_lock() noexcept:
+    return guard
+
 
 cdef class TimerTask:
     """A task that a TimingWheel runs later: a Timeout, or a DelayedOperation. It is in one wheel at a time."""
@@ -37,14 +45,16 @@ cdef class TimerTask:
         return 0
 
     cdef bint leave_wheel(self) noexcept:
-        cdef PyObject* wheel = self.entry.wheel
-        if wheel == NULL:
-            return False
-        unlink(&self.entry.link)
-        self.entry.wheel = NULL
-        (<TimingWheel> wheel).size -= 1
-        Py_DECREF(self)         # the wheel's reference; the caller has its own
-        return True
+        cdef PyObject* wheel
+        enter_lock(guard)
+        wheel = self.entry.wheel
+        if wheel != NULL:
+            unlink(&self.entry.link)
+            self.entry.wheel = NULL
+            (<TimingWheel> wheel).size -= 1
+            Py_DECREF(self)         # the wheel's reference; the caller has its own
+        leave_lock(guard)
+        return wheel != NULL
 
     def cancel(self):
         """Cancels the task. Does nothing if the task has run or was cancelled. O(1)."""
@@ -56,15 +66,21 @@ cdef class Timeout(TimerTask):
     """A call that is due later. TimingWheel.after makes it."""
 
     cdef int fire(self) except -1:
-        call, self.call = self.call, None
+        call = self.taken_call()
         if call is not None:
             call()
         return 0
 
+    cdef object taken_call(self):
+        enter_lock(guard)
+        call, self.call = self.call, None
+        leave_lock(guard)
+        return call
+
     def cancel(self):
         """Cancels the call and releases it at once. Does nothing if the call was made or cancelled. O(1)."""
         self.leave_wheel()
-        self.call = None
+        self.taken_call()
 
 
 cdef class TimingWheel:
@@ -121,7 +137,9 @@ cdef class TimingWheel:
         cdef Entry* due
         cdef TimerTask task
         while True:
+            enter_lock(guard)
             due = self.take_due(now)
+            leave_lock(guard)
             if due == NULL:
                 return ran
             task = <TimerTask> due.task
@@ -135,9 +153,12 @@ cdef class TimingWheel:
         The work may be only to move tasks down a wheel. The call promises that the driver comes back then: the wheel
         calls `on_earlier` when a new task is due before that.
         """
+        cdef int64_t promised
+        enter_lock(guard)
         cdef Bucket* bucket = self.first_bucket()
-        self.promised = NEVER if bucket == NULL else bucket.starts
-        return None if bucket == NULL else bucket.starts * self.tick_ms / 1000.0
+        self.promised = promised = NEVER if bucket == NULL else bucket.starts
+        leave_lock(guard)
+        return None if promised == NEVER else promised * self.tick_ms / 1000.0
 
     def close(self):
         """Forgets every task, without running it. The wheel then takes new tasks as a new wheel does."""
@@ -151,40 +172,52 @@ cdef class TimingWheel:
             raise ValueError("the delay is not a number of seconds: nan")
         cdef int64_t now_steps = self.now_steps()
         cdef int64_t now = now_steps // tick
+        enter_lock(guard)
         cdef Bucket* bucket = self.first_bucket()
         if now > self.current and (bucket == NULL or bucket.starts > now):
             self.current = now      # else a wheel that was idle for long would put a task that is due soon far too high
+        leave_lock(guard)
         return (now_steps + to_steps(min(max(seconds, 0.0), FOREVER_S)) + tick - 1) // tick
 
     cdef int schedule(self, TimerTask task, int64_t deadline) except -1:
-        cdef Entry* entry = &task.entry
-        deadline = max(deadline, self.current)
-        while deadline - self.current >= self.reach:
-            self.add_level()
-        Py_INCREF(task)
-        task.leave_wheel()
-        entry.deadline = deadline
-        entry.wheel = <PyObject*> self
-        self.size += 1
-        self.place(entry, False)
-        if self.queue[0].starts < self.promised:
-            self.promised = self.queue[0].starts
-            if self.on_earlier is not None:
-                self.on_earlier()
+        if self.insert(task, deadline) and self.on_earlier is not None:
+            self.on_earlier()
         return 0
+
+    cdef bint insert(self, TimerTask task, int64_t deadline) except -1:
+        cdef Entry* entry = &task.entry
+        cdef bint earlier
+        enter_lock(guard)
+        try:
+            deadline = max(deadline, self.current)
+            while deadline - self.current >= self.reach:
+                self.add_level()
+            Py_INCREF(task)
+            task.leave_wheel()
+            entry.deadline = deadline
+            entry.wheel = <PyObject*> self
+            self.size += 1
+            self.place(entry, False)
+            earlier = self.queue[0].starts < self.promised
+            if earlier:
+                self.promised = self.queue[0].starts
+            return earlier
+        finally:
+            leave_lock(guard)
 
     # ---- C only
 
     cdef int clear(self) except -1:
         cdef Bucket* bucket
-        cdef TimerTask task
+        cdef TimerTask task = None
         while self.queued:
-            bucket = self.queue[0]
-            if is_empty(&bucket.tasks):
-                self.pop()
-            else:
+            enter_lock(guard)
+            bucket = self.first_bucket()
+            if bucket != NULL:
                 task = <TimerTask> (<Entry*> bucket.tasks.next).task
                 task.leave_wheel()
+            leave_lock(guard)
+            task = None     # drops a last reference outside the lock
         return 0
 
     cdef int64_t now_steps(self) except -1:
