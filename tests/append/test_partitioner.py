@@ -127,7 +127,7 @@ def test_ignored_keys_choose_no_partition() -> None:
 def test_sticky_partition_moves_on_after_a_batchs_worth_of_bytes(bulk: bool) -> None:
     rig = Rig(leaders=[1] * 4, linger_ms=10)
     used = []
-    for _ in range(60):  # a fifth of a batch goes at a time
+    for _ in range(200):  # a fifth of a batch goes at a time
         if bulk:
             rig.producer.send_many(TOPIC, [b"v" * (SLAB // 5)])
         else:
@@ -137,7 +137,7 @@ def test_sticky_partition_moves_on_after_a_batchs_worth_of_bytes(bulk: bool) -> 
         rig.linger_over()
         rig.ack_all()
     assert set(used) == {0, 1, 2, 3}
-    changes = [n for n in range(1, 60) if used[n] != used[n - 1]]
+    changes = [n for n in range(1, 200) if used[n] != used[n - 1]]
     assert all(later - earlier >= 3 for earlier, later in pairwise(changes))
 
 
