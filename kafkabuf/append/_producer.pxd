@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int64_t
 
+from kafkabuf._partition cimport KeyRule
 from kafkabuf._records cimport Record
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf.batches._batch cimport RecordFuture
@@ -28,7 +29,7 @@ cdef class ProducerCore:
     cdef readonly object interceptors   # interceptors.Interceptors, or None
     cdef int64_t max_request_size
     cdef double max_block               # seconds
-    cdef bint ignore_keys               # partitioner.ignore.keys
+    cdef KeyRule key_rule               # partitioner.class (if it names a rule), partitioner.ignore.keys
     # ---- guarded by the GIL
     cdef bint closing
     cdef bint disowned                  # with `closing`: a fork made this copy, and the child may open it anew
