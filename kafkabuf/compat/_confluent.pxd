@@ -1,0 +1,49 @@
+# cython: language_level=3
+"""produce(), poll() and the messages of delivery reports with the names of confluent-kafka, over a kafkabuf producer.
+
+The GIL guards all fields: the Sender's thread ends messages, and the user's threads serve them.
+"""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kafkabuf.append._producer cimport ProducerCore
+
+
+cdef class Message:
+    # ---- fixed at construction
+    cdef ProduceCore producer
+    cdef object on_delivery         # callable(error, message), or None
+    cdef double produced_at         # seconds of the monotonic clock
+    cdef readonly int32_t wanted_partition      # -1: the producer chooses
+    cdef readonly int64_t wanted_timestamp      # ms; 0: the present time
+    # ---- what the methods return; a callback may set some of them
+    cdef object message_topic, message_value, message_key, message_headers
+    # ---- the outcome; set before the message is in `reports`
+    cdef object metadata            # a RecordMetadata; None: the record was in no batch
+    cdef object failure             # a kafkabuf error, or None
+    cdef object peers_error         # `failure` as a KafkaError, made when the user asks; or what set_error() was given
+    cdef double seconds             # from produce() to the outcome; -1: there is no outcome yet
+
+    cdef int end(self, object metadata, object error) except -1
+
+
+cdef class ProduceCore:
+    cdef ProducerCore core          # its send() never waits: it raises MustWait. None: the producer is closed
+    cdef object on_delivery         # of records that have no callback of their own, or None
+    cdef bint only_errors           # delivery.report.only.error
+    cdef bint watches_errors        # poll() has errors to report besides delivery reports
+    cdef int64_t max_messages       # queue.buffering.max.messages
+    # Messages whose outcome the user has not been told, and records that wait for their topic. Records without callback
+    # have no message: buffer.memory bounds them.
+    cdef readonly int64_t held
+    cdef readonly object reports    # deque of Messages with an outcome; poll() serves them
+    cdef dict lines                 # by topic that is not known yet, its Messages in order
+    cdef list waiters               # locks of threads in poll(); a new report releases them
+
+    cdef int check_open(self) except -1
+    cdef int queue(self, Message message) except -1
+
+    # ---- methods that the subclass defines
+    # _stand_in_line(message: Message) -> None: keep the message until its topic is known. Raises a kafkabuf error
+    # _poll(timeout: float) -> int: poll() where it may have to wait, or has errors to report
+    # _refuse(error: KafkaError) -> NoReturn: raise the error of produce() as confluent-kafka does

@@ -1,0 +1,291 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The per-record path of compat/confluent.py: Producer.produce(), poll(), and messages."""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+from collections import deque
+
+from kafkabuf._sealed cimport seal
+from kafkabuf.append._producer cimport ProducerCore
+
+from kafkabuf.compat.confluent_errors import record_error
+from kafkabuf.errors import KafkaError
+
+cdef enum:
+    NOT_AVAILABLE = 0
+    CREATE_TIME = 1
+
+
+class MustWait(Exception):
+    """Raised by a core's send() instead of waiting for metadata."""
+
+
+cdef double seconds_now() noexcept:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <double>now.tv_sec + <double>now.tv_nsec * 1e-9
+
+
+cdef object encoded(object data):
+    """confluent-kafka takes str and sends it as UTF-8."""
+    return (<str>data).encode() if type(data) is str else data
+
+
+cdef list pairs_of(object headers):
+    """Headers as a list of pairs (str, bytes or None). Raises TypeError."""
+    cdef list pairs = []
+    if not isinstance(headers, (list, dict)):
+        raise TypeError(f"headers must be a list of pairs or a dict, found {type(headers).__name__}")
+    for pair in (headers.items() if isinstance(headers, dict) else headers):
+        if type(pair) is not tuple or len(pair) != 2 or not isinstance(pair[0], str):
+            raise TypeError(f"a header must be a pair of str and bytes, str or None, found {pair!r}")
+        if not isinstance(pair[1], (str, bytes, bytearray, memoryview)) and pair[1] is not None:
+            raise TypeError(f"a header's value must be bytes, str or None, found {pair[1]!r}")
+        pairs.append((pair[0], encoded(pair[1])))
+    return pairs
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class Message:
+    """A record of produce(), with its outcome (confluent-kafka's class of that name)."""
+
+    def __init__(self):
+        raise TypeError("a Message comes from a delivery report of Producer")
+
+    def topic(self):
+        return self.message_topic
+
+    def partition(self):
+        """The record's partition; -1 if none was chosen."""
+        return self.wanted_partition if self.metadata is None else self.metadata.partition
+
+    def offset(self):
+        """The record's offset; None if the broker did not return one."""
+        return None if self.metadata is None or self.metadata.offset < 0 else self.metadata.offset
+
+    def key(self):
+        return self.message_key
+
+    def value(self):
+        return self.message_value
+
+    def headers(self):
+        """A list of pairs, or None."""
+        return self.message_headers
+
+    def timestamp(self):
+        """(type, milliseconds): type 1 is CreateTime, type 0 means that there is no timestamp."""
+        if self.metadata is None:
+            return (CREATE_TIME, self.wanted_timestamp) if self.wanted_timestamp else (NOT_AVAILABLE, 0)
+        return CREATE_TIME, self.metadata.timestamp
+
+    def latency(self):
+        """Seconds from produce() to the outcome; None before the outcome."""
+        return None if self.seconds < 0 else self.seconds
+
+    def leader_epoch(self):
+        return None
+
+    def error(self):
+        """The KafkaError of a record that failed, else None."""
+        if self.peers_error is None and self.failure is not None:
+            self.peers_error = record_error(self.failure)
+        return self.peers_error
+
+    def set_headers(self, headers):
+        self.message_headers = headers
+
+    def set_key(self, key):
+        self.message_key = key
+
+    def set_value(self, value):
+        self.message_value = value
+
+    def set_error(self, error):
+        self.failure = None
+        self.peers_error = error
+
+    def __len__(self):
+        """Bytes of the value."""
+        return 0 if self.message_value is None else len(self.message_value)
+
+    def __bool__(self):
+        return True
+
+    def __repr__(self):
+        return f"Message({self.message_topic}-{self.partition()}, offset {self.offset()}, error {self.error()!r})"
+
+    # ---- for the producer --------------------------------------------------------------------------------------------
+
+    @property
+    def age(self):
+        """Seconds since produce()."""
+        return seconds_now() - self.produced_at
+
+    def __call__(self, metadata, error):
+        """The outcome: the Sender's thread calls a record's callback."""
+        self.end(metadata, error)
+
+    def fail(self, error):
+        """The record ends with a kafkabuf error before it was in a batch."""
+        self.end(None, error)
+
+    cdef int end(self, object metadata, object error) except -1:
+        cdef ProduceCore producer = self.producer
+        self.metadata = metadata
+        self.failure = error
+        self.seconds = seconds_now() - self.produced_at
+        if self.on_delivery is None or (error is None and producer.only_errors):
+            producer.held -= 1
+            return 0
+        producer.reports.append(self)
+        while producer.waiters:
+            producer.waiters.pop().release()
+        return 0
+
+
+seal(Message)
+
+
+cdef class ProduceCore:
+    """Base class of compat.confluent.Producer: the code that runs for every record."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.reports = deque()
+        self.lines = {}
+        self.waiters = []
+
+    def _open(self, ProducerCore core not None, dict lines not None, on_delivery, bint only_errors,
+              bint watches_errors, int64_t max_messages):
+        self.core = core
+        self.lines = lines
+        self.on_delivery = on_delivery
+        self.only_errors = only_errors
+        self.watches_errors = watches_errors
+        self.max_messages = max_messages
+
+    def _shut(self):
+        """Refuse all later calls."""
+        self.core = None
+
+    cdef int check_open(self) except -1:
+        if self.core is None:
+            raise RuntimeError("Producer has been closed")
+        return 0
+
+    def _check_open(self):
+        self.check_open()
+
+    def produce(self, topic, value=None, key=None, int32_t partition=-1, callback=None, on_delivery=None,
+                int64_t timestamp=0, headers=None):
+        """Queue one record; never waits. Arguments: confluent-kafka's Producer.produce().
+
+        Args:
+            topic: the topic's name. The records of an unknown topic wait in a line until a broker describes the topic.
+            value, key: bytes-like, str (sent as UTF-8) or None.
+            partition: a number; -1: the setting `partitioner` chooses.
+            callback, on_delivery: `on_delivery(error, message)`; poll() and flush() call it, in their thread.
+            timestamp: milliseconds since the epoch; 0: the present time.
+            headers: a dict or a list of pairs, of str and bytes, str or None.
+
+        Raises:
+            BufferError: the queue is full: call poll() and try again.
+            KafkaException: the record is too large, or the producer has failed for good.
+            RuntimeError: after close().
+        """
+        cdef Message message
+        self.check_open()
+        if type(value) is str:
+            value = (<str>value).encode()
+        if type(key) is str:
+            key = (<str>key).encode()
+        if headers is not None:
+            headers = pairs_of(headers)
+        if on_delivery is None:
+            on_delivery = self.on_delivery if callback is None else callback
+        try:
+            if on_delivery is None and not self.lines:
+                try:
+                    self.core.send(topic, value, key, headers, None if partition == -1 else partition, timestamp or None)
+                    return
+                except MustWait:
+                    pass
+            message = Message.__new__(Message)
+            message.producer = self
+            message.on_delivery = on_delivery
+            message.produced_at = seconds_now()
+            message.wanted_partition = partition
+            message.wanted_timestamp = timestamp
+            message.message_topic = topic
+            message.message_value = value
+            message.message_key = key
+            message.message_headers = headers
+            message.seconds = -1
+            self.queue(message)
+        except KafkaError as error:
+            self._refuse(error)
+
+    cdef int queue(self, Message message) except -1:
+        if self.held >= self.max_messages:
+            raise BufferError(f"Local: Queue full: {self.held} messages wait for their delivery report, as many as "
+                              "queue.buffering.max.messages allows: call poll()")
+        self.held += 1
+        try:
+            if self.lines and message.message_topic in self.lines:
+                self._stand_in_line(message)
+                return 0
+            try:
+                self._send(message)
+            except MustWait:
+                self._stand_in_line(message)
+        except BaseException:
+            self.held -= 1
+            raise
+        return 0
+
+    def _send(self, Message message not None):
+        """Queue the record of a message. Raises MustWait and kafkabuf's errors."""
+        self.check_open()
+        self.core.send(message.message_topic, message.message_value, message.message_key, message.message_headers,
+                       None if message.wanted_partition == -1 else message.wanted_partition,
+                       message.wanted_timestamp or None, message)
+
+    def poll(self, timeout=-1):
+        """Call the callbacks of all records that have an outcome, and return their number.
+
+        If there is no such record, wait for one, up to `timeout` seconds (below 0, or None: for ever). Raises what a
+        callback raises; the next call goes on with the next record.
+        """
+        cdef double seconds = -1 if timeout is None else timeout
+        self.check_open()
+        if self.watches_errors or self.lines or (seconds != 0 and not self.reports):
+            return self._poll(seconds)
+        return self._serve() if self.reports else 0
+
+    def _serve(self):
+        """Call the callbacks of the records that have an outcome now."""
+        cdef Message message
+        cdef int64_t served = 0, reports = len(self.reports)
+        while served < reports:
+            try:
+                message = self.reports.popleft()
+            except IndexError:  # another thread polls, too
+                break
+            self.held -= 1
+            served += 1
+            message.on_delivery(message.error(), message)
+        return served
+
+    def _add_waiter(self, waiter):
+        """Have `waiter.release()` called at the next report. False if there is a report now."""
+        if self.reports:
+            return False
+        self.waiters.append(waiter)
+        return True
+
+    def _remove_waiter(self, waiter):
+        if waiter in self.waiters:
+            self.waiters.remove(waiter)

@@ -1,0 +1,109 @@
+"""Records of produce() whose topic is not known yet. produce() never waits, so the records wait here, in order.
+
+The Sender's thread moves a line's records into the queues when metadata describes the topic. A record that finds no
+memory stays first in its line; the next poll(), flush() or produce() moves the line on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from kafkabuf.compat._confluent import Message, MustWait
+from kafkabuf.errors import (
+    BufferExhaustedError,
+    KafkaError,
+    PurgedError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+)
+from kafkabuf.metadata.metadata import Metadata
+
+
+class Lines:
+    """The lines of one producer. `send` queues a message's record, or raises MustWait or a kafkabuf error.
+
+    `timeout` is message.timeout.ms in seconds, `propagation` topic.metadata.propagation.max.ms: a topic that brokers do
+    not know for that long counts as missing.
+    """
+
+    def __init__(
+        self, send: Callable[[Message], None], metadata: Metadata, timeout: float, propagation: float
+    ) -> None:
+        self.by_topic: dict[str, deque[Message]] = {}
+        self._send = send
+        self._metadata = metadata
+        self._timeout = timeout
+        self._propagation = propagation
+        # Reentrant: a signal handler may produce. Guards the order of each line.
+        self._lock = threading.RLock()
+        metadata.listeners.append(lambda cluster: self.move())
+
+    def add(self, message: Message) -> None:
+        """Let a message wait in its topic's line."""
+        topic = message.topic()
+        with self._lock:
+            self.by_topic.setdefault(topic, deque()).append(message)
+        self._metadata.add_topic(topic)
+        self.move(topic)  # metadata may have come before the message stood in the line
+
+    def move(self, only: str | None = None) -> None:
+        """Queue the records of topics that are known now."""
+        if not self.by_topic:
+            return
+        with self._lock:
+            for topic in [only] if only is not None else list(self.by_topic):
+                if topic in self.by_topic and self._is_described(topic):
+                    self._move_line(topic, self.by_topic[topic])
+
+    def _is_described(self, topic: str) -> bool:
+        info = self._metadata.snapshot.topics.get(topic)
+        return info is not None and (bool(info.partitions) or (info.error is not None and not info.error.retriable))
+
+    def _move_line(self, topic: str, line: deque[Message]) -> None:
+        while line:
+            try:
+                self._send(line[0])
+            except (MustWait, BufferExhaustedError):
+                return
+            except KafkaError as error:
+                line[0].fail(error)
+            except RuntimeError:  # closed: close() fails what is left
+                return
+            line.popleft()
+        self.by_topic.pop(topic, None)
+
+    def expire(self) -> None:
+        """Fail the records that have waited for too long. Moves the others if they can."""
+        self.move()
+        with self._lock:
+            for topic, line in list(self.by_topic.items()):
+                missing = self._is_missing(topic)
+                limit = min(self._timeout, self._propagation) if missing else self._timeout
+                while line and line[0].age >= limit:
+                    line.popleft().fail(self._late(topic, missing and self._propagation <= self._timeout))
+                if not line:
+                    del self.by_topic[topic]
+                else:
+                    self._metadata.add_topic(topic)  # it is still in use
+
+    def _is_missing(self, topic: str) -> bool:
+        info = self._metadata.snapshot.topics.get(topic)
+        return info is not None and isinstance(info.error, UnknownTopicOrPartitionError)
+
+    def _late(self, topic: str, missing: bool) -> KafkaError:
+        if missing:
+            return self._metadata.missing(topic, self._propagation)
+        return TimeoutError(f"topic {topic!r} is not known after {self._timeout:g} s{self._metadata.circumstances()}")
+
+    def purge(self, why: str) -> None:
+        """Fail all records that wait."""
+        with self._lock:
+            while self.by_topic:
+                _, line = self.by_topic.popitem()
+                for message in line:
+                    message.fail(PurgedError(why))
+
+    def __len__(self) -> int:
+        return sum(len(line) for line in list(self.by_topic.values()))
