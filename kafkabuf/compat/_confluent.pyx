@@ -79,7 +79,7 @@ cdef class Message:
     def timestamp(self):
         """(type, milliseconds): type 1 is CreateTime, type 0 means that there is no timestamp."""
         if self.metadata is None:
-            return (CREATE_TIME, self.wanted_timestamp) if self.wanted_timestamp else (NOT_AVAILABLE, 0)
+            return (CREATE_TIME if self.wanted_timestamp else NOT_AVAILABLE), self.wanted_timestamp
         return CREATE_TIME, self.metadata.timestamp
 
     def latency(self):

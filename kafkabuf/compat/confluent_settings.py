@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kafkabuf.compat._names import file_text, with_port
-from kafkabuf.config.values import INT32_MAX
+from kafkabuf.config.kinds import INT32_MAX
 from kafkabuf.errors import ConfigError
 from kafkabuf.partitioner import KEY_RULES
 

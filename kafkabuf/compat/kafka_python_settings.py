@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from kafkabuf.compat._names import file_text, with_port
-from kafkabuf.config.values import INT32_MAX
+from kafkabuf.config.kinds import INT32_MAX
 from kafkabuf.errors import ConfigError
 
 # Under kafka-python's names, with its defaults (version 3).
