@@ -26,4 +26,4 @@ cdef class SendCore:
     cdef object prepare             # callable(topic, value, key, headers, partition) -> (value, key, partition) for the
     #                                 user's own partitioner, or None
 
-    cdef object refuse(self, object error)
+    cdef object refuse(self, object error, object topic, object partition, object timestamp_ms)

@@ -12,7 +12,7 @@ from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._batch cimport FAILED, RecordFuture
 
 from kafkabuf.compat.kafka_python_errors import as_peer
-from kafkabuf.errors import ClosedError, KafkaError, TopicAuthorizationError
+from kafkabuf.errors import ClosedError, KafkaError, SerializationError, TopicAuthorizationError
 
 
 class TopicPartition(NamedTuple):
@@ -105,6 +105,11 @@ cdef class FutureRecordMetadata:
         """Call `f(*args, error, **kwargs)` once the record has failed, in the Sender's thread; now if it has."""
         return self.call_at_end(f, args, kwargs, True)
 
+    def chain(self, future):
+        """Give this future's outcome to `future.success(metadata)` or `future.failure(error)`."""
+        self.call_at_end(future.success, (), {}, False)
+        return self.call_at_end(future.failure, (), {}, True)
+
     def add_both(self, f, *args, **kwargs):
         self.call_at_end(f, args, kwargs, False)
         return self.call_at_end(f, args, kwargs, True)
@@ -138,11 +143,26 @@ cdef class FutureRecordMetadata:
 seal(FutureRecordMetadata)
 
 
-cdef int32_t size_of_headers(object headers) except? -2:
+cdef int check_headers(object headers) except -1:
+    """kafka-python takes a list of (str, bytes) only; the size of the headers is taken after the record is queued."""
+    if type(headers) is not list and not isinstance(headers, list):
+        raise TypeError(f"headers must be a list of tuples (str, bytes), found {type(headers).__name__}")
+    for header in <list?>headers:
+        if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)
+                and isinstance(header[1], bytes)):
+            raise TypeError(f"each of the headers must be a tuple (str, bytes), found {header!r}")
+    return 0
+
+
+cdef int32_t size_of_headers(list headers) except? -2:
     cdef int32_t size = 0
     for name, value in headers:
-        size += len(name.encode()) + (0 if value is None else len(value))
+        size += len(name.encode()) + len(value)
     return size
+
+
+cdef bint is_whole(object number) except -1:
+    return number is None or hasattr(number, "__index__")
 
 
 cdef class SendCore:
@@ -156,15 +176,19 @@ cdef class SendCore:
         """Queue one record and return its FutureRecordMetadata. Arguments: kafka-python's KafkaProducer.send().
 
         Raises:
-            ValueError: key and value are None; the topic, the partition or the record's size is not valid.
+            ValueError: key and value are None; the topic, the partition or the timestamp is not valid.
             TypeError: key, value or headers are not bytes and have no serializer.
+            MessageSizeTooLargeError: the record is larger than max_request_size.
             KafkaTimeoutError: there was no metadata, or no memory, within max_block_ms.
             IllegalStateError: the producer is closed, or needs a transaction.
+            A serializer's and a partitioner's own errors.
         """
         cdef FutureRecordMetadata future
         cdef object sent
         if value is None and key is None:
             raise ValueError("a record needs a key or a value: both are None")
+        if headers is not None:
+            check_headers(headers)
         if self.producer is None:
             raise as_peer(ClosedError("the producer is not open"))
         try:
@@ -172,15 +196,19 @@ cdef class SendCore:
                 value, key, partition = self.prepare(topic, value, key, headers, partition)
             sent = self.producer.send(topic, value, key, headers, partition, timestamp_ms)
         except KafkaError as error:
-            return self.refuse(error)
+            return self.refuse(error, topic, partition, timestamp_ms)
         future = FutureRecordMetadata.__new__(FutureRecordMetadata)
         future.sent = <RecordFuture>sent
         future.header_size = size_of_headers(headers) if headers else -1
         return future
 
-    cdef object refuse(self, object error):
+    cdef object refuse(self, object error, object topic, object partition, object timestamp_ms):
         """As kafka-python: a topic that the user may not see fails the future, other errors are raised."""
         cdef FutureRecordMetadata future
+        if not (isinstance(topic, str) and is_whole(partition) and is_whole(timestamp_ms)):
+            raise TypeError(str(error)) from error
+        if isinstance(error, SerializationError) and error.__cause__ is not None:
+            raise error.__cause__
         if not isinstance(error, TopicAuthorizationError):
             raise as_peer(error)
         future = FutureRecordMetadata.__new__(FutureRecordMetadata)

@@ -9,21 +9,23 @@ Settings that name parts of kafka-python itself are refused.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
-from kafkabuf.clock import Clock
 from kafkabuf.compat._kafka_python import FutureRecordMetadata, RecordMetadata, SendCore, TopicPartition
 from kafkabuf.compat.kafka_python_errors import as_peer
-from kafkabuf.compat.kafka_python_settings import DEFAULTS, settings_of
+from kafkabuf.compat.kafka_python_settings import (
+    DEFAULTS,
+    complete,
+    partitioner_in,
+    settings_of,
+    ssl_context_in,
+)
 from kafkabuf.errors import KafkaError
 from kafkabuf.metadata.metadata import TopicInfo
-from kafkabuf.network.client import NetworkClient
 from kafkabuf.producer import KafkaProducer as OwnProducer
 from kafkabuf.serialization import serialize_with
 
@@ -45,17 +47,20 @@ class KafkaProducer(SendCore):
     def __init__(self, **configs: Any) -> None:
         self._initialized = False
         with _peers_errors():
-            self.config = DEFAULTS | configs
+            self.config = complete(configs)
             if self.config["client_id"] is None:
                 self.config["client_id"] = f"kafkabuf-kafka-python-{next(_numbers)}"
-            own, prepare = settings_of(self.config, configs.keys())
-            self._producer = _Opened(self.config["ssl_context"], own)
-            if prepare is not None:
-                prepare = _Preparation(self._producer, self.config, prepare)
-            self._open(self._producer, prepare)
+            self._producer = OwnProducer(settings_of(self.config, configs), ssl_context=ssl_context_in(self.config))
+            self._open(self._producer, self._preparation())
+            for name in ("acks", "enable_idempotence"):
+                self.config[name] = getattr(self._producer.config, name)
             if self.config["api_version"] is None:
                 self._bootstrap(self.config["bootstrap_timeout_ms"] / 1000)
                 self.config["api_version"] = _OLDEST_BROKER
+
+    def _preparation(self) -> _Preparation | None:
+        partitioner = partitioner_in(self.config)
+        return None if partitioner is None else _Preparation(self._producer, self.config, partitioner)
 
     def _bootstrap(self, timeout: float) -> None:
         try:
@@ -84,9 +89,12 @@ class KafkaProducer(SendCore):
         with _peers_errors():
             self._producer.close(timeout)
 
-    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]]:
-        """The metrics as {group: {name: value}}, under Java's names. `raw` changes nothing."""
-        return self._producer.metrics()
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
+        """The metrics as {group: {name: value}}, under Java's names; None if `metrics_enabled` is False.
+
+        `raw` changes nothing.
+        """
+        return self._producer.metrics() if self.config["metrics_enabled"] else None
 
     @staticmethod
     def max_usable_produce_magic(api_version: tuple[int, ...]) -> int:
@@ -146,22 +154,6 @@ def _peers_errors() -> Iterator[None]:
         raise as_peer(error) from error.__cause__
 
 
-class _Opened(OwnProducer):
-    """kafkabuf's producer, with the user's SSLContext if there is one."""
-
-    def __init__(self, ssl_context: ssl.SSLContext | None, settings: dict[str, Any]) -> None:
-        self._ssl_context = ssl_context
-        super().__init__(settings)
-
-    def _connect(self, clock: Clock) -> NetworkClient:
-        client = super()._connect(clock)
-        if self._ssl_context is not None and client._secured is not None:
-            from kafkabuf.network._tls import TlsConnection
-
-            client._secured = partial(TlsConnection, self._ssl_context)
-        return client
-
-
 class _Cluster:
     """The part of kafka-python's ClusterMetadata that a partitioner asks."""
 
@@ -183,25 +175,32 @@ class _Preparation:
 
     def __init__(self, producer: OwnProducer, config: dict[str, Any], partitioner: Any) -> None:
         self._producer = producer
-        self._partitioner = partitioner
+        self._choose = _chooser(partitioner)
         self._serializers = [serialize_with(config[f"{field}_serializer"], field) for field in ("key", "value")]
 
     def __call__(
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None
     ) -> tuple[Any, Any, int | None]:
-        serialized = [
+        key_bytes, value_bytes = (
             data if serialize is None else serialize(topic, headers, data) if by_topic else serialize(data)
             for (serialize, by_topic), data in zip(self._serializers, (key, value), strict=True)
-        ]
+        )
         if partition is None:
-            partition = self._choose(topic, key, serialized[0], value, serialized[1])
-        return serialized[1], serialized[0], partition
+            cluster = _Cluster(self._producer.partitions_for(topic))
+            partition = self._choose(topic, key, key_bytes, value, value_bytes, cluster)
+            if partition is None:
+                raise ValueError(f"the partitioner returned None for a record of topic {topic!r}: return a number")
+        return value_bytes, key_bytes, partition
 
-    def _choose(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any) -> int | None:
-        cluster = _Cluster(self._producer.partitions_for(topic))
-        choose: Callable[..., int | None] | None = getattr(self._partitioner, "partition", None)
-        if choose is not None:
-            return choose(topic, key, key_bytes, value, value_bytes, cluster)
-        # Version 2 calls it so, with lists of numbers.
+
+def _chooser(partitioner: Any) -> Callable[[str, Any, Any, Any, Any, _Cluster], int | None]:
+    """The user's partitioner as version 3 calls it. Versions 1 and 2 call a function with lists of numbers."""
+    choose: Callable[..., int | None] | None = getattr(partitioner, "partition", None)
+    if choose is not None:
+        return choose
+
+    def called_with_lists(topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, cluster: _Cluster) -> Any:
         everywhere, available = cluster.partitions_for_topic(topic), cluster.available_partitions_for_topic(topic)
-        return self._partitioner(key_bytes, sorted(everywhere), sorted(available))  # type: ignore[no-any-return]
+        return partitioner(key_bytes, sorted(everywhere), sorted(available))
+
+    return called_with_lists

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+import selectors
 import socket
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kafkabuf.compat._names import file_text, with_port
 from kafkabuf.config.kinds import INT32_MAX
 from kafkabuf.errors import ConfigError
 
-# Under kafka-python's names, with its defaults (version 3).
+if TYPE_CHECKING:
+    import ssl
+
+# Under kafka-python's names, with the defaults of its version 3; the last four are of version 2. Without effect are
+# receive_message_max_bytes, bounds on responses of which kafkabuf has its own, and api_version_auto_timeout_ms,
+# sock_chunk_bytes and sock_chunk_buffer_count, for which kafkabuf has no use.
 DEFAULTS: dict[str, Any] = {
     "bootstrap_servers": "localhost",
     "client_id": None,
@@ -27,7 +33,6 @@ DEFAULTS: dict[str, Any] = {
     "batch_size": 16_384,
     "linger_ms": 0,
     "partitioner": None,
-    "buffer_memory": 32 * 1024 * 1024,
     "connections_max_idle_ms": 540_000,
     "max_block_ms": 60_000,
     "max_request_size": 1_048_576,
@@ -53,13 +58,12 @@ DEFAULTS: dict[str, Any] = {
     "ssl_password": None,
     "ssl_ciphers": None,
     "api_version": None,
-    "api_version_auto_timeout_ms": 2000,
     "bootstrap_timeout_ms": 30_000,
     "metric_reporters": [],
     "metrics_enabled": True,
     "metrics_num_samples": 2,
     "metrics_sample_window_ms": 30_000,
-    "selector": None,
+    "selector": selectors.DefaultSelector,
     "sasl_mechanism": None,
     "sasl_plain_username": None,
     "sasl_plain_password": None,
@@ -70,23 +74,19 @@ DEFAULTS: dict[str, Any] = {
     "proxy_url": None,
     "socks5_proxy": None,
     "kafka_client": None,
+    "buffer_memory": 32 * 1024 * 1024,
+    "api_version_auto_timeout_ms": 2000,
+    "sock_chunk_bytes": 4096,
+    "sock_chunk_buffer_count": 1000,
 }
 # These have the same name and meaning in kafkabuf; None means kafkabuf's default.
 _SAME = (
-    "client_id key_serializer value_serializer transactional_id transaction_timeout_ms delivery_timeout_ms acks "
+    "client_id transactional_id transaction_timeout_ms delivery_timeout_ms acks "
     "batch_size linger_ms buffer_memory connections_max_idle_ms max_block_ms max_request_size metadata_max_age_ms "
-    "client_dns_lookup retry_backoff_ms request_timeout_ms reconnect_backoff_ms reconnect_backoff_max_ms "
-    "max_in_flight_requests_per_connection security_protocol metrics_num_samples metrics_sample_window_ms "
-    "sasl_mechanism"
+    "client_dns_lookup retry_backoff_ms reconnect_backoff_ms reconnect_backoff_max_ms "
+    "max_in_flight_requests_per_connection security_protocol metrics_num_samples metrics_sample_window_ms"
 ).split()
-# These have the same meaning in kafkabuf, under another name.
-_RENAMED = {
-    "ssl_cafile": "ssl_truststore_location",
-    "ssl_password": "ssl_key_password",
-    "sasl_plain_username": "sasl_username",
-    "sasl_plain_password": "sasl_password",
-}
-# A value that changes something: the reason for which kafkabuf refuses it.
+# A value other than the default changes something: the reason for which kafkabuf refuses it.
 _REFUSED = {
     "allow_auto_create_topics": "kafkabuf always asks for a topic in the way that lets brokers create it: switch "
     "auto.create.topics.enable off on the brokers",
@@ -98,42 +98,58 @@ _REFUSED = {
     "proxy_url": "kafkabuf connects to brokers without a proxy",
     "socks5_proxy": "kafkabuf connects to brokers without a proxy",
     "kafka_client": "kafkabuf has a network client of its own",
+    "selector": "kafkabuf polls its sockets itself",
+    "socket_options": "kafkabuf always sets TCP_NODELAY and SO_KEEPALIVE, and sets no other options: "
+    "send_buffer_bytes and receive_buffer_bytes give the sizes of a socket's buffers",
 }
+_USUAL_OPTIONS = {(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)}
 
 
-def settings_of(config: dict[str, Any], given: Collection[str]) -> tuple[dict[str, Any], Any]:
-    """kafkabuf's settings for a complete configuration of kafka-python, and the user's own partitioner or None.
+def complete(configs: Mapping[str, Any]) -> dict[str, Any]:
+    """A complete configuration of kafka-python. Raises ConfigError for names that kafka-python does not have.
 
-    `given` are the names that the user gave. Raises ConfigError.
+    None means the default. `acks` and `api_version` have kafka-python's form.
     """
-    _check(config, given)
-    own = {name: config[name] for name in _SAME if config[name] is not None}
-    own |= {new: config[name] for name, new in _RENAMED.items() if config[name] is not None}
+    if unknown := {name: value for name, value in configs.items() if name not in DEFAULTS}:
+        names = ", ".join(sorted(unknown))
+        raise ConfigError(f"Unrecognized configs: kafka-python's KafkaProducer has no setting {names}")
+    config = DEFAULTS | {name: value for name, value in configs.items() if value is not None}
+    version = config["api_version"]
+    if isinstance(version, str):
+        config["api_version"] = None if version == "auto" else tuple(map(int, version.split(".")))
+    return config
+
+
+def settings_of(config: dict[str, Any], configs: Mapping[str, Any]) -> dict[str, Any]:
+    """kafkabuf's settings for a complete configuration of kafka-python. The user gave `configs`. Raises ConfigError."""
+    given = {name for name, value in configs.items() if value is not None}
+    _refuse(config, given)
+    own = {name: config[name] for name in _SAME}
     own["bootstrap_servers"] = with_port(config["bootstrap_servers"])
     own["compression_type"] = config["compression_type"] or "none"
     own["retries"] = INT32_MAX if config["retries"] == math.inf else config["retries"]
     for name in ("send_buffer_bytes", "receive_buffer_bytes"):
         own[name] = -1 if config[name] is None else config[name]
+    # In kafka-python, too, a request ends with the time of its records. Java and kafkabuf refuse to be given more.
+    own["request_timeout_ms"] = min(config["request_timeout_ms"], config["delivery_timeout_ms"] - config["linger_ms"])
     own |= _idempotence(config, given)
-    own |= _security(config)
-    if "request_timeout_ms" not in given:  # Java's rule, which kafka-python does not have
-        longest = config["delivery_timeout_ms"] - config["linger_ms"]
-        own["request_timeout_ms"] = max(min(config["request_timeout_ms"], longest), 1)
-    if config["ssl_context"] is not None:  # it takes the place of all other ssl_* settings
-        own = {name: value for name, value in own.items() if not name.startswith("ssl_")}
-    partitioner = _partitioner_in(config)
-    if partitioner is not None:  # the face calls the serializers, because the partitioner sees what they return
-        own.pop("key_serializer", None)
-        own.pop("value_serializer", None)
-    return own, partitioner
+    if _is_secured(config) and config["ssl_context"] is None:
+        own |= _tls(config)
+    if config["security_protocol"] in ("SASL_PLAINTEXT", "SASL_SSL"):
+        own |= _sasl(config)
+    if partitioner_in(config) is None:  # else the face calls the serializers: the partitioner sees what they return
+        own |= {name: config[name] for name in ("key_serializer", "value_serializer")}
+    return own
 
 
-def _check(config: dict[str, Any], given: Collection[str]) -> None:
-    if unknown := sorted(config.keys() - DEFAULTS.keys()):
-        raise ConfigError(f"kafka-python's KafkaProducer has no setting {', '.join(unknown)}")
+def _refuse(config: dict[str, Any], given: Collection[str]) -> None:
     for name, reason in _REFUSED.items():
-        if name in given and config[name] not in (DEFAULTS[name], None):
+        if name in given and config[name] != DEFAULTS[name] and not _has_usual_options(name, config[name]):
             raise ConfigError(f"{name}: {reason}")
+
+
+def _has_usual_options(name: str, value: Any) -> bool:
+    return name == "socket_options" and {tuple(option) for option in value} <= _USUAL_OPTIONS
 
 
 def _idempotence(config: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
@@ -145,8 +161,17 @@ def _idempotence(config: dict[str, Any], given: Collection[str]) -> dict[str, An
     return {"enable_idempotence": False} if too_many and config["transactional_id"] is None else {}
 
 
-def _security(config: dict[str, Any]) -> dict[str, Any]:
-    own: dict[str, Any] = {}
+def _is_secured(config: dict[str, Any]) -> bool:
+    return config["security_protocol"] in ("SSL", "SASL_SSL")
+
+
+def ssl_context_in(config: dict[str, Any]) -> ssl.SSLContext | None:
+    """The user's SSLContext; kafka-python ignores it where no TLS is in use."""
+    return config["ssl_context"] if _is_secured(config) else None
+
+
+def _tls(config: dict[str, Any]) -> dict[str, Any]:
+    own = {"ssl_truststore_location": config["ssl_cafile"], "ssl_key_password": config["ssl_password"]}
     if not config["ssl_check_hostname"]:
         own["ssl_endpoint_identification_algorithm"] = ""
     if config["ssl_certfile"] is not None:
@@ -154,13 +179,19 @@ def _security(config: dict[str, Any]) -> dict[str, Any]:
         # The file of the certificate may hold the key, too.
         keyfile = config["ssl_keyfile"]
         own["ssl_keystore_key"] = chain if keyfile is None else file_text("ssl_keyfile", keyfile)
+    return own
+
+
+def _sasl(config: dict[str, Any]) -> dict[str, Any]:
+    own = {"sasl_mechanism": config["sasl_mechanism"]}
+    own |= {name: config[f"sasl_plain_{name.removeprefix('sasl_')}"] for name in ("sasl_username", "sasl_password")}
     provider = config["sasl_oauth_token_provider"]
     if provider is not None:
         own["sasl_oauthbearer_token_provider"] = provider.token
     return own
 
 
-def _partitioner_in(config: dict[str, Any]) -> Any:
+def partitioner_in(config: dict[str, Any]) -> Any:
     """The user's own partitioner. kafka-python's default has murmur2 too, which needs no call from here."""
     partitioner = config["partitioner"]
     module = getattr(type(partitioner), "__module__", "")

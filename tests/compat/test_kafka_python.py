@@ -54,8 +54,9 @@ def new(cluster: EmbeddedCluster) -> Iterator[Callable[..., KafkaProducer]]:
 def test_settings_are_those_of_the_installed_version() -> None:
     here, there = kafka_python_settings.DEFAULTS, kafka.KafkaProducer.DEFAULT_CONFIG
     assert here.keys() >= there.keys()
-    assert here.keys() - there.keys() == {"buffer_memory", "api_version_auto_timeout_ms"}  # of version 2
-    objects = {"partitioner", "selector", "kafka_client"}
+    of_version_2 = {"buffer_memory", "api_version_auto_timeout_ms", "sock_chunk_bytes", "sock_chunk_buffer_count"}
+    assert here.keys() - there.keys() == of_version_2
+    objects = {"partitioner", "kafka_client"}
     assert {name: here[name] for name in there.keys() - objects} == {
         name: value for name, value in there.items() if name not in objects
     }
@@ -98,7 +99,14 @@ def test_a_failed_record_calls_its_errbacks_with_kafka_pythons_error(
 ) -> None:
     cluster.fail_next(PRODUCE, errors.RecordListTooLargeError.code)
     seen: list[Any] = []
-    future = new().send(TOPIC, b"v", partition=0).add_errback(seen.append, ).add_callback(seen.append)
+    future = (
+        new()
+        .send(TOPIC, b"v", partition=0)
+        .add_errback(
+            seen.append,
+        )
+        .add_callback(seen.append)
+    )
     with pytest.raises(peers.RecordListTooLargeError) as raised:
         future.get(PATIENCE)
     assert isinstance(raised.value, errors.RecordListTooLargeError)
@@ -137,6 +145,12 @@ def test_a_topic_that_the_user_may_not_see_fails_the_future(
     [
         ({}, ValueError),
         ({"value": "text"}, TypeError),
+        ({"topic": b"orders", "value": b"v"}, TypeError),
+        ({"topic": "a b", "value": b"v"}, ValueError),
+        ({"value": b"v", "partition": "0"}, TypeError),
+        ({"value": b"v", "timestamp_ms": 1.5}, TypeError),
+        ({"value": b"v", "headers": {"k": b"v"}}, TypeError),
+        ({"value": b"v", "headers": [("k", None)]}, TypeError),
         ({"value": b"v", "headers": [("k", 1)]}, TypeError),
         ({"value": b"v", "partition": 99}, ValueError),
         ({"value": b"v", "partition": -1}, ValueError),
@@ -147,7 +161,7 @@ def test_send_raises_as_kafka_python(
     new: Callable[..., KafkaProducer], arguments: dict[str, Any], expected: type[Exception]
 ) -> None:
     with pytest.raises(expected):
-        new().send(TOPIC, **arguments)
+        new().send(**({"topic": TOPIC} | arguments))
 
 
 def test_closed_producer_raises_illegal_state(new: Callable[..., KafkaProducer]) -> None:
@@ -169,16 +183,66 @@ def test_a_future_comes_from_send_only() -> None:
         FutureRecordMetadata()
 
 
+def test_a_chained_future_gets_the_outcome(new: Callable[..., KafkaProducer], cluster: EmbeddedCluster) -> None:
+    producer = new()
+    behind = kafka.future.Future()
+    future = producer.send(TOPIC, b"v", partition=0).chain(behind)
+    assert future.get(PATIENCE) == behind.value
+    cluster.fail_next(PRODUCE, errors.RecordListTooLargeError.code)
+    behind = kafka.future.Future()
+    with pytest.raises(peers.RecordListTooLargeError):
+        producer.send(TOPIC, b"v", partition=0).chain(behind).get(PATIENCE)
+    assert isinstance(behind.exception, peers.RecordListTooLargeError)
+
+
+@pytest.mark.parametrize("linger_ms", [0, 100])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_callback_that_raises_stops_no_other(new: Callable[..., KafkaProducer], linger_ms: int) -> None:
+    seen: list[Any] = []
+    future = new(linger_ms=linger_ms).send(TOPIC, b"v")
+    if not linger_ms:
+        future.get(PATIENCE)
+    future.add_callback(lambda metadata: 1 / 0).add_callback(seen.append)
+    assert future.get(PATIENCE) == seen[0]
+
+
+def test_serializers_raise_their_own_errors(new: Callable[..., KafkaProducer]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        new(value_serializer=lambda data: 1 // data).send(TOPIC, 0)
+
+
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
 def own_settings(**configs: Any) -> dict[str, Any]:
-    return kafka_python_settings.settings_of(kafka_python_settings.DEFAULTS | configs, configs.keys())[0]
+    return kafka_python_settings.settings_of(kafka_python_settings.complete(configs), configs)
 
 
 @pytest.mark.parametrize("servers", ["a,b:1", ["a", "b:1"], ["a:9092", "b:1"], " a , b:1 ,"])
 def test_servers_may_be_a_list_and_leave_out_the_port(servers: Any) -> None:
     assert own_settings(bootstrap_servers=servers)["bootstrap_servers"] == "a:9092,b:1"
+
+
+def test_none_means_the_default() -> None:
+    given = dict.fromkeys(kafka_python_settings.DEFAULTS)
+    assert own_settings(**given) == own_settings()
+
+
+def test_tls_and_passwords_are_read_only_where_they_are_in_use() -> None:
+    found = own_settings(ssl_certfile="/nowhere", sasl_plain_username="user", ssl_context=ssl.create_default_context())
+    assert not [name for name in found if name.startswith(("ssl_", "sasl_"))]
+
+
+@pytest.mark.parametrize("given", [("2.5.1", (2, 5, 1)), ((2, 5), (2, 5)), ("auto", None), (None, None)])
+def test_api_version_may_be_text(given: tuple[Any, Any]) -> None:
+    assert kafka_python_settings.complete({"api_version": given[0]})["api_version"] == given[1]
+
+
+def test_config_has_the_settings_in_use(new: Callable[..., KafkaProducer]) -> None:
+    assert (new(acks="all").config["acks"], new().config["enable_idempotence"]) == (-1, True)
+    config = new(acks=1, linger_ms=7).config
+    assert (config["acks"], config["enable_idempotence"], config["linger_ms"]) == (1, False, 7)
+    assert config["client_id"].startswith("kafkabuf")
 
 
 def test_addresses_of_ipv6_get_a_port() -> None:
@@ -206,6 +270,7 @@ def test_settings_have_their_meaning(tmp_path: Path) -> None:
         ssl_keyfile=str(tmp_path / "key.pem"),
         ssl_password="secret",
         ssl_check_hostname=False,
+        security_protocol="SASL_SSL",
         sasl_mechanism="PLAIN",
         sasl_plain_username="user",
         sasl_plain_password="word",
@@ -236,10 +301,14 @@ def test_settings_have_their_meaning(tmp_path: Path) -> None:
     ("configs", "text"),
     [
         ({"bootstrap_server": "h"}, "no setting bootstrap_server"),
+        ({"bootstrap_server": None}, "no setting bootstrap_server"),
         ({"proxy_url": "socks5://h"}, "without a proxy"),
+        ({"selector": object}, "polls its sockets itself"),
+        ({"socket_options": [(6, 1, 0)]}, "no other options"),
+        ({"allow_auto_create_topics": False}, "auto.create.topics.enable"),
         ({"ssl_crlfile": "f"}, "ssl_context"),
         ({"compression_type": "brotli"}, r"compression\.type"),
-        ({"ssl_certfile": "/nowhere"}, "cannot be read"),
+        ({"security_protocol": "SSL", "ssl_certfile": "/nowhere"}, "cannot be read"),
         ({"transactional_id": "t", "enable_idempotence": False}, "enable.idempotence"),
         ({"enable_idempotence": True, "acks": 1}, "acks"),
     ],
@@ -250,7 +319,9 @@ def test_a_wrong_setting_is_named(configs: dict[str, Any], text: str) -> None:
     assert isinstance(raised.value, peers.KafkaConfigurationError)
 
 
-@pytest.mark.parametrize("configs", [{"acks": 1}, {"acks": 0}, {"retries": 0}, {"max_in_flight_requests_per_connection": 9}])
+@pytest.mark.parametrize(
+    "configs", [{"acks": 1}, {"acks": 0}, {"retries": 0}, {"max_in_flight_requests_per_connection": 9}]
+)
 def test_settings_that_contradict_idempotence_switch_it_off(
     new: Callable[..., KafkaProducer], cluster: EmbeddedCluster, configs: dict[str, Any]
 ) -> None:
@@ -265,11 +336,13 @@ def test_an_early_limit_of_delivery_shortens_requests_too(new: Callable[..., Kaf
 
 def test_without_api_version_the_constructor_waits_for_a_broker() -> None:
     with pytest.raises(peers.KafkaTimeoutError, match="127.0.0.1"):
-        KafkaProducer(bootstrap_servers=f"127.0.0.1:{closed_port()}", bootstrap_timeout_ms=200)
+        KafkaProducer(bootstrap_servers="{}:{}".format(*closed_port()), bootstrap_timeout_ms=200)
 
 
 def test_with_api_version_the_constructor_does_not_wait(cluster: EmbeddedCluster) -> None:
-    with KafkaProducer(bootstrap_servers=f"127.0.0.1:{closed_port()}", api_version=(2, 5), max_block_ms=100) as producer:
+    with KafkaProducer(
+        bootstrap_servers="{}:{}".format(*closed_port()), api_version=(2, 5), max_block_ms=100
+    ) as producer:
         assert not producer.bootstrap_connected()
         with pytest.raises(peers.KafkaTimeoutError):
             producer.send(TOPIC, b"v")
@@ -281,10 +354,13 @@ def test_with_api_version_the_constructor_does_not_wait(cluster: EmbeddedCluster
 def test_ssl_context_is_the_users() -> None:
     context = ssl.create_default_context()
     producer = KafkaProducer(
-        bootstrap_servers="127.0.0.1:1", api_version=(2, 5), security_protocol="SSL", ssl_context=context, ssl_cafile="x"
+        bootstrap_servers="127.0.0.1:1",
+        api_version=(2, 5),
+        security_protocol="SSL",
+        ssl_context=context,
+        ssl_cafile="x",
     )
-    secured = producer._producer._sender.client._secured
-    assert secured.args == (context,)
+    assert producer._producer._ssl_context is context
     producer.close(0)
 
 
@@ -321,7 +397,7 @@ def test_default_partitioner_keeps_keys_where_kafka_python_has_them(new: Callabl
     producer = new()
     expected = [kafka.partitioner.murmur2(key) % 2**31 % 4 for key in keys]
     assert [future.get(PATIENCE).partition for future in [producer.send(TOPIC, b"v", key) for key in keys]] == expected
-    assert kafka_python_settings._partitioner_in({"partitioner": DefaultPartitioner()}) is None
+    assert kafka_python_settings.partitioner_in({"partitioner": DefaultPartitioner()}) is None
 
 
 class Noting(Partitioner):  # type: ignore[misc]
@@ -340,7 +416,7 @@ def test_a_partitioner_of_the_user_sees_key_and_value_before_and_after(new: Call
     mine = Noting()
     producer = new(partitioner=mine, key_serializer=str.encode, value_serializer=Upper())
     assert producer.send(TOPIC, "v", key="k").get(PATIENCE).partition == 3
-    assert producer.send(TOPIC, "v", partition=1).get(PATIENCE).partition == 1
+    assert producer.send(TOPIC, "v", key="k", partition=1).get(PATIENCE).partition == 1
     assert mine.calls == [("k", b"k", "v", b"V")]
 
 
@@ -366,6 +442,33 @@ def test_partitions_flush_and_metrics_have_kafka_pythons_shapes(new: Callable[..
     assert future.succeeded()
     assert producer.metrics()["producer-metrics"]["record-send-total"] == 1
     assert repr(producer) == "<KafkaProducer client_id=mine transactional_id=None>"
+
+
+def test_metrics_may_be_off(new: Callable[..., KafkaProducer]) -> None:
+    assert new(metrics_enabled=False).metrics() is None
+
+
+def test_flush_and_close_end_after_their_time_out(new: Callable[..., KafkaProducer], cluster: EmbeddedCluster) -> None:
+    producer = new()
+    producer.partitions_for(TOPIC)
+    cluster.delay_next(PRODUCE, 5)
+    future = producer.send(TOPIC, b"v", partition=2)
+    with pytest.raises(peers.KafkaTimeoutError):
+        producer.flush(timeout=0.05)
+    with pytest.raises(ValueError, match="timeout"):
+        producer.flush(timeout=-1)
+    producer.close(timeout=0.05)
+    assert future.failed()
+    assert isinstance(future.exception, peers.KafkaError)
+
+
+def test_a_full_buffer_is_a_time_out(new: Callable[..., KafkaProducer], cluster: EmbeddedCluster) -> None:
+    producer = new(buffer_memory=16_384, max_block_ms=100)
+    producer.partitions_for(TOPIC)
+    cluster.delay_next(PRODUCE, 5)
+    producer.send(TOPIC, b"x" * 16_000, partition=0)
+    with pytest.raises(peers.KafkaTimeoutError):
+        producer.send(TOPIC, b"x" * 16_000, partition=0)
 
 
 def test_transactions_commit_and_abort(new: Callable[..., KafkaProducer], cluster: EmbeddedCluster) -> None:
@@ -443,7 +546,9 @@ def test_a_producer_without_errors_never_imports_kafka_python(cluster: EmbeddedC
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_a_producer_that_is_dropped_ends_its_thread(new: Callable[..., KafkaProducer], cluster: EmbeddedCluster) -> None:
+def test_a_producer_that_is_dropped_ends_its_thread(
+    new: Callable[..., KafkaProducer], cluster: EmbeddedCluster
+) -> None:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
     thread = producer._producer._thread
     del producer
