@@ -115,7 +115,7 @@ class KafkaProducer(SendCore):
             self._producer.begin_transaction()
 
     def send_offsets_to_transaction(self, offsets: Any, group_metadata: Any) -> None:
-        """Add a consumer's offsets to the transaction: {TopicPartition: OffsetAndMetadata}, and group metadata or id."""
+        """Add a consumer's offsets, {TopicPartition: OffsetAndMetadata}; `group_metadata` may be the group's id."""
         with _peers_errors():
             self._producer.send_offsets_to_transaction(offsets, group_metadata)
 

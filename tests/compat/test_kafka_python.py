@@ -335,7 +335,7 @@ def test_an_early_limit_of_delivery_shortens_requests_too(new: Callable[..., Kaf
 
 
 def test_without_api_version_the_constructor_waits_for_a_broker() -> None:
-    with pytest.raises(peers.KafkaTimeoutError, match="127.0.0.1"):
+    with pytest.raises(peers.KafkaTimeoutError, match="127"):
         KafkaProducer(bootstrap_servers="{}:{}".format(*closed_port()), bootstrap_timeout_ms=200)
 
 
