@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,16 +17,28 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "peers"
+PASSED, FAILED = "passed", "failed"
 
 
 class Peer(NamedTuple):
-    """`package` is the client's name in requirements.lock, `plugin` the pytest plugin that puts kafkabuf in its place."""
+    """`package` is the client's name in requirements.lock. The pytest plugin `plugin` puts kafkabuf in its place."""
 
     package: str
     repository: str
     plugin: str
     options: tuple[str, ...] = ()
     """Further arguments of pytest."""
+    needs: tuple[str, ...] = ()
+    """Packages that the tests need beside those of requirements.lock, as `name==release`."""
+
+
+class Outcome(NamedTuple):
+    """How the tests of a peer ended. `left_out` has the reason for each test that only the peer itself runs."""
+
+    theirs: int
+    ours: int
+    failed: list[str]
+    left_out: dict[str, str]
 
 
 def arguments_of(peer: Peer, description: str | None) -> argparse.Namespace:
@@ -53,6 +67,26 @@ def clone(peer: Peer, repository: str, release: str) -> Path:
     return folder
 
 
+def sdist(peer: Peer, release: str) -> Path:
+    """The files of the client's sdist, downloaded once."""
+    folder = FOLDER / f"{peer.package.replace('-', '_')}-{release}"
+    if not folder.exists():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+        subprocess.run([*command, "--dest", str(FOLDER), f"{peer.package}=={release}"], check=True)
+        with tarfile.open(FOLDER / f"{folder.name}.tar.gz") as archive:
+            archive.extractall(FOLDER, filter="data")
+    return folder
+
+
+def needed(peer: Peer) -> Path:
+    """A folder with the packages that the tests need, installed once."""
+    folder = FOLDER / f"{peer.package}-needs"
+    if peer.needs and not folder.exists():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+        subprocess.run([*command, *peer.needs], check=True)
+    return folder
+
+
 @contextmanager
 def broker(*, embedded: bool) -> Iterator[str]:
     """The address of a broker whose topics have two partitions by default."""
@@ -69,31 +103,51 @@ def broker(*, embedded: bool) -> Iterator[str]:
 
 
 def compared(peer: Peer, folder: Path, files: tuple[str, ...], *, embedded: bool, options: list[str]) -> int:
-    """Run the tests with the client and with kafkabuf, and print the difference. Returns the status to exit with."""
+    """Run the tests with the client and with kafkabuf, and print the difference. Returns the status to exit with.
+
+    Each run has a broker of its own, because tests expect that their topics are empty.
+    """
     with broker(embedded=embedded) as hosts:
-        theirs = passed(peer, folder, files, hosts, options)
-        ours = passed(peer, folder, files, hosts, ["--kafkabuf", *options])
-    failed = sorted(name for name, ok in ours.items() if not ok and theirs.get(name))
-    name = peer.package
-    print(f"{name}'s producer tests: {sum(theirs.values())} pass with {name}, {sum(ours.values())} with kafkabuf")
-    print(f"left out, because they look into {name}'s producer: {len(theirs.keys() - ours.keys())}")
-    for test in failed:
-        print(f"fails with kafkabuf only: {test}")
-    return 1 if failed or not any(ours.values()) else 0
+        theirs = run_tests(peer, folder, files, hosts, options)
+    with broker(embedded=embedded) as hosts:
+        ours = run_tests(peer, folder, files, hosts, ["--kafkabuf", *options])
+    passed = {name for name, state in theirs.items() if state == PASSED}
+    states = {name: ours.get(name, f"{peer.plugin} leaves it out") for name in sorted(passed)}
+    outcome = Outcome(
+        theirs=len(passed),
+        ours=sum(state == PASSED for state in ours.values()),
+        failed=[name for name, state in states.items() if state == FAILED],
+        left_out={name: state for name, state in states.items() if state not in (PASSED, FAILED)},
+    )
+    outcome_file(peer.package).write_text(json.dumps(outcome._asdict()))
+    print(f"{peer.package}'s tests: {outcome.theirs} pass with {peer.package}, {outcome.ours} with kafkabuf")
+    for name, reason in outcome.left_out.items():
+        print(f"left out: {name}: {reason}")
+    for name in outcome.failed:
+        print(f"fails with kafkabuf only: {name}")
+    return 1 if outcome.failed or not outcome.ours else 0
 
 
-def passed(peer: Peer, folder: Path, files: tuple[str, ...], hosts: str, options: list[str]) -> dict[str, bool]:
-    """By the name of each test that ran: whether it passed."""
+def outcome_file(package: str) -> Path:
+    return FOLDER / f"{package}.json"
+
+
+def run_tests(peer: Peer, folder: Path, files: tuple[str, ...], hosts: str, options: list[str]) -> dict[str, str]:
+    """By the name of each test: PASSED, FAILED or the reason for which pytest skipped it."""
     report = FOLDER / "report.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", peer.plugin, *peer.options]
     command += ["--rootdir", str(folder), "-c", "/dev/null", "--kafka-hosts", hosts, f"--junitxml={report}", *options]
     # The client's folder comes first: its package `tests` hides ours.
-    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    path = os.pathsep.join(map(str, (folder, ROOT, needed(peer))))
+    environment = {**os.environ, "PYTHONPATH": path}
     subprocess.run([*command, *files], check=False, cwd=folder, env=environment)
     cases = ET.parse(report).getroot().iter("testcase")
-    return {
-        f"{case.get('classname')}.{case.get('name')}": not any(child.tag in ("failure", "error") for child in case)
-        for case in cases
-        if case.find("skipped") is None
-    }
+    return {f"{case.get('classname')}.{case.get('name')}": _state(case) for case in cases}
+
+
+def _state(case: ET.Element) -> str:
+    skipped = case.find("skipped")
+    if skipped is not None:
+        return skipped.get("message", "")
+    return FAILED if any(child.tag in ("failure", "error") for child in case) else PASSED
