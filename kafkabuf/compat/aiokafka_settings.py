@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafkabuf.errors import ConfigError
@@ -70,15 +70,23 @@ class CalledPartitioner:
 
 
 class Tokens:
-    """Calls aiokafka's token provider, whose token() is a coroutine, for kafkabuf's threads. `loop` runs it."""
+    """Calls aiokafka's token provider, whose token() is a coroutine, for kafkabuf's threads. `loop` runs it.
+
+    The provider may have a method `extensions`, which is no coroutine: its SASL extensions go with the token.
+    """
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def __call__(self) -> str:
+    def __call__(self) -> tuple[str, None, Mapping[str, str]]:
         assert self.loop is not None
-        return str(asyncio.run_coroutine_threadsafe(self._provider.token(), self.loop).result())
+        return asyncio.run_coroutine_threadsafe(self._fetch(), self.loop).result()
+
+    async def _fetch(self) -> tuple[str, None, Mapping[str, str]]:
+        token = str(await self._provider.token())
+        extensions = getattr(self._provider, "extensions", dict)
+        return token, None, extensions() or {}
 
 
 def sasl(mechanism: str, username: str | None, password: str | None, tokens: Tokens | None) -> dict[str, Any]:

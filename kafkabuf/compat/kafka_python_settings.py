@@ -187,7 +187,8 @@ def _sasl(config: dict[str, Any]) -> dict[str, Any]:
     own |= {name: config[f"sasl_plain_{name.removeprefix('sasl_')}"] for name in ("sasl_username", "sasl_password")}
     provider = config["sasl_oauth_token_provider"]
     if provider is not None:
-        own["sasl_oauthbearer_token_provider"] = provider.token
+        extensions = getattr(provider, "extensions", dict)
+        own["sasl_oauthbearer_token_provider"] = lambda: (provider.token(), None, extensions() or {})
     return own
 
 
