@@ -3,8 +3,9 @@
 
 from libc.stdint cimport int64_t
 
+from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._partition cimport KeyRule
-from kafkabuf._records cimport Record
+from kafkabuf._records cimport Record, hold_record
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf.batches._batch cimport RecordFuture
 
@@ -67,3 +68,25 @@ cdef class ProducerCore:
     #     max.block.ms. Raises TimeoutError
     # _await_partition(name: str, partition: int, timeout: float) -> None: the topic does not have the partition yet:
     #     wait for newer metadata, up to `timeout` seconds
+
+
+# The end of send(): queue the bytes of a record. A caller that is not send() first finds that the producer needs no
+# detour. `waited`: the seconds for which the call has waited for metadata.
+cdef inline RecordFuture queue_record(
+    ProducerCore producer, object name, object value, object key, object headers, object partition,
+    object timestamp_ms, object callback, double waited
+):
+    cdef Record r
+    cdef Held held
+    cdef TopicQueues topic
+    if name is producer.last_name:
+        topic = producer.last_topic
+    else:
+        topic = producer.topic_of(name, &waited)
+    r.timestamp = producer.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+    hold_nothing(&held)
+    try:
+        hold_record(&held, &r, key, value, headers)
+        return producer.enqueue(topic, partition, callback, &r, waited)
+    finally:
+        release_held(&held)

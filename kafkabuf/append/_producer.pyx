@@ -5,9 +5,8 @@ from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._partition cimport KeyRule, partition_by_key
-from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, hold_record, measure, size_upper_bound
+from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, measure, size_upper_bound
 from kafkabuf._wire cimport kb_crc32_init
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues, uninitialized
 from kafkabuf.batches._batch cimport Batch, RecordFuture, new_future
@@ -95,9 +94,6 @@ cdef class ProducerCore:
             ClosedError: after close().
             The record was not queued if send() raises.
         """
-        cdef Record r
-        cdef Held held
-        cdef RecordFuture future
         cdef TopicQueues queues
         cdef AccumulatorCore begun
         cdef double waited = 0
@@ -113,18 +109,7 @@ cdef class ProducerCore:
             queues = self.topic_of(topic, &waited)
             key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
             self.check_still_open(begun)  # a serializer or partitioner may have closed the producer, or forked
-        if topic is self.last_name:
-            queues = self.last_topic
-        else:
-            queues = self.topic_of(topic, &waited)
-        r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-        hold_nothing(&held)
-        try:
-            hold_record(&held, &r, key, value, headers)
-            future = self.enqueue(queues, partition, callback, &r, waited)
-        finally:
-            release_held(&held)
-        return future
+        return queue_record(self, topic, value, key, headers, partition, timestamp_ms, callback, waited)
 
     cdef RecordFuture enqueue(
         self, TopicQueues topic, object partition, object callback, Record* r, double waited
