@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kafkabuf._sealed cimport seal
-from kafkabuf.append._producer cimport ProducerCore
+from kafkabuf.append._producer cimport ProducerCore, queue_record
 from kafkabuf.batches._batch cimport FAILED, RecordFuture
 
 from kafkabuf.compat.kafka_python_errors import as_peer
@@ -184,7 +184,7 @@ cdef class SendCore:
             A serializer's and a partitioner's own errors.
         """
         cdef FutureRecordMetadata future
-        cdef object sent
+        cdef RecordFuture sent
         if value is None and key is None:
             raise ValueError("a record needs a key or a value: both are None")
         if headers is not None:
@@ -194,11 +194,14 @@ cdef class SendCore:
         try:
             if self.prepare is not None:
                 value, key, partition = self.prepare(topic, value, key, headers, partition)
-            sent = self.producer.send(topic, value, key, headers, partition, timestamp_ms)
+            if self.producer.detour:
+                sent = self.producer.send(topic, value, key, headers, partition, timestamp_ms)
+            else:
+                sent = queue_record(self.producer, topic, value, key, headers, partition, timestamp_ms, None, 0)
         except KafkaError as error:
             return self.refuse(error, topic, partition, timestamp_ms)
         future = FutureRecordMetadata.__new__(FutureRecordMetadata)
-        future.sent = <RecordFuture>sent
+        future.sent = sent
         future.header_size = size_of_headers(headers) if headers else -1
         return future
 
