@@ -557,6 +557,21 @@ def test_a_producer_without_errors_never_imports_kafka_python(cluster: EmbeddedC
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_a_forked_child_sends_with_a_producer_of_its_own(cluster: EmbeddedCluster) -> None:
+    code = (
+        "import os\n"
+        "from kafkabuf.compat.kafka_python import KafkaProducer\n"
+        f"producer = KafkaProducer(bootstrap_servers='{cluster.bootstrap_servers}')\n"
+        f"offset = producer.send('{TOPIC}', b'v', partition=0).get(20).offset\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        f"    os._exit(producer.send('{TOPIC}', b'v', partition=0).get(20).offset != offset + 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        f"assert producer.send('{TOPIC}', b'v', partition=0).get(20).offset == offset + 2\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_a_producer_that_is_dropped_ends_its_thread(
     new: Callable[..., KafkaProducer], cluster: EmbeddedCluster
 ) -> None:
