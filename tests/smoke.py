@@ -57,8 +57,8 @@ def write_to_a_cluster() -> None:
 
 def run_command_of_readme() -> None:
     """The wheel's metadata has the page."""
-    readme = str(importlib.metadata.metadata("kafkabuf").get_payload())
-    command = re.search(r'python -c "\n(.*?)"', readme, re.DOTALL)
+    metadata = importlib.metadata.distribution("kafkabuf").read_text("METADATA") or ""
+    command = re.search(r'python -c "\n(.*?)"', metadata, re.DOTALL)
     assert command is not None, "README.md has no command that sends a first record"
     code = textwrap.dedent(command[1])
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=120)

@@ -20,7 +20,8 @@ TESTS = ("tests/test_producer.py", "tests/test_transactional_producer.py")
 def main() -> int:
     arguments = arguments_of(PEER, __doc__)
     folder = clone(PEER, arguments.repository, arguments.release)
-    return compared(PEER, folder, TESTS, embedded=arguments.embedded, options=arguments.pytest)
+    options = [*arguments.pytest, *(["--embedded"] if arguments.embedded else [])]
+    return compared(PEER, folder, TESTS, embedded=arguments.embedded, options=options)
 
 
 if __name__ == "__main__":

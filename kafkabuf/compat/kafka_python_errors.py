@@ -38,7 +38,8 @@ def as_peer(error: KafkaError | None, *preferred: str) -> Any:
     """
     if error is None or hasattr(type(error), "of"):
         return error
-    both = _class_for(type(error), preferred)
+    # mypy takes the hash of an error, which an instance has, for that of its class.
+    both = _class_for(type(error), preferred)  # type: ignore[arg-type]
     if both is None:
         return error
     peers: KafkaError = both(*error.args)

@@ -67,7 +67,7 @@ def test_settings_are_those_of_the_installed_version() -> None:
 def test_a_record_ends_as_kafka_pythons_metadata(new: Callable[..., KafkaProducer]) -> None:
     producer = new()
     future = producer.send(TOPIC, b"value", b"key", [("größe", b"12"), ("n", b"")], 3, 1_600_000_000_000)
-    metadata = future.get(timeout=PATIENCE)
+    metadata: Any = future.get(timeout=PATIENCE)
     where = kafka.TopicPartition(TOPIC, 3)
     assert metadata == (TOPIC, 3, where, metadata.offset, 1_600_000_000_000, None, 3, 5, 10)
     assert metadata._fields == kafka.producer.future.RecordMetadata._fields
@@ -77,7 +77,7 @@ def test_a_record_ends_as_kafka_pythons_metadata(new: Callable[..., KafkaProduce
     assert not future.failed()
     assert not future.retriable()
     assert (future.value, future.exception) == (metadata, None)
-    plain = producer.send(TOPIC, value=None, key=b"k", partition=3).get(PATIENCE)
+    plain: Any = producer.send(TOPIC, value=None, key=b"k", partition=3).get(PATIENCE)
     assert (plain.offset, plain.serialized_value_size, plain.serialized_header_size) == (metadata.offset + 1, -1, -1)
 
 
@@ -394,7 +394,7 @@ def values_in(cluster: EmbeddedCluster, topic: str, partition: int) -> list[Any]
     consumer.assign([where])
     consumer.seek_to_beginning()
     end = consumer.end_offsets([where])[where]
-    found = []
+    found: list[Any] = []
     while len(found) < end:
         found.append(next(consumer))
     consumer.close()
@@ -456,7 +456,9 @@ def test_partitions_flush_and_metrics_have_kafka_pythons_shapes(new: Callable[..
     future = producer.send(TOPIC, b"v")
     producer.flush(timeout=PATIENCE)
     assert future.succeeded()
-    assert producer.metrics()["producer-metrics"]["record-send-total"] == 1
+    metrics = producer.metrics()
+    assert metrics is not None
+    assert metrics["producer-metrics"]["record-send-total"] == 1
     assert repr(producer) == "<KafkaProducer client_id=mine transactional_id=None>"
 
 
