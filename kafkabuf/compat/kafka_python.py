@@ -17,14 +17,9 @@ from typing import Any, Self
 
 from kafkabuf.compat._kafka_python import FutureRecordMetadata, RecordMetadata, SendCore, TopicPartition
 from kafkabuf.compat.kafka_python_errors import as_peer
-from kafkabuf.compat.kafka_python_settings import (
-    DEFAULTS,
-    complete,
-    partitioner_in,
-    settings_of,
-    ssl_context_in,
-)
+from kafkabuf.compat.kafka_python_settings import DEFAULTS, complete, partitioner_in, settings_of, ssl_context_in
 from kafkabuf.errors import KafkaError
+from kafkabuf.interceptors import close_all
 from kafkabuf.metadata.metadata import TopicInfo
 from kafkabuf.producer import KafkaProducer as OwnProducer
 from kafkabuf.serialization import serialize_with
@@ -51,15 +46,15 @@ class KafkaProducer(SendCore):
             if self.config["client_id"] is None:
                 self.config["client_id"] = f"kafkabuf-kafka-python-{next(_numbers)}"
             self._producer = OwnProducer(settings_of(self.config, configs), ssl_context=ssl_context_in(self.config))
-            self._open(self._producer, self._preparation())
+            self._preparation = self._prepared_by(partitioner_in(self.config))
+            self._open(self._producer, self._preparation)
             for name in ("acks", "enable_idempotence"):
                 self.config[name] = getattr(self._producer.config, name)
             if self.config["api_version"] is None:
                 self._bootstrap(self.config["bootstrap_timeout_ms"] / 1000)
                 self.config["api_version"] = _OLDEST_BROKER
 
-    def _preparation(self) -> _Preparation | None:
-        partitioner = partitioner_in(self.config)
+    def _prepared_by(self, partitioner: Any) -> _Preparation | None:
         return None if partitioner is None else _Preparation(self._producer, self.config, partitioner)
 
     def _bootstrap(self, timeout: float) -> None:
@@ -85,9 +80,14 @@ class KafkaProducer(SendCore):
             self._producer.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send all buffered records and stop. After `timeout` seconds the remaining records fail."""
+        """Send all buffered records and stop. After `timeout` seconds the remaining records fail.
+
+        Afterwards it closes the serializers.
+        """
         with _peers_errors():
             self._producer.close(timeout)
+        if self._preparation is not None:  # else the producer beneath has closed its serializers
+            self._preparation.close()
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
         """The metrics as {group: {name: value}}, under Java's names; None if `metrics_enabled` is False.
@@ -177,6 +177,7 @@ class _Preparation:
         self._producer = producer
         self._choose = _chooser(partitioner)
         self._serializers = [serialize_with(config[f"{field}_serializer"], field) for field in ("key", "value")]
+        self._user_objects: tuple[Any, ...] = (config["key_serializer"], config["value_serializer"], partitioner)
 
     def __call__(
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None
@@ -191,6 +192,10 @@ class _Preparation:
             if partition is None:
                 raise ValueError(f"the partitioner returned None for a record of topic {topic!r}: return a number")
         return value_bytes, key_bytes, partition
+
+    def close(self) -> None:
+        user_objects, self._user_objects = self._user_objects, ()
+        close_all(user_objects)
 
 
 def _chooser(partitioner: Any) -> Callable[[str, Any, Any, Any, Any, _Cluster], int | None]:

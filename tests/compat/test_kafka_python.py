@@ -416,6 +416,22 @@ def test_default_partitioner_keeps_keys_where_kafka_python_has_them(new: Callabl
     assert kafka_python_settings.partitioner_in({"partitioner": DefaultPartitioner()}) is None
 
 
+class Closing(Upper):
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("with_partitioner", [False, True])
+def test_close_closes_the_serializers_once(new: Callable[..., KafkaProducer], with_partitioner: bool) -> None:
+    serializer = Closing()
+    producer = new(value_serializer=serializer, **({"partitioner": Noting()} if with_partitioner else {}))
+    producer.close()
+    producer.close()
+    assert serializer.closed == 1
+
+
 class Noting(Partitioner):  # type: ignore[misc]
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -496,6 +512,8 @@ def test_transactions_commit_and_abort(new: Callable[..., KafkaProducer], cluste
     producer.begin_transaction()
     producer.send(TOPIC, b"v", partition=0).get(PATIENCE)
     producer.send_offsets_to_transaction({kafka.TopicPartition(TOPIC, 0): kafka.OffsetAndMetadata(7, "m", -1)}, "group")
+    consumer = kafka.structs.ConsumerGroupMetadata("group", -1, "", None)
+    producer.send_offsets_to_transaction({kafka.TopicPartition(TOPIC, 1): kafka.OffsetAndMetadata(8, "", -1)}, consumer)
     producer.commit_transaction()
     producer.begin_transaction()
     producer.abort_transaction()
