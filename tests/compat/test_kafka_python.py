@@ -333,6 +333,20 @@ def test_without_api_version_the_constructor_waits_for_a_broker() -> None:
         KafkaProducer(bootstrap_servers="{}:{}".format(*closed_port()), bootstrap_timeout_ms=200)
 
 
+def test_wrong_credentials_end_the_wait_at_once() -> None:
+    with EmbeddedCluster(security=Security(users={"alice": "right"})) as cluster:
+        with pytest.raises(peers.KafkaTimeoutError) as raised:
+            KafkaProducer(
+                bootstrap_servers=cluster.bootstrap_servers,
+                bootstrap_timeout_ms=60_000,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="PLAIN",
+                sasl_plain_username="alice",
+                sasl_plain_password="wrong",
+            )
+    assert isinstance(raised.value, errors.SaslAuthenticationError)
+
+
 def test_with_api_version_the_constructor_does_not_wait(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(
         bootstrap_servers="{}:{}".format(*closed_port()), api_version=(2, 5), max_block_ms=100
