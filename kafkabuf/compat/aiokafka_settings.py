@@ -9,25 +9,11 @@ from typing import Any
 
 from kafkabuf.errors import ConfigError
 
-DEFAULT_PORT = 9092
 # aiokafka's partitioner: called with the key's bytes, all partitions, and those that have a leader.
 Partitioner = Callable[[bytes | None, list[int], list[int]], int]
 Leaders = Callable[[str], Sequence[int]]
 
 _numbers = itertools.count(1)
-
-
-def bootstrap_list(servers: str | Sequence[str]) -> str:
-    """`host[:port]`, or a list of such texts, as kafkabuf's list of host:port."""
-    entries = servers.split(",") if isinstance(servers, str) else servers
-    return ",".join(_with_port(entry.strip()) for entry in entries)
-
-
-def _with_port(entry: str) -> str:
-    has_port = entry.rpartition("]")[2].startswith(":") if entry.startswith("[") else entry.count(":") == 1
-    if has_port:
-        return entry
-    return f"[{entry}]:{DEFAULT_PORT}" if ":" in entry and not entry.startswith("[") else f"{entry}:{DEFAULT_PORT}"
 
 
 def client_name(client_id: str | None) -> str:

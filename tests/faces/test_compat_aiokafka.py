@@ -18,9 +18,10 @@ from aiokafka.structs import RecordMetadata, TopicPartition
 
 from kafkabuf import errors
 from kafkabuf.broker import EmbeddedCluster, Security
+from kafkabuf.compat._names import with_port
 from kafkabuf.compat.aiokafka import AIOKafkaProducer
 from kafkabuf.compat.aiokafka_errors import peer_error
-from kafkabuf.compat.aiokafka_settings import Tokens, bootstrap_list
+from kafkabuf.compat.aiokafka_settings import Tokens
 from kafkabuf.protocol.messages import PRODUCE
 from tests.faces.aio_support import read_back, run
 from tests.network.certificates import Authority
@@ -70,7 +71,7 @@ def test_arguments_have_aiokafkas_names_order_and_defaults(method: str) -> None:
     ],
 )
 def test_bootstrap_servers_may_be_a_list_and_lack_the_port(given: Any, expected: str) -> None:
-    assert bootstrap_list(given) == expected
+    assert with_port(given) == expected
 
 
 def test_settings_have_aiokafkas_defaults() -> None:
