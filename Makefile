@@ -66,7 +66,7 @@ quick: build  ## Run the tests that start no process, in a minute; needs no Java
 test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 8 minutes (ARGS go to one pytest)
 	@$(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS),$(BIN)/python -m tests)
 
-test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize test-portable  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
+test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize test-portable test-peers  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
 
 test-whole: fetch  ## Run the slow tests too, and all seeds and examples of the randomised tests
 	@$(BIN)/python -m tests.spark.versions --fetch
