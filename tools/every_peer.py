@@ -21,7 +21,7 @@ TOOLS = sorted(Path(__file__).parent.glob(f"{PREFIX}*.py"))
 
 
 def main() -> int:
-    names = [tool.stem.removeprefix(PREFIX).replace("_", "-") for tool in TOOLS]
+    names = [*map(peer_of, TOOLS)]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kafka", action="store_true", help="use a real Apache Kafka instead of the embedded cluster")
     parser.add_argument("peers", nargs="*", metavar="PEER", help=f"some of {', '.join(names)} (default: all)")
@@ -34,12 +34,21 @@ def main() -> int:
     return 0 if all(outcome is not None and not outcome.failed for outcome in outcomes.values()) else 1
 
 
+def peer_of(tool: Path) -> str:
+    return tool.stem.removeprefix(PREFIX).replace("_", "-")
+
+
 def run(tool: str, *, embedded: bool) -> Outcome | None:
     """Run a client's tests. None: they did not end."""
     module = f"tools.{tool}"
-    file = outcome_file(importlib.import_module(module).PEER.package)
-    file.unlink(missing_ok=True)
+    package = importlib.import_module(module).PEER.package
+    outcome_file(package).unlink(missing_ok=True)
     subprocess.run([sys.executable, "-m", module, *(["--embedded"] if embedded else [])], check=False)
+    return read_outcome(package)
+
+
+def read_outcome(package: str) -> Outcome | None:
+    file = outcome_file(package)
     return Outcome(**json.loads(file.read_text())) if file.exists() else None
 
 

@@ -143,10 +143,10 @@ def run_tests(peer: Peer, folder: Path, files: tuple[str, ...], hosts: str, opti
     environment = {**os.environ, "PYTHONPATH": path}
     subprocess.run([*command, *files], check=False, cwd=folder, env=environment)
     cases = ET.parse(report).getroot().iter("testcase")
-    return {f"{case.get('classname')}.{case.get('name')}": _state(case) for case in cases}
+    return {f"{case.get('classname')}.{case.get('name')}": state_of(case) for case in cases}
 
 
-def _state(case: ET.Element) -> str:
+def state_of(case: ET.Element) -> str:
     skipped = case.find("skipped")
     if skipped is not None:
         return skipped.get("message", "")
