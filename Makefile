@@ -24,7 +24,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build java demo demo-kafka quick test test-all test-whole fetch slowest
-.PHONY: test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels wheel wheels sdist sbom
+.PHONY: test-peers test-pythons test-spark-kills test-spark-kill test-spark-versions test-spark-wheels wheel wheels sdist sbom
 .PHONY: simulate fuzz fuzz-api sanitize sanitize-core test-portable lint format bench bench-gate bench-accept lock clean
 
 help:  ## Show this help
@@ -66,7 +66,7 @@ quick: build  ## Run the tests that start no process, in a minute; needs no Java
 test: fetch  ## Run every part once, real Apache Kafka and Spark included, in some 8 minutes (ARGS go to one pytest)
 	@$(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS),$(BIN)/python -m tests)
 
-test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize test-portable  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
+test-all: test-whole test-spark-kills test-spark-versions test-spark-wheels simulate fuzz sanitize test-portable test-peers  ## Run everything: kills, other PySparks, clusters, long simulations, fuzzers, sanitizers too (hours)
 
 test-whole: fetch  ## Run the slow tests too, and all seeds and examples of the randomised tests
 	@$(BIN)/python -m tests.spark.versions --fetch
@@ -80,6 +80,9 @@ slowest: build  ## Print the slowest 20 tests of the last `make test` or `make t
 
 test-pythons:  ## Run `make test` under each CPython from 3.11 on that is found; TARGET (test), ONLY (3.13)
 	@$(ANY_PYTHON) -m tools.pythons $(if $(ONLY),--only $(ONLY)) $(or $(TARGET),test)
+
+test-peers: build  ## Run kafka-python's, aiokafka's and confluent-kafka's own producer tests with our faces (ARGS: --kafka)
+	@$(BIN)/python -m tools.every_peer $(ARGS)
 
 test-spark-kills: java build  ## Kill Spark's processes at every step of each guarantee, and at random (ARGS: --help)
 	@$(BIN)/python -m rigs.real_kafka --fetch

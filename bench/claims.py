@@ -10,6 +10,7 @@ from bench.claim import Claim
 MODULES = {
     "send": "append.send",
     "aio": "append.aio",
+    "compat": "compat.faces",
     "arrow": "append.arrow",
     "transactions": "transactions.transactions",
     "latency": "sending.latency",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import socket
 import struct
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 from bench.measure import BATCH_LARGE, LINGER_MS, VALUE_SIZE, Client, Delivered, Publish
@@ -21,6 +22,7 @@ HEADERS = [("trace", os.urandom(16)), ("source", b"bench")]
 REPLAY_IN_FLIGHT = 5
 ARROW_ROWS = 10_000
 PRODUCE_BATCH = 1_000
+POLL_EVERY = 1024
 # Returns the values of so many records.
 Values = Callable[[int], Iterable[bytes]]
 SAME_VALUE: Values = partial(repeat, VALUE)
@@ -97,12 +99,16 @@ def confluent(
     full: bool = False,
     values: Values = SAME_VALUE,
     settings: Mapping[str, Any] | None = None,
+    module: str = "confluent_kafka",
 ) -> Client:
-    """produce() and poll() in a loop as documented; `full` adds a key and two headers to every record."""
+    """produce() and poll() in a loop as documented; `full` adds a key and two headers to every record.
+
+    `module` has the class Producer.
+    """
 
     @contextmanager
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
-        from confluent_kafka import Producer
+        new = importlib.import_module(module).Producer
 
         delivered = Delivered()
 
@@ -111,24 +117,37 @@ def confluent(
             options: dict[str, Any] = {"on_delivery": delivered.on_confluent} if callback or full else {}
             if full:
                 options |= {"key": KEY, "headers": HEADERS}
-            for number, value in enumerate(values(records)):
-                while True:
+            left = iter(values(records))
+            for _ in range(0, records, POLL_EVERY):
+                for value in islice(left, POLL_EVERY):
                     try:
-                        produce(topic, value, **options)
-                        break
+                        if options:
+                            produce(topic, value, **options)
+                        else:
+                            produce(topic, value)
                     except BufferError:
-                        poll(0.01)
-                if not number & 1023:
-                    poll(0)
+                        _produce_later(partial(produce, topic, value, **options), poll)
+                poll(0)
             producer.flush()
             delivered.check(records if callback or full else 0)
             return records
 
-        producer = Producer(confluent_settings(bootstrap) | dict(settings or {}))
+        producer = new(confluent_settings(bootstrap) | dict(settings or {}))
         yield publish
         producer.flush()
 
     return open_
+
+
+def _produce_later(produce: Callable[[], None], poll: Callable[[float], int]) -> None:
+    """The queue is full: serve delivery reports until it has room."""
+    while True:
+        poll(0.01)
+        try:
+            produce()
+            return
+        except BufferError:
+            continue
 
 
 def confluent_settings(bootstrap: str) -> dict[str, Any]:
@@ -208,20 +227,21 @@ def aiokafka(batch_size: int, *, batches: bool = False) -> Client:
     return open_
 
 
-def kafka_python(batch_size: int) -> Client:
-    """send() in a loop."""
+def kafka_python(batch_size: int, module: str = "kafka") -> Client:
+    """send() in a loop. `module` has the class KafkaProducer."""
 
     @contextmanager
     def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
-        from kafka import KafkaProducer
+        new = importlib.import_module(module).KafkaProducer
 
         def publish(records: int) -> int:
+            send = producer.send
             for _ in range(records):
-                producer.send(topic, VALUE)
+                send(topic, VALUE)
             producer.flush()
             return records
 
-        producer = KafkaProducer(
+        producer = new(
             bootstrap_servers=bootstrap,
             acks="all",
             enable_idempotence=True,

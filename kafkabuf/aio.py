@@ -33,6 +33,7 @@ from kafkabuf.errors import AbortableTransactionError, ClosedError, IllegalState
 from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
 from kafkabuf.metadata.groups import GroupMetadata, Offsets
 from kafkabuf.metadata.metadata import TopicInfo
+from kafkabuf.partitioner import rule_named
 from kafkabuf.producer import TRANSACTIONAL_CHILD, KafkaProducer, config_of, described, require_no_context
 from kafkabuf.record_metadata import RecordMetadata
 
@@ -55,7 +56,6 @@ TURN = 256
 _NO_USER_OBJECTS: dict[str, Any] = {
     "key_serializer": None,
     "value_serializer": None,
-    "partitioner_class": None,
     "interceptor_classes": (),
 }
 
@@ -74,7 +74,10 @@ class _LoopCore(ProducerCore):
     def __init__(self, producer: KafkaProducer, clock: Clock) -> None:
         self.partition_looked_up = False  # metadata was requested for the partition of the present record
         self.slab: Slab | None = None  # memory for the present record
-        self._open(producer.accumulator, producer.config.replaced(_NO_USER_OBJECTS), clock)
+        config = producer.config
+        # A rule for keys is no object of the user: this core applies it.
+        left = _NO_USER_OBJECTS | {"partitioner_class": rule_named(config.partitioner_class)}
+        self._open(producer.accumulator, config.replaced(left), clock)
         self.accumulator.nonwaiting_allocators[threading.get_ident()] = self._take_slab
 
     def send_with(self, slab: Slab | None, *arguments: Any) -> RecordFuture:

@@ -1,14 +1,17 @@
 """A first look at an installed kafkabuf: `python -I tests/smoke.py [cluster]`, with nothing but its dependencies.
 
 Every extension loads but those of the embedded broker, a producer opens and closes, and a MockProducer acknowledges a
-record. With `cluster`, the broker's extensions load too, and a producer writes to an embedded cluster with each codec;
-that needs the dependencies of the embedded broker.
+record. With `cluster`, the broker's extensions load too, a producer writes to an embedded cluster with each codec, and
+the command of README.md that sends a first record runs; that needs the dependencies of the embedded broker.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.metadata
+import re
+import subprocess
 import sys
+import textwrap
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -52,6 +55,16 @@ def write_to_a_cluster() -> None:
             assert cluster.end_offsets(codec) == {0: RECORDS}
 
 
+def run_command_of_readme() -> None:
+    """The wheel's metadata has the page."""
+    metadata = importlib.metadata.distribution("kafkabuf").read_text("METADATA") or ""
+    command = re.search(r'python -c "\n(.*?)"', metadata, re.DOTALL)
+    assert command is not None, "README.md has no command that sends a first record"
+    code = textwrap.dedent(command[1])
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=120)
+    assert "offset=0" in done.stdout, done.stderr
+
+
 def main(arguments: list[str]) -> None:
     broker = "cluster" in arguments
     extensions = load_extensions(broker)
@@ -59,6 +72,7 @@ def main(arguments: list[str]) -> None:
     open_producers()
     if broker:
         write_to_a_cluster()
+        run_command_of_readme()
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ the end.
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int32_t, int64_t
 
+from kafkabuf._partition cimport KeyRule, partition_by_key
 from kafkabuf._records cimport Record, RecordsBuilder, append, has_room, size_upper_bound
-from kafkabuf._wire cimport partition_of_key
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf.batches._batch cimport Batch
@@ -54,7 +54,7 @@ cdef class Walker:
     cdef object report              # a BulkReport
     cdef int8_t magic
     cdef int64_t max_request_size
-    cdef bint ignore_keys
+    cdef KeyRule key_rule
     cdef bint row_aligned           # the report keeps every row's place
     # ---- the present chunk of rows
     cdef int64_t first_row          # the number of the chunk's first row in the whole call
@@ -106,13 +106,9 @@ cdef class Walker:
 
 # Sets the partition of walker.record: `wanted`; if that is negative, the key's partition, or the sticky partition.
 cdef inline void choose_partition(Walker walker, int32_t wanted) noexcept nogil:
-    if wanted >= 0:
-        walker.partition = wanted
-    elif walker.record.key.size >= 0 and not walker.ignore_keys:
-        walker.partition = partition_of_key(
-            walker.record.key.data, <size_t>walker.record.key.size, walker.partitions)
-    else:
-        walker.partition = walker.sticky
+    if wanted < 0:
+        wanted = partition_by_key(walker.key_rule, &walker.record.key, walker.partitions)
+    walker.partition = wanted if wanted >= 0 else walker.sticky
 
 
 # Append walker.record to the claimed batch of its partition, and advance to the next row.

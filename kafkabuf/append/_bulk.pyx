@@ -41,7 +41,7 @@ cdef class Walker:
         self.segments = report.segments
         self.magic = producer.accumulator.magic
         self.max_request_size = producer.max_request_size
-        self.ignore_keys = producer.ignore_keys
+        self.key_rule = producer.key_rule
         self.fold_at = FOLD_AT
         self.claimed = {}
 

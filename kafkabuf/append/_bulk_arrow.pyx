@@ -10,7 +10,7 @@ from libc.string cimport memcmp, memset
 from kafkabuf._held cimport MOST_HEADERS
 from kafkabuf._records cimport Record, attach_none
 from kafkabuf._sealed cimport seal
-from kafkabuf._wire cimport Field, field_size
+from kafkabuf._wire cimport Field, field_size, kb_crc32_init
 from kafkabuf.append._arrow cimport (
     ABSENT, ArrowArray, ArrowArrayStream, ArrowSchema, Columns, bind_columns, bytes_at, int32_at, is_null, millis_at,
     offset_at,
@@ -22,6 +22,8 @@ from kafkabuf.append._bulk cimport (
 from kafkabuf.append._producer cimport ProducerCore
 
 from kafkabuf.errors import InvalidTopicError, KafkaError, SerializationError
+
+kb_crc32_init()
 
 
 @cython.final
@@ -58,7 +60,7 @@ cdef class ArrowWalker(Walker):
         r.key.size = -1
         r.timestamp = self.now
         attach_none(r)
-        self.partition = self.sticky
+        choose_partition(self, -1)
         while stop == END and self.row < self.columns.rows:
             r.value = bytes_at(&self.columns.value, self.row)
             stop = append_record(self)

@@ -9,12 +9,15 @@ from collections.abc import Mapping, Set
 from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._records cimport Record, hold_record
 from kafkabuf._sealed cimport seal
+from kafkabuf._wire cimport kb_crc32_init
 from kafkabuf.append._bulk cimport BAD_PARTITION, END, RAISED, Segment, Stop, Walker, append_record, choose_partition
 from kafkabuf.append._producer cimport ProducerCore, checked_timestamp, partition_number
 from kafkabuf.batches._batch cimport Batch, new_future
 
 from kafkabuf.errors import InvalidPartitionsError, InvalidTimestampError, KafkaError, SerializationError
 from kafkabuf.interceptors import Acknowledgement, ProducerRecord, pairs_of
+
+kb_crc32_init()
 
 
 @cython.final

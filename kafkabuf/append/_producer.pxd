@@ -3,7 +3,10 @@
 
 from libc.stdint cimport int64_t
 
-from kafkabuf._records cimport Record
+from kafkabuf._held cimport Held, hold_nothing, release_held
+from kafkabuf._lock cimport enter_lock, leave_lock
+from kafkabuf._partition cimport KeyRule
+from kafkabuf._records cimport Record, hold_record
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
 from kafkabuf.batches._batch cimport RecordFuture
 
@@ -28,7 +31,7 @@ cdef class ProducerCore:
     cdef readonly object interceptors   # interceptors.Interceptors, or None
     cdef int64_t max_request_size
     cdef double max_block               # seconds
-    cdef bint ignore_keys               # partitioner.ignore.keys
+    cdef KeyRule key_rule               # partitioner.class (if it names a rule), partitioner.ignore.keys
     # ---- guarded by the producer's lock (batches/_accumulator.pxd)
     cdef bint closing
     cdef bint disowned                  # with `closing`: a fork made this copy, and the child may open it anew
@@ -66,3 +69,28 @@ cdef class ProducerCore:
     #     max.block.ms. Raises TimeoutError
     # _await_partition(name: str, partition: int, timeout: float) -> None: the topic does not have the partition yet:
     #     wait for newer metadata, up to `timeout` seconds
+
+
+# The end of send(): queue the bytes of a record. A caller that is not send() first finds that the producer needs no
+# detour. `waited`: the seconds for which the call has waited for metadata.
+cdef inline RecordFuture queue_record(
+    ProducerCore producer, object name, object value, object key, object headers, object partition,
+    object timestamp_ms, object callback, double waited
+):
+    cdef Record r
+    cdef Held held
+    cdef TopicQueues topic
+    enter_lock(&producer.accumulator.pool.guard)
+    if name is producer.last_name:
+        topic = producer.last_topic
+        leave_lock(&producer.accumulator.pool.guard)
+    else:
+        leave_lock(&producer.accumulator.pool.guard)
+        topic = producer.topic_of(name, &waited)
+    r.timestamp = producer.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+    hold_nothing(&held)
+    try:
+        hold_record(&held, &r, key, value, headers)
+        return producer.enqueue(topic, partition, callback, &r, waited)
+    finally:
+        release_held(&held)

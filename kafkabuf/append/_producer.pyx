@@ -2,13 +2,13 @@
 """send(): checks, topic, partition, timestamp, encoding in place, future. producer.py has the calls per producer."""
 
 from cpython.number cimport PyNumber_Index
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._lock cimport enter_lock, leave_lock
-from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, hold_record, measure, size_upper_bound
-from kafkabuf._wire cimport partition_of_key
+from kafkabuf._partition cimport KeyRule, partition_by_key
+from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, measure, size_upper_bound
+from kafkabuf._wire cimport kb_crc32_init
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues, uninitialized
 from kafkabuf.batches._batch cimport Batch, RecordFuture, new_future
 
@@ -18,8 +18,10 @@ from kafkabuf.errors import (
     SerializationError,
 )
 from kafkabuf.interceptors import Acknowledgement, Interceptors, ProducerRecord, pairs_of
-from kafkabuf.partitioner import partitioner_of
+from kafkabuf.partitioner import key_rule_of, partitioner_of
 from kafkabuf.serialization import serialize_with
+
+kb_crc32_init()
 
 
 # An object that no caller can pass as a topic, for the time before the first send().
@@ -55,7 +57,7 @@ cdef class ProducerCore:
         self.interceptors = Interceptors(config) if config.interceptor_classes else None
         self.max_request_size = min(<int64_t>config.max_request_size, <int64_t>LARGEST_BATCH)
         self.max_block = config.max_block_ms / 1000
-        self.ignore_keys = config.partitioner_ignore_keys
+        self.key_rule = <KeyRule><int>key_rule_of(config.partitioner_class, config.partitioner_ignore_keys)
         self.detour = not (self.key_serializer is None and self.value_serializer is None and self.partitioner is None
                            and self.interceptors is None)
         self.closing = self.disowned = False
@@ -93,9 +95,6 @@ cdef class ProducerCore:
             ClosedError: after close().
             The record was not queued if send() raises.
         """
-        cdef Record r
-        cdef Held held
-        cdef RecordFuture future
         cdef TopicQueues queues
         cdef AccumulatorCore begun
         cdef double waited = 0
@@ -111,21 +110,7 @@ cdef class ProducerCore:
             queues = self.topic_of(topic, &waited)
             key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
             self.check_still_open(begun)  # a serializer or partitioner may have closed the producer, or forked
-        enter_lock(&self.accumulator.pool.guard)
-        if topic is self.last_name:
-            queues = self.last_topic
-            leave_lock(&self.accumulator.pool.guard)
-        else:
-            leave_lock(&self.accumulator.pool.guard)
-            queues = self.topic_of(topic, &waited)
-        r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-        hold_nothing(&held)
-        try:
-            hold_record(&held, &r, key, value, headers)
-            future = self.enqueue(queues, partition, callback, &r, waited)
-        finally:
-            release_held(&held)
-        return future
+        return queue_record(self, topic, value, key, headers, partition, timestamp_ms, callback, waited)
 
     cdef RecordFuture enqueue(
         self, TopicQueues topic, object partition, object callback, Record* r, double waited
@@ -133,6 +118,7 @@ cdef class ProducerCore:
         cdef PartitionQueue queue
         cdef RecordFuture future
         cdef Batch batch
+        cdef int32_t number
         cdef bint sticky = False, opened = False
         if size_upper_bound(self.accumulator.magic, r) > self.max_request_size or r.header_count:
             self.check_size(r)
@@ -141,12 +127,9 @@ cdef class ProducerCore:
         enter_lock(&self.accumulator.pool.guard)
         try:
             if partition is None:
-                if r.key.size >= 0 and not self.ignore_keys:
-                    queue = <PartitionQueue>topic.queues[
-                        partition_of_key(r.key.data, <size_t>r.key.size, topic.partitions)]
-                else:
-                    queue = topic.sticky
-                    sticky = True
+                number = partition_by_key(self.key_rule, &r.key, topic.partitions)
+                sticky = number < 0
+                queue = topic.sticky if sticky else <PartitionQueue>topic.queues[number]
             batch = queue.open
             if batch is None or not has_room(&batch.builder, r):
                 if topic.slow_nodes is not self.accumulator.slow_nodes:

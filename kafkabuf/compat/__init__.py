@@ -1,4 +1,5 @@
-"""Producers with the names, defaults and errors of other Python clients, over kafkabuf's own producers.
+"""Producers with the names, arguments and results of other clients, over KafkaProducer: one module for each client.
 
-A program moves to kafkabuf by the name of the module that it imports its producer from.
+A program moves with one import: `from kafkabuf.compat.kafka_python import KafkaProducer`,
+`from kafkabuf.compat.confluent import Producer`. Importing this package loads no other module.
 """

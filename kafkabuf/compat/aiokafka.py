@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from kafkabuf import aio
 from kafkabuf.aio_futures import AIORecordFuture
 from kafkabuf.compat import aiokafka_settings as theirs
+from kafkabuf.compat._names import with_port
 from kafkabuf.compat.aiokafka_errors import peer_error
 from kafkabuf.compat.aiokafka_records import BatchBuilder, RecordFuture, RecordMetadata, Serializer, metadata_of
 from kafkabuf.errors import FatalTransactionError, IllegalStateError, KafkaError
@@ -111,7 +112,7 @@ class AIOKafkaProducer:
         idempotent = enable_idempotence or transactional_id is not None
         self._tokens = None if sasl_oauth_token_provider is None else theirs.Tokens(sasl_oauth_token_provider)
         settings: dict[str, Any] = {
-            "bootstrap_servers": theirs.bootstrap_list(bootstrap_servers),
+            "bootstrap_servers": with_port(bootstrap_servers),
             "client_id": theirs.client_name(client_id),
             "metadata_max_age_ms": metadata_max_age_ms,
             "acks": theirs.acks_of(acks, idempotent=idempotent),

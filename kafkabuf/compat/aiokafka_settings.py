@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafkabuf.errors import ConfigError
 
-DEFAULT_PORT = 9092
 # aiokafka's partitioner: called with the key's bytes, all partitions, and those that have a leader.
 Partitioner = Callable[[bytes | None, list[int], list[int]], int]
 Leaders = Callable[[str], Sequence[int]]
 
 _numbers = itertools.count(1)
-
-
-def bootstrap_list(servers: str | Sequence[str]) -> str:
-    """`host[:port]`, or a list of such texts, as kafkabuf's list of host:port."""
-    entries = servers.split(",") if isinstance(servers, str) else servers
-    return ",".join(_with_port(entry.strip()) for entry in entries)
-
-
-def _with_port(entry: str) -> str:
-    has_port = entry.rpartition("]")[2].startswith(":") if entry.startswith("[") else entry.count(":") == 1
-    if has_port:
-        return entry
-    return f"[{entry}]:{DEFAULT_PORT}" if ":" in entry and not entry.startswith("[") else f"{entry}:{DEFAULT_PORT}"
 
 
 def client_name(client_id: str | None) -> str:
@@ -70,15 +56,23 @@ class CalledPartitioner:
 
 
 class Tokens:
-    """Calls aiokafka's token provider, whose token() is a coroutine, for kafkabuf's threads. `loop` runs it."""
+    """Calls aiokafka's token provider, whose token() is a coroutine, for kafkabuf's threads. `loop` runs it.
+
+    The provider may have a method `extensions`, which is no coroutine: its SASL extensions go with the token.
+    """
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def __call__(self) -> str:
+    def __call__(self) -> tuple[str, None, Mapping[str, str]]:
         assert self.loop is not None
-        return str(asyncio.run_coroutine_threadsafe(self._provider.token(), self.loop).result())
+        return asyncio.run_coroutine_threadsafe(self._fetch(), self.loop).result()
+
+    async def _fetch(self) -> tuple[str, None, Mapping[str, str]]:
+        token = str(await self._provider.token())
+        extensions = getattr(self._provider, "extensions", dict)
+        return token, None, extensions() or {}
 
 
 def sasl(mechanism: str, username: str | None, password: str | None, tokens: Tokens | None) -> dict[str, Any]:

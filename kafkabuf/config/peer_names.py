@@ -153,7 +153,9 @@ _LIBRDKAFKA = {
     "sasl.oauthbearer.client.id": PeerName("sasl.oauthbearer.client.credentials.client.id"),
     "sasl.oauthbearer.client.secret": PeerName("sasl.oauthbearer.client.credentials.client.secret"),
     "sasl.oauthbearer.config": PeerName(_TOKEN, "it is a callable that returns a token"),
-    "sasl.oauthbearer.extensions": PeerName("", "kafkabuf sends a token without SASL extensions"),
+    "sasl.oauthbearer.extensions": PeerName(
+        _TOKEN, "the callable returns a tuple: the token, its expiry in seconds or None, and a dict of the extensions"
+    ),
     "sasl.oauthbearer.grant.type": PeerName(
         "sasl.oauthbearer.token.endpoint.url", "the grant is always client_credentials"
     ),

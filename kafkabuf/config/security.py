@@ -114,7 +114,10 @@ class SecuritySettings:
     )
 
     sasl_oauthbearer_token_provider: Any = special(
-        values.callable_only, None, "A callable that returns a token, in place of an endpoint (not in Java)."
+        values.callable_only,
+        None,
+        "A callable in place of an endpoint (not in Java). It returns a token, or a tuple of the token, its expiry in "
+        "seconds since the epoch or null, and perhaps a map of SASL extensions.",
     )
     sasl_oauthbearer_token_endpoint_url: str | None = text(None, "URL (https) from which to request tokens.")
     sasl_oauthbearer_scope: str | None = text(None, "Scope of the requested token.")

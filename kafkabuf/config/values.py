@@ -43,6 +43,12 @@ SERIALIZERS = {
 PARTITIONERS = {
     "round_robin": "round_robin",
     "random": "random",
+    "consistent": "consistent",
+    "consistent_random": "consistent_random",
+    "murmur2": "murmur2",
+    "murmur2_random": "murmur2_random",
+    "fnv1a": "fnv1a",
+    "fnv1a_random": "fnv1a_random",
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
 }
 _MAGIC: dict[str, str | int] = {"auto": "auto", "1": 1, "2": 2}

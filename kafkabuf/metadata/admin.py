@@ -30,6 +30,7 @@ from kafkabuf.metadata.metadata import Metadata
 from kafkabuf.metadata.snapshot import NO_LEADER
 from kafkabuf.network._request import Completion
 from kafkabuf.network.client import NetworkClient
+from kafkabuf.network.metadata_updater import METADATA_VERSIONS
 from kafkabuf.protocol import messages
 
 if TYPE_CHECKING:
@@ -176,6 +177,21 @@ class Admin:
             frozenset((str(topic.topic), int(number)) for topic in state.topics for number in topic.partitions),
             milliseconds(state.transaction_start_time),
             round(state.transaction_timeout.total_seconds() * 1000),
+        )
+
+    def describe_cluster(self, topics: Collection[str] | None = None) -> Any:
+        """The response to a Metadata request for these topics (None: all): brokers, controller, topics with errors.
+
+        Creates no topic.
+        """
+        names = None if topics is None else [{"name": name} for name in topics]
+        return self._ask(
+            self._any_broker,
+            messages.METADATA,
+            METADATA_VERSIONS,
+            lambda reply: [int(getattr(reply, "error_code", 0))],
+            {"topics": names, "allow_auto_topic_creation": False},
+            self._clock.monotonic() + self._timeout,
         )
 
     def partitions_of(self, topic: str) -> int:

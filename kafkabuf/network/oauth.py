@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafkabuf.clock import Clock
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from kafkabuf.config.secret import SecretStr
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750: no character that could end the header with the token
+# RFC 7628: no character that could end a field of the message. `auth` is the name of the token's own field.
+_EXTENSION = re.compile(r"(?!auth=)[A-Za-z]+=[\x21-\x7e \t\r\n]+")
+_NO_EXTENSIONS: Mapping[str, str] = MappingProxyType({})
 _LONGEST_STATUS = 200
 # The content of the trust store tells its type.
 _JAAS_OPTIONS = {"clientId", "clientSecret", "scope"} | {
@@ -25,13 +29,17 @@ _JAAS_OPTIONS = {"clientId", "clientSecret", "scope"} | {
 
 
 class Token(NamedTuple):
-    """A bearer token. `expires_at`: seconds since the epoch; None: the expiry that the token itself has, as a JWT."""
+    """A bearer token. `expires_at`: seconds since the epoch; None: the expiry that the token itself has, as a JWT.
+
+    The client sends the SASL extensions with the token (KIP-342).
+    """
 
     value: str
     expires_at: float | None = None
+    extensions: Mapping[str, str] = _NO_EXTENSIONS
 
 
-TokenProvider = Callable[[], "Token | tuple[str, float | None] | str"]
+TokenProvider = Callable[[], "Token | tuple[str, float | None] | tuple[str, float | None, Mapping[str, str]] | str"]
 
 
 class OAuthConfig(EndpointConfig, Protocol):
@@ -100,10 +108,10 @@ class OAuthBearer:
         self._clock = clock
         self._random = random
         # A token and when to renew it. Threads replace the pair as a whole, so that no thread waits for a renewal.
-        self._kept: tuple[str, float] | None = None
+        self._kept: tuple[Token, float] | None = None
         # Thread: Sender. The newest call of the provider. All connections that need a token share it, and each gives up
         # after its own time-out. If each started a thread, a provider that hangs would cause ever more threads.
-        self._attempt: BackgroundCall[str] | None = None
+        self._attempt: BackgroundCall[Token] | None = None
 
     def begin(self) -> OAuthExchange:
         return OAuthExchange(self)
@@ -113,18 +121,18 @@ class OAuthBearer:
         kept = self._kept
         return kept is not None and self._clock.time_ms() / 1000 < kept[1]
 
-    def attempt(self, on_done: Callable[[], None]) -> BackgroundCall[str]:
+    def attempt(self, on_done: Callable[[], None]) -> BackgroundCall[Token]:
         """Thread: Sender. The fetch of a token that is under way, or a new fetch."""
         if self._attempt is None or self._attempt.done:
             self._attempt = BackgroundCall(self.token, on_done, "kafkabuf-sasl-oauth")
         return self._attempt
 
-    def token(self) -> str:
+    def token(self) -> Token:
         """The token to use. Any thread; takes as long as the provider. Raises SaslAuthenticationError, KafkaError."""
         kept = self._kept
         if kept is None or self._clock.time_ms() / 1000 >= kept[1]:
             token = _checked(self._provided())
-            kept = self._kept = token.value, self._renewal(token)
+            kept = self._kept = token, self._renewal(token)
         return kept[0]
 
     def _provided(self) -> object:
@@ -139,7 +147,7 @@ class OAuthBearer:
     def drop(self, token: str) -> None:
         """Forget a token that the broker refused: the next connection gets another token."""
         kept = self._kept
-        if kept is not None and kept[0] == token:
+        if kept is not None and kept[0].value == token:
             self._kept = None
 
     def _renewal(self, token: Token) -> float:
@@ -170,9 +178,11 @@ class OAuthExchange:
     def respond_in_background(self, challenge: bytes, on_done: Callable[[], None]) -> FirstMessage:
         return FirstMessage(self, self._bearer.attempt(on_done))
 
-    def begin(self, token: str) -> bytes:
-        self._token = token
-        return f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+    def begin(self, token: Token) -> bytes:
+        self._token = token.value
+        fields = {"auth": f"Bearer {token.value}", **token.extensions}
+        pairs = "".join(f"\x01{name}={value}" for name, value in fields.items())
+        return f"n,,{pairs}\x01\x01".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
         if not self._token:
@@ -190,7 +200,7 @@ class OAuthExchange:
 class FirstMessage:
     """The first message of an exchange, which needs a token."""
 
-    def __init__(self, exchange: OAuthExchange, attempt: BackgroundCall[str]) -> None:
+    def __init__(self, exchange: OAuthExchange, attempt: BackgroundCall[Token]) -> None:
         self._exchange = exchange
         self._attempt = attempt
 
@@ -203,14 +213,21 @@ class FirstMessage:
 
 
 def _checked(provided: Any) -> Token:
-    value, expires_at = provided if isinstance(provided, tuple) and len(provided) == 2 else (provided, None)
-    valid = isinstance(value, str) and _TOKEN.fullmatch(value) and isinstance(expires_at, int | float | None)
-    if not valid:
+    token = Token(*provided) if isinstance(provided, tuple) and len(provided) in (2, 3) else Token(provided)
+    valid = isinstance(token.value, str) and _TOKEN.fullmatch(token.value)
+    if not (valid and isinstance(token.expires_at, int | float | None) and isinstance(token.extensions, Mapping)):
         raise SaslAuthenticationError(
-            "OAUTHBEARER: the token provider must return a bearer token as a str, or a tuple of the token and its "
-            f"expiry in seconds since the epoch; it returned a {type(provided).__name__} that is neither"
+            "OAUTHBEARER: the token provider must return a bearer token as a str, or a tuple of the token, its expiry "
+            "in seconds since the epoch and perhaps a mapping of SASL extensions; it returned a "
+            f"{type(provided).__name__} that is neither"
         )
-    return Token(value, expires_at)
+    for name, value in token.extensions.items():
+        if not _EXTENSION.fullmatch(f"{name}={value}"):  # the value may be a secret
+            raise SaslAuthenticationError(
+                f"OAUTHBEARER: the SASL extension {name!r} is not valid: its name must be letters, and not auth; its "
+                "value must be printable ASCII text, and not empty"
+            )
+    return token
 
 
 def _expiry_in(token: str) -> float | None:

@@ -103,9 +103,9 @@ class TransactionManager:
 
     # ---- thread: any thread of the user ------------------------------------------------------------------------------
 
-    def init(self) -> None:
-        """KafkaProducer.init_transactions."""
-        self._operations.run("init_transactions", self._init)
+    def init(self, timeout: float | None = None) -> None:
+        """KafkaProducer.init_transactions, with a time-out in seconds (None: max.block.ms), as the next three."""
+        self._operations.run("init_transactions", self._init, timeout=timeout)
 
     def begin(self) -> None:
         """KafkaProducer.begin_transaction."""
@@ -172,7 +172,12 @@ class TransactionManager:
     def next_is_v2(self) -> bool:
         return self._client.finalized_features.get(TRANSACTION_VERSION, 0) >= 2
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+        timeout: float | None = None,
+    ) -> None:
         """KafkaProducer.send_offsets_to_transaction."""
 
         def start(result: Result) -> None:
@@ -187,15 +192,15 @@ class TransactionManager:
             else:
                 self.queue.push(AddOffsets(self, result, commit))
 
-        self._operations.run("send_offsets_to_transaction", start, (dict(offsets), group))
+        self._operations.run("send_offsets_to_transaction", start, (dict(offsets), group), timeout)
 
-    def commit(self) -> None:
+    def commit(self, timeout: float | None = None) -> None:
         """KafkaProducer.commit_transaction."""
-        self._operations.run("commit_transaction", self._commit)
+        self._operations.run("commit_transaction", self._commit, timeout=timeout)
 
-    def abort(self) -> None:
+    def abort(self, timeout: float | None = None) -> None:
         """KafkaProducer.abort_transaction."""
-        self._operations.run("abort_transaction", self._abort)
+        self._operations.run("abort_transaction", self._abort, timeout=timeout)
 
     def refusal(self) -> KafkaError:
         """The error with which send() refuses a record now."""

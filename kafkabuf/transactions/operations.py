@@ -40,8 +40,17 @@ class Operations:
         self._wakeup = wakeup
         self.waited_for: Result | None = None  # the outcome that an operation's caller has not seen yet
 
-    def run(self, operation: str, start: Callable[[Result], None], arguments: object = None) -> None:
-        """Start the operation, or find it under way, and wait up to max.block.ms. Raises the operation's error."""
+    def run(
+        self,
+        operation: str,
+        start: Callable[[Result], None],
+        arguments: object = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Start the operation, or find it under way, and wait up to `timeout` seconds (None: max.block.ms).
+
+        Raises the operation's error, or TimeoutError.
+        """
         with self._lock:
             self.refuse_while_another_is_waited_for(operation, arguments)
             result = self.waited_for
@@ -49,10 +58,11 @@ class Operations:
                 self._manager.refuse_if_failed((State.FATAL_ERROR,))
                 result = self._start(Result(operation, arguments), start)
         self._wakeup()
-        if not result.wait(self._max_block_ms / 1000, self._clock):
+        if not result.wait(self._max_block_ms / 1000 if timeout is None else timeout, self._clock):
+            waited = f"max.block.ms ({self._max_block_ms} ms)" if timeout is None else f"{timeout:g} s"
             raise TimeoutError(
-                f"{operation}() did not end within max.block.ms ({self._max_block_ms} ms); it goes on: call it again "
-                f"to wait for it. {self._manager.circumstances()}"
+                f"{operation}() did not end within {waited}; it goes on: call it again to wait for it. "
+                f"{self._manager.circumstances()}"
             )
         with self._lock:
             if self.waited_for is result:

@@ -6,9 +6,11 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
 
+from kafkabuf._partition import select_partition
 from kafkabuf.errors import ConfigError, InvalidPartitionsError
 from kafkabuf.partitioner import RoundRobinPartitioner, partition_for_key
 from rigs.producer import SLAB, TOPIC, Rig, assert_whole
@@ -272,3 +274,66 @@ def test_node_is_not_avoided_without_an_availability_timeout() -> None:
         rig.clock.advance(5)
     assert not rig.accumulator.slow_nodes
     assert not rig.accumulator.waits_since
+
+
+# ---- the rules of librdkafka for keys --------------------------------------------------------------------------------
+
+KEYS = [b"", b"k", b"key", b"\xff" * 3, bytes(range(40)), *(f"user-{n}".encode() for n in range(300))]
+
+
+@pytest.mark.parametrize("rule", ["consistent", "murmur2", "fnv1a"])
+@pytest.mark.parametrize("partitions", [1, 3, 12, 1000])
+def test_rules_for_keys_choose_the_partitions_that_librdkafka_chooses(rule: str, partitions: int) -> None:
+    peers = getattr(confluent_kafka, rule)
+    assert [partition_for_key(key, partitions, rule) for key in KEYS] == [peers(key, partitions) for key in KEYS]
+    random_rule = [partition_for_key(key, partitions, f"{rule}_random") for key in KEYS]
+    empty_is_free = rule == "consistent"
+    assert random_rule == [-1 if not key and empty_is_free else peers(key, partitions) for key in KEYS]
+
+
+@pytest.mark.parametrize(
+    ("rule", "null", "empty"),
+    [
+        ("murmur2_random", -1, 2),
+        ("murmur2", 2, 2),
+        ("consistent", 0, 0),
+        ("consistent_random", -1, -1),
+        ("fnv1a", 2, 2),
+        ("fnv1a_random", -1, 2),
+    ],
+)
+def test_a_record_without_key_goes_where_the_rule_says(rule: str, null: int, empty: int) -> None:
+    assert [select_partition(rule, key, 7) for key in (None, b"")] == [null, empty]
+    rig = Rig(leaders=[1] * 7, slabs=128, partitioner_class=rule)
+    values: list[Any] = [b"x" * (SLAB - 200)] * 24
+    for key, expected in ((None, null), (b"", empty)):
+        sent = [rig.send(value, None, key=key).batch.partition for value in values]
+        reports = [
+            rig.producer.send_many(TOPIC, values, None if key is None else [key] * 24),
+            rig.producer.send_arrow(
+                pa.record_batch({"value": values, "key": pa.array([key] * 24, pa.binary())}), TOPIC
+            ),
+            rig.producer.send_arrow(
+                pa.record_batch({"value": values} | ({} if key is None else {"key": [key] * 24})), TOPIC
+            ),
+        ]
+        rig.ack_all()
+        for partitions in (sent, *(report.result(0).partition.tolist() for report in reports)):
+            assert set(partitions) == {expected} if expected >= 0 else len(set(partitions)) > 1
+    assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("rule", ["consistent_random", "fnv1a", "murmur2"])
+def test_send_and_bulk_appends_follow_the_rule_for_keys(rule: str) -> None:
+    rig = Rig(leaders=[1] * 5, slabs=64, partitioner_class=rule)
+    keys = KEYS[1:20]
+    expected = [partition_for_key(key, 5, rule) for key in keys]
+    assert [rig.send(b"v", None, key=key).batch.partition for key in keys] == expected
+    reports = [
+        rig.producer.send_many(TOPIC, keys, keys),
+        rig.producer.send_arrow(pa.record_batch({"value": keys, "key": keys}), TOPIC),
+    ]
+    rig.ack_all()
+    assert [report.result(0).partition.tolist() for report in reports] == [expected] * 2
+    ignoring = Rig(leaders=[1] * 5, partitioner_class=rule, partitioner_ignore_keys=True)
+    assert len({ignoring.send(b"v", None, key=key).batch.partition for key in keys}) == 1  # the sticky partition

@@ -18,9 +18,10 @@ from aiokafka.structs import RecordMetadata, TopicPartition
 
 from kafkabuf import errors
 from kafkabuf.broker import EmbeddedCluster, Security
+from kafkabuf.compat._names import with_port
 from kafkabuf.compat.aiokafka import AIOKafkaProducer
 from kafkabuf.compat.aiokafka_errors import peer_error
-from kafkabuf.compat.aiokafka_settings import bootstrap_list
+from kafkabuf.compat.aiokafka_settings import Tokens
 from kafkabuf.protocol.messages import PRODUCE
 from tests.faces.aio_support import read_back, run
 from tests.network.certificates import Authority
@@ -70,7 +71,7 @@ def test_arguments_have_aiokafkas_names_order_and_defaults(method: str) -> None:
     ],
 )
 def test_bootstrap_servers_may_be_a_list_and_lack_the_port(given: Any, expected: str) -> None:
-    assert bootstrap_list(given) == expected
+    assert with_port(given) == expected
 
 
 def test_settings_have_aiokafkas_defaults() -> None:
@@ -347,6 +348,21 @@ class Provider:
         return "alice-token"
 
 
+class ExtendingProvider(Provider):
+    def extensions(self) -> dict[str, str]:
+        return {"pool": "p1"}
+
+
+@pytest.mark.parametrize(("provider", "extensions"), [(Provider(), {}), (ExtendingProvider(), {"pool": "p1"})])
+def test_extensions_of_a_token_provider_go_with_the_token(provider: Provider, extensions: dict[str, str]) -> None:
+    async def test() -> None:
+        tokens = Tokens(provider)
+        tokens.loop = asyncio.get_running_loop()
+        assert await asyncio.to_thread(tokens) == ("alice-token", None, extensions)
+
+    run(test())
+
+
 def test_ssl_context_and_token_provider_are_aiokafkas(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     security = Security(
@@ -357,7 +373,7 @@ def test_ssl_context_and_token_provider_are_aiokafkas(tmp_path: Path) -> None:
     context = ssl.create_default_context(cafile=str(authority.certificate))
     credentials: list[dict[str, Any]] = [
         {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "alice", "sasl_plain_password": SECRET},
-        {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()},
+        {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": ExtendingProvider()},
     ]
 
     async def test() -> None:

@@ -92,7 +92,7 @@ def test_broker_gets_the_signers_token_by_oauthbearer(signer: Signer, settings: 
 )
 def test_jaas_options_choose_the_credentials(signer: Signer, options: str, call: tuple[str, ...]) -> None:
     token = mechanism(sasl_mechanism="AWS_MSK_IAM", sasl_jaas_config=f"{IAM}.IAMLoginModule required {options};")
-    assert token.token() == "signed-token"
+    assert token.token().value == "signed-token"
     assert signer.calls == [("eu-central-1", *call)]
 
 
@@ -106,7 +106,7 @@ def test_jaas_options_choose_the_credentials(signer: Signer, options: str, call:
     ],
 )
 def test_region_is_that_of_the_brokers_name_else_of_the_environment(signer: Signer, host: str, region: str) -> None:
-    assert mechanism((host, 9098), **AS_MSK).token() == "signed-token"
+    assert mechanism((host, 9098), **AS_MSK).token().value == "signed-token"
     assert signer.calls == [(region,)]
 
 

@@ -76,12 +76,42 @@ def test_refused_token_fails_with_an_authentication_error_and_is_dropped() -> No
         assert len(calls) == 2, "the client sent the refused token again"
 
 
-@pytest.mark.parametrize("result", [None, 7, "", "two words", "x\x01auth=y", ("t", "soon"), ("t", 1.0, 2), b"bytes"])
+@pytest.mark.parametrize(
+    "result", [None, 7, "", "two words", "x\x01auth=y", ("t", "soon"), ("t", 1.0, 2), b"bytes", ("t",)]
+)
 def test_provider_result_that_is_no_token_is_not_sent(result: Any) -> None:
     broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accepting})
     with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=lambda: result) as (rigged, _):
         assert "token provider must return" in str(failure(rigged))
         assert broker.tokens == []
+
+
+def test_extensions_go_with_the_token() -> None:
+    sent: list[bytes] = []
+
+    def accept(token: bytes) -> bytes:
+        sent.append(token)
+        return b""
+
+    extensions = {"logicalCluster": "lkc-1", "identityPoolId": "pool, 2"}
+    broker = SecureBroker(exchanges={"OAUTHBEARER": lambda: accept})
+    with secured(broker, **OAUTH, sasl_oauthbearer_token_provider=lambda: (TOKEN, None, extensions)) as (rigged, _):
+        rigged.connect(0)
+    expected = f"n,,\x01auth=Bearer {TOKEN}\x01logicalCluster=lkc-1\x01identityPoolId=pool, 2\x01\x01"
+    assert set(sent) == {expected.encode()}
+
+
+@pytest.mark.parametrize("name", ["auth", "", "a-b", "a1", 7])
+def test_extension_with_a_wrong_name_is_not_sent(name: Any) -> None:
+    with pytest.raises(SaslAuthenticationError, match="is not valid"):
+        bearer(ManualClock(), lambda: (TOKEN, None, {name: "v"})).token()
+
+
+@pytest.mark.parametrize("value", ["", "x\x01auth=y", "größe", "\0"])
+def test_extension_with_a_wrong_value_is_not_sent_and_not_shown(value: str) -> None:
+    with pytest.raises(SaslAuthenticationError, match="'trace' is not valid") as raised:
+        bearer(ManualClock(), lambda: (TOKEN, None, {"trace": SECRET + value if value else ""})).token()
+    assert SECRET not in str(raised.value)
 
 
 def test_error_of_a_provider_fails_the_authentication() -> None:
@@ -174,15 +204,15 @@ def test_token_is_kept_until_its_renewal_is_due() -> None:
         return f"t{len(asked)}", clock.time_ms() / 1000 + 3600
 
     source = bearer(clock, provider)
-    assert source.token() == source.token() == "t1"
+    assert source.token().value == source.token().value == "t1"
     clock.advance(3600 * 0.8 - 1)
-    assert source.token() == "t1"
+    assert source.token().value == "t1"
     clock.advance(2)
-    assert source.token() == "t2"
+    assert source.token().value == "t2"
     source.drop("t1")
-    assert source.token() == "t2", "a token was dropped that the broker did not refuse"
+    assert source.token().value == "t2", "a token was dropped that the broker did not refuse"
     source.drop("t2")
-    assert source.token() == "t3"
+    assert source.token().value == "t3"
 
 
 def test_expiry_of_a_jwt_determines_its_renewal() -> None:
@@ -290,7 +320,7 @@ def endpoint(
 
 def test_client_credentials_give_a_token(ca: Authority) -> None:
     with endpoint(ca, GOOD) as (server, source):
-        assert source.token() == source.token() == TOKEN
+        assert source.token().value == source.token().value == TOKEN
     ((path, headers, body),) = server.requests
     assert path == "/token?a=b"
     assert headers["Authorization"] == "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
@@ -302,12 +332,12 @@ def test_endpoint_is_trusted_by_a_jks_store(ca: Authority, tmp_path: Path) -> No
     store.write_bytes(jks_store({}, [ssl.PEM_cert_to_DER_cert(ca.certificate.read_text())], "changeit"))
     jaas = {"ssl.truststore.password": "changeit", "ssl.truststore.type": "JKS"}
     with endpoint(ca, GOOD, trusted=store, jaas=jaas) as (_, source):
-        assert source.token() == TOKEN
+        assert source.token().value == TOKEN
 
 
 def test_retriable_errors_of_the_endpoint_are_retried(ca: Authority) -> None:
     with endpoint(ca, (503, {}, b""), (429, {}, b""), GOOD) as (server, source):
-        assert source.token() == TOKEN
+        assert source.token().value == TOKEN
         assert len(server.requests) == 3
     with endpoint(ca, (503, {}, b"")) as (server, source):
         with pytest.raises(NetworkError, match="503"):

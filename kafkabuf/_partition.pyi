@@ -1,0 +1,6 @@
+from kafkabuf._buffers import Buffer
+
+KEY_RULES: dict[str, int]
+KEYS_IGNORED: int
+
+def select_partition(rule: str, key: Buffer | None, partitions: int) -> int: ...

@@ -1,0 +1,28 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The rules of _partition.pxd under the names that `partitioner.class` takes."""
+
+from libc.stdint cimport int32_t, uint8_t
+
+from kafkabuf._wire cimport Field, kb_crc32_init
+
+kb_crc32_init()
+
+KEY_RULES = {
+    "murmur2_random": MURMUR2_RANDOM,
+    "murmur2": MURMUR2,
+    "consistent": CONSISTENT,
+    "consistent_random": CONSISTENT_RANDOM,
+    "fnv1a": FNV1A,
+    "fnv1a_random": FNV1A_RANDOM,
+}
+KEYS_IGNORED = IGNORE_KEYS
+
+
+def select_partition(str rule not None, const uint8_t[::1] key, int32_t partitions):
+    """The partition of a key (None: null) under the rule of that name, or -1 if the key selects no partition."""
+    cdef Field field
+    field.data = &key[0] if key is not None and key.shape[0] else NULL
+    field.size = -1 if key is None else key.shape[0]
+    if partitions < 1:
+        raise ValueError(f"partitions must be at least 1, found {partitions}")
+    return partition_by_key(<KeyRule><int>KEY_RULES[rule], &field, partitions)

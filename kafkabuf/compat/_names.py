@@ -1,0 +1,34 @@
+"""What the faces share when they translate settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kafkabuf.errors import ConfigError
+
+KAFKA_PORT = 9092
+
+
+def with_port(servers: str | Iterable[Any]) -> str:
+    """Bootstrap servers as `host:port,...`. Clients other than Java's take 9092 where an entry has no port."""
+    entries = servers.split(",") if isinstance(servers, str) else [str(entry) for entry in servers]
+    return ",".join(_entry_with_port(entry.strip()) for entry in entries if entry.strip())
+
+
+def _entry_with_port(entry: str) -> str:
+    address = entry.rpartition("://")[2]
+    is_bare_v6 = address.count(":") > 1 and not address.startswith("[")
+    if is_bare_v6:
+        return f"[{address}]:{KAFKA_PORT}"
+    has_port = ":" in address.rpartition("]")[2]
+    return entry if has_port else f"{entry}:{KAFKA_PORT}"
+
+
+def file_text(name: str, path: str) -> str:
+    """The PEM text of the file that a setting names. Raises ConfigError."""
+    try:
+        return Path(path).read_text(encoding="latin-1")
+    except OSError as error:
+        raise ConfigError(f"{name}: {path!r} cannot be read: {error.strerror}") from None

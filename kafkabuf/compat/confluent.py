@@ -1,0 +1,347 @@
+"""Producer with confluent-kafka's settings, arguments, callbacks and errors, over kafkabuf's KafkaProducer.
+
+    from kafkabuf.compat.confluent import Producer
+
+`KafkaError`, `KafkaException` are confluent-kafka's own classes where confluent-kafka is installed, and classes of the
+same shape elsewhere. Keys stay in their partitions: the default partitioner is librdkafka's consistent_random.
+Idempotence is on unless a setting contradicts it. A record without callback needs no poll().
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from kafkabuf.compat._confluent import Message, ProduceCore
+from kafkabuf.compat.confluent_arguments import check_batch, config_of, group_in, limit_of
+from kafkabuf.compat.confluent_errors import call_error, classes, exception, new_error, peers_errors
+from kafkabuf.compat.confluent_lines import Lines
+from kafkabuf.compat.confluent_metadata import ClusterMetadata, cluster_metadata
+from kafkabuf.compat.confluent_opened import Core, Forwarding, Opened
+from kafkabuf.compat.confluent_settings import translated
+from kafkabuf.errors import BufferExhaustedError, ConfigError, NetworkError, RecordTooLargeError, TimeoutError
+from kafkabuf.errors import KafkaError as OwnError
+from kafkabuf.metadata.groups import group_of, offsets_of
+
+TIMESTAMP_NOT_AVAILABLE, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME = 0, 1, 2
+# How long poll() and flush() wait at a time, while records wait for their topic or errors are watched. Seconds.
+SLICE = 0.05
+# And at most: a signal that another thread has received interrupts poll() then.
+LONG_SLICE = 0.2
+# Bytes that a record takes at most besides its key, value and headers.
+OVERHEAD = 100
+
+__all__ = ["KafkaError", "KafkaException", "Message", "Producer"]  # noqa: F822 (__getattr__ has the first two)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "KafkaError":
+        return classes().error
+    if name == "KafkaException":
+        return classes().exception
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class Producer(ProduceCore):
+    """confluent-kafka's Producer. Thread-safe.
+
+    The settings are librdkafka's, in a dict; keywords override them. The constructor connects to no broker and resolves
+    no name. Raises KafkaException for a setting that does not exist, is wrong or cannot be had here.
+    """
+
+    _disowned = False  # True in a forked child that has not opened the producer yet
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with peers_errors():
+            self._settings = translated(config_of(args, kwargs))
+            self._errors: deque[OwnError] | None = None if self._settings.error_cb is None else deque()
+            self._producer = Opened(self._settings.own, self, errors=self._errors)
+        self._unfinished: str | None = None  # the transactional call that has timed out
+        logger, client_id = self._settings.logger, self._producer.config.client_id
+        self._end_log = None if logger is None else weakref.finalize(self, Forwarding(logger, client_id).end)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Take records from now on: for the producer that is open in this process."""
+        settings, producer = self._settings, self._producer
+        timeout = producer.config.delivery_timeout_ms / 1000
+        self._lines = Lines(self, producer._metadata, timeout, settings.propagation)
+        self._statistics = None
+        if settings.stats_cb is not None and settings.stats_interval > 0:
+            from kafkabuf.compat.confluent_statistics import Statistics
+
+            interval, most = settings.stats_interval, settings.max_messages
+            self._statistics = Statistics(producer, settings.stats_cb, interval, most)
+        watches = self._errors is not None or self._statistics is not None
+        self._open(
+            Core(producer),
+            self._lines.by_topic,
+            settings.on_delivery,
+            settings.only_errors,
+            watches,
+            settings.max_messages,
+        )
+
+    def _disown(self) -> None:
+        """In a forked child, where the records are the parent's: the next call opens a producer of the child's own."""
+        if self._is_open():
+            self._shut()
+            self._forget()
+            self._child_lock = threading.RLock()
+            self._disowned = True
+
+    def _refuse_or_open(self) -> None:
+        if not self._disowned:
+            raise RuntimeError("Producer has been closed")
+        with self._child_lock:
+            if self._disowned:
+                with peers_errors():
+                    self._producer.check_open()
+                self._begin()
+                self._disowned = False
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = -1,
+        callback: Callable[..., object] | None = None,
+        on_delivery: Callable[..., object] | None = None,
+    ) -> int:
+        """produce() each dict (`value`, `key`, `partition`, `callback`, `headers`) and return how many were queued.
+
+        A dict whose record was not queued gets the KafkaError as `_error`. Raises TypeError, ValueError before the
+        first record is queued.
+        """
+        self._check_open()
+        check_batch(topic, messages, partition)
+        default = on_delivery if on_delivery is not None else callback
+        queued = 0
+        for message in messages:
+            on_end = message.get("callback") or message.get("on_delivery") or default
+            try:
+                self.produce(
+                    topic,
+                    message.get("value"),
+                    message.get("key"),
+                    message.get("partition", partition),
+                    on_end,
+                    headers=message.get("headers"),
+                )
+                queued += 1
+            except BufferError as error:
+                message["_error"] = new_error("_QUEUE_FULL", str(error), retriable=True)
+            except classes().exception as error:
+                message["_error"] = error.args[0]
+        return queued
+
+    def _stand_in_line(self, message: Message, on_delivery: Any) -> None:
+        size = sum(len(data) for data in (message.key(), message.value()) if data is not None)
+        largest = self._producer.config.max_request_size
+        if size + OVERHEAD > largest:
+            raise RecordTooLargeError(f"the record needs up to {size + OVERHEAD} bytes: message.max.bytes is {largest}")
+        self._lines.add(message, on_delivery)
+
+    def _refuse(self, error: OwnError) -> NoReturn:
+        if isinstance(error, BufferExhaustedError):
+            raise BufferError(f"Local: Queue full: {error}") from None
+        if isinstance(error, TypeError):  # key, value or headers are not bytes
+            raise TypeError(str(error)) from None
+        raise exception(error) from None
+
+    def flush(self, timeout: float | None = -1) -> int:
+        """Wait until each record has an outcome, up to `timeout` seconds (below 0, or None: for ever), and poll().
+
+        Returns the number of records and delivery reports that are left.
+        """
+        self._check_open()
+        clock = self._producer._clock
+        deadline = float("inf") if timeout is None or timeout < 0 else clock.monotonic() + timeout
+        while True:
+            self._serve_all()
+            left = len(self)
+            seconds = min(deadline - clock.monotonic(), SLICE)
+            if not left or (seconds <= 0 and deadline != float("inf")):
+                return left
+            try:
+                self._producer.flush(seconds)
+            except TimeoutError:
+                continue
+            except OwnError as error:
+                self._refuse(error)
+            if self._lines.by_topic:
+                self._await_report(seconds)
+
+    def _poll(self, timeout: float) -> int:
+        clock = self._producer._clock
+        deadline = float("inf") if timeout < 0 else clock.monotonic() + timeout
+        while True:
+            served = self._serve_all()
+            left = deadline - clock.monotonic()
+            if served or left <= 0:
+                return served
+            self._await_report(min(left, SLICE if self._watches() else LONG_SLICE))
+
+    def _watches(self) -> bool:
+        """Whether poll() has to look for more than reports."""
+        return self._errors is not None or self._statistics is not None or bool(self._lines.by_topic)
+
+    def _serve_all(self) -> int:
+        """Call every callback that is due, and return how many."""
+        served = 0
+        if self._lines.by_topic:
+            self._lines.expire()
+        if self._errors is not None:
+            served += self._report_errors(self._errors)
+        if self._statistics is not None:
+            served += self._statistics.serve(len(self), self._due())
+        return served + self._serve()
+
+    def _report_errors(self, failed: deque[OwnError]) -> int:
+        assert self._settings.error_cb is not None
+        served = 0
+        while failed:
+            self._settings.error_cb(call_error(failed.popleft()))
+            served += 1
+        return served
+
+    def _await_report(self, seconds: float) -> None:
+        waiter = threading.Lock()
+        waiter.acquire()
+        if self._add_waiter(waiter):
+            try:
+                waiter.acquire(timeout=seconds)
+            finally:
+                self._remove_waiter(waiter)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Fail the records that are queued, and with `in_flight` those that are sent and not acknowledged.
+
+        kafkabuf cannot fail the records in flight alone: without `in_queue` the call does nothing.
+        """
+        self._check_open()
+        if in_queue:
+            self._lines.purge("purge() has dropped the record")
+            with peers_errors():
+                self._producer.purge(in_flight=in_flight)
+
+    def __len__(self) -> int:
+        """The number of records without an outcome, and of delivery reports that poll() has to serve."""
+        if not self._is_open():
+            return 0
+        queued = sum(batch.count for batch in list(self._producer.accumulator.incomplete))
+        return queued + len(self._lines) + self._due()
+
+    def __bool__(self) -> bool:
+        return True
+
+    # ---- the cluster -------------------------------------------------------------------------------------------------
+
+    def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
+        """Brokers and topics (None: all topics), with confluent-kafka's names. Creates no topic."""
+        self._check_open()
+        from kafkabuf.metadata.admin import Admin
+
+        config = self._producer.config
+        if timeout is not None and timeout >= 0:
+            config = config.replaced({"max_block_ms": int(timeout * 1000)})
+        with peers_errors():
+            try:
+                with Admin(config) as admin:
+                    return cluster_metadata(admin.describe_cluster(None if topic is None else [topic]))
+            except ConfigError as error:  # no bootstrap server can be resolved
+                raise NetworkError(str(error)) from error
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use another name and password for the connections that are opened from now on."""
+        if not isinstance(username, str) or not isinstance(password, str):
+            raise TypeError("username and password must be str")
+        self._check_open()
+        with peers_errors():
+            self._producer.set_credentials(username, password)
+
+    def cluster_id(self, timeout: float | None = -1) -> str | None:
+        return self.list_topics("", timeout).cluster_id
+
+    # ---- transactions ------------------------------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float | None = -1) -> None:
+        """Prepare for transactions. The time-outs of this and the next four are seconds; below 0: max.block.ms."""
+        with self._transactional("init_transactions"):
+            self._producer._transaction_manager().init(limit_of(timeout))
+
+    def begin_transaction(self) -> None:
+        with self._transactional("begin_transaction"):
+            self._producer.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, positions: Sequence[Any], group_metadata: Any, timeout: float | None = -1
+    ) -> None:
+        """Add a consumer's offsets (a list of TopicPartition) to the transaction.
+
+        `group_metadata` is confluent-kafka's consumer_group_metadata(), a GroupMetadata of kafkabuf, or a group id.
+        """
+        offsets = {(each.topic, each.partition): each for each in positions if each.offset >= 0}
+        group = group_in(group_metadata) if isinstance(group_metadata, bytes) else group_of(group_metadata)
+        with self._transactional("send_offsets_to_transaction"):
+            self._producer._transaction_manager().send_offsets(offsets_of(offsets), group, limit_of(timeout))
+
+    def commit_transaction(self, timeout: float | None = -1) -> None:
+        """flush(), and commit the transaction."""
+        with self._transactional("commit_transaction"):
+            self._producer._transaction_manager().commit(limit_of(timeout))
+        self._serve_all()
+
+    def abort_transaction(self, timeout: float | None = -1) -> None:
+        """Drop the records that are queued, and abort the transaction."""
+        with self._transactional("abort_transaction"):
+            self._lines.purge("the transaction was aborted")
+            self._producer._transaction_manager().abort(limit_of(timeout))
+        self._serve_all()
+
+    @contextmanager
+    def _transactional(self, call: str) -> Iterator[None]:
+        self._check_open()
+        if self._unfinished not in (None, call):
+            text = f"{self._unfinished}() has timed out and goes on: call it again before {call}()"
+            raise classes().exception(new_error("_CONFLICT", text, retriable=True))
+        try:
+            yield
+        except TimeoutError as error:
+            self._unfinished = call
+            raise classes().exception(new_error("_TIMED_OUT", str(error), retriable=True)) from error
+        except OwnError as error:
+            self._unfinished = None
+            raise exception(error) from error
+        self._unfinished = None
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> bool:
+        """flush() and stop. A second call does nothing."""
+        if not self._is_open():
+            self._disowned = False
+            return True
+        try:
+            self.flush()
+        finally:
+            self._shut()
+            self._producer.close()
+            if self._end_log is not None:
+                self._end_log()
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,228 @@
+"""kafkabuf's errors as confluent-kafka's: KafkaError, a description with a code, and KafkaException, which carries it.
+
+Where confluent-kafka is installed, both are its own classes. The first error imports it; a producer without errors
+never does. Elsewhere the classes of this module take their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+from kafkabuf import errors
+
+# librdkafka's codes of errors that do not come from a broker.
+LOCAL = {
+    "_BAD_MSG": -199,
+    "_DESTROY": -197,
+    "_FAIL": -196,
+    "_TRANSPORT": -195,
+    "_RESOLVE": -193,
+    "_MSG_TIMED_OUT": -192,
+    "_UNKNOWN_PARTITION": -190,
+    "_UNKNOWN_TOPIC": -188,
+    "_ALL_BROKERS_DOWN": -187,
+    "_INVALID_ARG": -186,
+    "_TIMED_OUT": -185,
+    "_QUEUE_FULL": -184,
+    "_SSL": -181,
+    "_CONFLICT": -173,
+    "_STATE": -172,
+    "_NOT_IMPLEMENTED": -170,
+    "_AUTHENTICATION": -169,
+    "_UNSUPPORTED_FEATURE": -165,
+    "_PURGE_QUEUE": -152,
+    "_PURGE_INFLIGHT": -151,
+    "_FATAL": -150,
+    "_FENCED": -144,
+}
+
+
+class AllBrokersDownError(errors.NetworkError):
+    """No broker that the client knows can be reached."""
+
+
+# The first class of an error's bases that is listed here names its code. An error that is not listed has the broker's.
+_CODES: dict[type[errors.KafkaError], str] = {
+    errors.TimeoutError: "_TIMED_OUT",
+    errors.BufferExhaustedError: "_QUEUE_FULL",
+    errors.ConfigError: "_INVALID_ARG",
+    errors.ClosedError: "_DESTROY",
+    errors.IllegalStateError: "_STATE",
+    errors.PurgedError: "_PURGE_QUEUE",
+    errors.TransactionAbortedError: "_PURGE_QUEUE",
+    errors.SerializationError: "_INVALID_ARG",
+    AllBrokersDownError: "_ALL_BROKERS_DOWN",
+    errors.NetworkError: "_TRANSPORT",
+    errors.SslAuthenticationError: "_SSL",
+    errors.AuthenticationError: "_AUTHENTICATION",
+    errors.UnknownTopicOrPartitionError: "_UNKNOWN_TOPIC",
+    errors.InvalidPartitionsError: "_UNKNOWN_PARTITION",
+    errors.UnsupportedVersionError: "_UNSUPPORTED_FEATURE",
+    errors.ProducerFencedError: "_FENCED",
+    errors.InvalidProducerEpochError: "_FENCED",
+}
+
+
+class OwnKafkaError:
+    """confluent-kafka's KafkaError, where confluent-kafka is not installed. A number compares with its code."""
+
+    def __init__(
+        self,
+        error: int,
+        reason: str | None = None,
+        fatal: bool = False,
+        retriable: bool = False,
+        txn_requires_abort: bool = False,
+    ) -> None:
+        self._code = error
+        self._reason = reason or self.name()
+        self._fatal = fatal
+        self._retriable = retriable
+        self._txn_requires_abort = txn_requires_abort
+
+    def code(self) -> int:
+        return self._code
+
+    def name(self) -> str:
+        """The code's name: `_MSG_TIMED_OUT`, `MSG_SIZE_TOO_LARGE`."""
+        return _names().get(self._code, f"ERR_{self._code}?")
+
+    def str(self) -> str:
+        return self._reason
+
+    def fatal(self) -> bool:
+        return self._fatal
+
+    def retriable(self) -> bool:
+        return self._retriable
+
+    def txn_requires_abort(self) -> bool:
+        return self._txn_requires_abort
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, OwnKafkaError):
+            return self._code == other._code
+        return self._code == other if isinstance(other, int) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._code)
+
+    def __bool__(self) -> bool:
+        return self._code != 0
+
+    def __repr__(self) -> str:  # type: ignore[valid-type]
+        fatal = "FATAL," if self._fatal else ""
+        return f'KafkaError{{{fatal}code={self.name()},val={self._code},str="{self._reason}"}}'
+
+    __str__ = __repr__
+
+
+class OwnKafkaException(Exception):
+    """confluent-kafka's KafkaException, where confluent-kafka is not installed: `args[0]` is the KafkaError."""
+
+
+# The names of brokers' codes that differ from the names of kafkabuf's classes.
+_BROKERS_NAMES = {
+    2: "INVALID_MSG",
+    3: "UNKNOWN_TOPIC_OR_PART",
+    4: "INVALID_MSG_SIZE",
+    6: "NOT_LEADER_FOR_PARTITION",
+    7: "REQUEST_TIMED_OUT",
+    10: "MSG_SIZE_TOO_LARGE",
+    13: "NETWORK_EXCEPTION",
+    17: "TOPIC_EXCEPTION",
+    29: "TOPIC_AUTHORIZATION_FAILED",
+    30: "GROUP_AUTHORIZATION_FAILED",
+    31: "CLUSTER_AUTHORIZATION_FAILED",
+    36: "TOPIC_ALREADY_EXISTS",
+    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    56: "KAFKA_STORAGE_ERROR",
+    58: "SASL_AUTHENTICATION_FAILED",
+}
+
+
+@cache
+def _names() -> dict[int, str]:
+    return _constants() | {code: name for name, code in LOCAL.items()}
+
+
+def _constants() -> dict[int, str]:
+    """The names of brokers' codes: those of kafkabuf's classes in capitals, except for the names above."""
+    found = {0: "NO_ERROR"}
+    for code in range(1, 130):
+        error = errors.error_for_code(code)
+        if type(error) is not errors.UnknownServerError:
+            words = type(error).__name__.removesuffix("Error")
+            found[code] = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in words).lstrip("_")
+    return found | _BROKERS_NAMES
+
+
+for _code, _name in _names().items():
+    setattr(OwnKafkaError, _name, _code)
+
+
+class Classes(NamedTuple):
+    """KafkaError and KafkaException."""
+
+    error: Any
+    exception: Any
+
+
+@cache
+def classes() -> Classes:
+    """confluent-kafka's classes, or this module's where confluent-kafka is not installed."""
+    try:
+        import confluent_kafka
+    except ImportError:
+        return Classes(OwnKafkaError, OwnKafkaException)
+    return Classes(confluent_kafka.KafkaError, confluent_kafka.KafkaException)
+
+
+def new_error(name: str, text: str, *, retriable: bool = False, fatal: bool = False, abort: bool = False) -> Any:
+    """The KafkaError of one of librdkafka's own codes, by its name."""
+    return classes().error(LOCAL[name], text, fatal=fatal, retriable=retriable, txn_requires_abort=abort)
+
+
+def call_error(error: errors.KafkaError, *, of_broker: bool = False) -> Any:
+    """The error of a call as a KafkaError; `of_broker`: with the broker's code, and not one of librdkafka's own."""
+    cause = error.__cause__ if isinstance(error.__cause__, errors.KafkaError) else error
+    abort = isinstance(error, errors.AbortableTransactionError)
+    fatal = isinstance(error, errors.FatalTransactionError)
+    kind = cause if abort or fatal else error
+    code = error.code if of_broker else _code_of(kind, default=LOCAL["_FATAL" if fatal else "_FAIL"])
+    return classes().error(
+        code, str(error), fatal=fatal, retriable=error.retriable and not abort, txn_requires_abort=abort
+    )
+
+
+def record_error(error: errors.KafkaError) -> Any:
+    """The error of a record as a KafkaError."""
+    if isinstance(error, errors.TimeoutError):
+        return new_error("_MSG_TIMED_OUT", f"Local: Message timed out: {error}")
+    return call_error(error)
+
+
+def _code_of(error: errors.KafkaError, default: int) -> int:
+    for ancestor in type(error).__mro__:
+        if ancestor in _CODES:
+            return LOCAL[_CODES[ancestor]]
+        if ancestor.__dict__.get("code", -1) > 0:
+            return error.code
+    return default
+
+
+def exception(error: errors.KafkaError) -> Any:
+    """The error of a call as a KafkaException."""
+    return classes().exception(call_error(error))
+
+
+@contextmanager
+def peers_errors() -> Iterator[None]:
+    """Raises kafkabuf's errors as KafkaExceptions."""
+    try:
+        yield
+    except errors.KafkaError as error:
+        raise exception(error) from error

@@ -1,0 +1,257 @@
+"""librdkafka's settings, and the settings of kafkabuf that they stand for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kafkabuf._partition import KEY_RULES
+from kafkabuf.compat._names import file_text, with_port
+from kafkabuf.config.kinds import INT32_MAX
+from kafkabuf.errors import ConfigError
+
+log = logging.getLogger("kafkabuf.compat")
+
+DEFAULT_PARTITIONER = "consistent_random"
+# librdkafka's default of 1,000,000 bytes leaves the caches of most CPUs.
+BATCH_SIZE = 128 * 1024
+# A name that no server resolves (RFC 2606): librdkafka's producer may be opened without bootstrap.servers.
+NO_SERVERS = "bootstrap-servers-not-set.invalid:9092"
+
+# By librdkafka's names: kafkabuf's. Values have the same meaning.
+_SAME = {
+    "client.id": "client_id",
+    "acks": "acks",
+    "request.required.acks": "acks",
+    "enable.idempotence": "enable_idempotence",
+    "retries": "retries",
+    "message.send.max.retries": "retries",
+    "retry.backoff.ms": "retry_backoff_ms",
+    "retry.backoff.max.ms": "retry_backoff_max_ms",
+    "max.in.flight": "max_in_flight_requests_per_connection",
+    "max.in.flight.requests.per.connection": "max_in_flight_requests_per_connection",
+    "compression.type": "compression_type",
+    "compression.codec": "compression_type",
+    "batch.size": "batch_size",
+    "transactional.id": "transactional_id",
+    "transaction.timeout.ms": "transaction_timeout_ms",
+    "message.max.bytes": "max_request_size",
+    "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
+    "reconnect.backoff.ms": "reconnect_backoff_ms",
+    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+    "socket.connection.setup.timeout.ms": "socket_connection_setup_timeout_ms",
+    "client.dns.lookup": "client_dns_lookup",
+    "metadata.recovery.strategy": "metadata_recovery_strategy",
+    "metadata.recovery.rebootstrap.trigger.ms": "metadata_recovery_rebootstrap_trigger_ms",
+    "security.protocol": "security_protocol",
+    "ssl.ca.location": "ssl_truststore_location",
+    "ssl.ca.pem": "ssl_truststore_certificates",
+    "ssl.key.password": "ssl_key_password",
+    "ssl.key.pem": "ssl_keystore_key",
+    "ssl.certificate.pem": "ssl_keystore_certificate_chain",
+    "ssl.keystore.location": "ssl_keystore_location",
+    "ssl.keystore.password": "ssl_keystore_password",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_username",
+    "sasl.password": "sasl_password",
+    "sasl.oauthbearer.token.endpoint.url": "sasl_oauthbearer_token_endpoint_url",
+    "sasl.oauthbearer.client.id": "sasl_oauthbearer_client_credentials_client_id",
+    "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
+    "sasl.oauthbearer.scope": "sasl_oauthbearer_scope",
+}
+_FILES = {"ssl.certificate.location": "ssl_keystore_certificate_chain", "ssl.key.location": "ssl_keystore_key"}
+# 0 means the system's size, kafkabuf's -1.
+_BUFFERS = {"socket.send.buffer.bytes": "send_buffer_bytes", "socket.receive.buffer.bytes": "receive_buffer_bytes"}
+# They tune parts of librdkafka that kafkabuf does not have. They change no guarantee.
+_NO_EFFECT = frozenset(
+    "api.version.fallback.ms api.version.request api.version.request.timeout.ms batch.num.messages "
+    "broker.address.ttl broker.version.fallback builtin.features client.software.name client.software.version debug "
+    "enable.metrics.push enable.random.seed enable.sasl.oauthbearer.unsecure.jwt internal.termination.signal "
+    "log.connection.close log.queue log.thread.name log_level "
+    "message.copy.max.bytes metadata.max.age.ms queue.buffering.backpressure.threshold receive.message.max.bytes "
+    "request.timeout.ms sasl.oauthbearer.method socket.keepalive.enable socket.max.fails socket.nagle.disable "
+    "sticky.partitioning.linger.ms topic.blacklist topic.metadata.refresh.fast.cnt "
+    "topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse".split()
+)
+# A value that changes something, and why kafkabuf refuses it.
+_REFUSED = {
+    "broker.address.family": ("any", "kafkabuf tries the addresses of both families"),
+    "enable.ssl.certificate.verification": (True, "kafkabuf always checks the broker's certificate: trust its CA with "
+                                            "ssl.ca.location"),
+    "enable.gapless.guarantee": (False, "kafkabuf has no such guarantee"),
+    "plugin.library.paths": ("", "kafkabuf loads no plugins of librdkafka"),
+    "sasl.kerberos.principal": ("kafkaclient", "kafkabuf does not support Kerberos"),
+    "sasl.kerberos.service.name": ("kafka", "kafkabuf does not support Kerberos"),
+    "ssl.crl.location": ("", "kafkabuf reads no revocation lists"),
+    "queuing.strategy": ("fifo", "kafkabuf sends records in their order"),
+}  # fmt: skip
+# The peer's error for a value that is not callable.
+_CALLBACKS: dict[str, type[Exception]] = {
+    "on_delivery": ConfigError,
+    "dr_cb": ConfigError,
+    "error_cb": TypeError,
+    "stats_cb": TypeError,
+    "throttle_cb": ValueError,
+    "oauth_cb": TypeError,
+    "log_cb": TypeError,
+}
+
+
+class Translated(NamedTuple):
+    """Settings of the face itself, and `own`, those of the kafkabuf producer below it. Times are in seconds."""
+
+    own: dict[str, Any]
+    on_delivery: Callable[..., object] | None
+    error_cb: Callable[[Any], object] | None
+    stats_cb: Callable[[str], object] | None
+    stats_interval: float
+    """statistics.interval.ms; 0: never."""
+    logger: logging.Logger | None
+    only_errors: bool
+    max_messages: int
+    propagation: float
+    """topic.metadata.propagation.max.ms."""
+
+
+def translated(config: Mapping[str, Any]) -> Translated:
+    """kafkabuf's settings for those of a confluent-kafka producer; None means the default.
+
+    Raises ConfigError; for a callback that is not callable TypeError or ValueError, as confluent-kafka does.
+    """
+    rest = dict(config) | (config.get("default.topic.config") or {})
+    rest = {name: value for name, value in rest.items() if value is not None and name != "default.topic.config"}
+    own = _own_settings(rest)
+    callbacks = {name: _callback(name, rest.pop(name, None)) for name in _CALLBACKS}
+    if callbacks["throttle_cb"] is not None:
+        log.warning("throttle_cb is never called: stats_cb and KafkaProducer.metrics() tell how the producer does")
+    argument = rest.pop("sasl.oauthbearer.config", "")
+    if callbacks["oauth_cb"] is not None:
+        own["sasl_oauthbearer_token_provider"] = _provider(callbacks["oauth_cb"], argument)
+    result = Translated(
+        own,
+        callbacks["on_delivery"] or callbacks["dr_cb"],
+        callbacks["error_cb"],
+        callbacks["stats_cb"],
+        _number("statistics.interval.ms", rest.pop("statistics.interval.ms", 0)) / 1000,
+        rest.pop("logger", None),
+        _flag(rest.pop("delivery.report.only.error", False)),
+        _number("queue.buffering.max.messages", rest.pop("queue.buffering.max.messages", 100_000)) or INT32_MAX,
+        _number("", rest.pop("topic.metadata.propagation.max.ms", 30_000)) / 1000,
+    )
+    _refuse_rest(rest)
+    return result
+
+
+def _callback(name: str, value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise _CALLBACKS[name](f"expected {name} property as a callable function")
+    return value
+
+
+def _own_settings(rest: dict[str, Any]) -> dict[str, Any]:
+    """Takes out of `rest` what kafkabuf has a setting for."""
+    own: dict[str, Any] = {}
+    servers = rest.pop("bootstrap.servers", None) or rest.pop("metadata.broker.list", None)
+    own["bootstrap_servers"] = with_port(servers) if servers else NO_SERVERS
+    own["partitioner_class"] = _partitioner(rest.pop("partitioner", DEFAULT_PARTITIONER), own)
+    own["buffer_memory"] = _memory(_number("", rest.pop("queue.buffering.max.kbytes", 1_048_576)) * 1024)
+    own |= {new: rest.pop(name) for name, new in _SAME.items() if name in rest}
+    own |= {new: file_text(name, rest.pop(name)) for name, new in _FILES.items() if name in rest}
+    own |= {new: _number(name, rest.pop(name)) or -1 for name, new in _BUFFERS.items() if name in rest}
+    if "connections.max.idle.ms" in rest:
+        own["connections_max_idle_ms"] = _number("", rest.pop("connections.max.idle.ms")) or -1
+    if "ssl.cipher.suites" in rest:
+        own["ssl_cipher_suites"] = str(rest.pop("ssl.cipher.suites")).replace(":", ",")
+    if "ssl.endpoint.identification.algorithm" in rest:
+        algorithm = rest.pop("ssl.endpoint.identification.algorithm")
+        own["ssl_endpoint_identification_algorithm"] = "" if algorithm == "none" else algorithm
+    _translate_level(rest, own)
+    _translate_times(rest, own)
+    _translate_sizes(own)
+    if _number("", own.get("max_in_flight_requests_per_connection", 5)) > 5:
+        own.setdefault("enable_idempotence", False)
+    return own
+
+
+def _memory(wanted: int) -> int:
+    """kafkabuf reserves its buffer's addresses at once, librdkafka as records come: no more than the machine has."""
+    return min(wanted, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+def _partitioner(name: Any, own: dict[str, Any]) -> str | None:
+    if name in KEY_RULES:
+        return str(name)
+    if name == "random":  # librdkafka's changes its partition every sticky.partitioning.linger.ms; ours by the batch
+        own["partitioner_ignore_keys"] = True
+        return None
+    raise ConfigError(f'Invalid value for configuration property "partitioner": {name}')
+
+
+def _translate_level(rest: dict[str, Any], own: dict[str, Any]) -> None:
+    level = _number("compression.level", rest.pop("compression.level", -1))
+    codec = str(own.get("compression_type", "none")).lower()
+    if level != -1 and codec in ("gzip", "lz4", "zstd"):
+        own[f"compression_{codec}_level"] = max(level, 1)
+
+
+def _translate_times(rest: dict[str, Any], own: dict[str, Any]) -> None:
+    """linger, time-outs of requests and records: librdkafka takes any three; Java's rule needs two below the third."""
+    linger = rest.pop("linger.ms", rest.pop("queue.buffering.max.ms", 5))
+    linger = round(_float("linger.ms", linger))
+    timeout = rest.pop("message.timeout.ms", rest.pop("delivery.timeout.ms", 300_000))
+    timeout = _number("message.timeout.ms", timeout) or INT32_MAX
+    request = _number("socket.timeout.ms", rest.pop("socket.timeout.ms", 60_000))
+    own["delivery_timeout_ms"] = timeout
+    own["linger_ms"] = linger = min(linger, timeout // 2)
+    own["request_timeout_ms"] = max(min(request, timeout - linger), 1)
+    own["reconnect_backoff_ms"] = own.get("reconnect_backoff_ms", 100)
+    own["reconnect_backoff_max_ms"] = own.get("reconnect_backoff_max_ms", 10_000)
+
+
+def _translate_sizes(own: dict[str, Any]) -> None:
+    largest = _number("message.max.bytes", own.setdefault("max_request_size", 1_000_000))
+    batch = _number("batch.size", own.get("batch_size", BATCH_SIZE))
+    own["batch_size"] = min(batch, largest)
+    own["buffer_memory"] = max(own["buffer_memory"], 4 * max(own["batch_size"], largest))
+
+
+def _provider(oauth_cb: Callable[[str], Any], argument: str) -> Callable[[], tuple[str, float]]:
+    def provide() -> tuple[str, float]:
+        token, expires_at, *_ = oauth_cb(argument)
+        return token, expires_at
+
+    return provide
+
+
+def _refuse_rest(rest: dict[str, Any]) -> None:
+    for name, value in rest.items():
+        if name in _NO_EFFECT:
+            continue
+        if name not in _REFUSED:
+            raise ConfigError(f'No such configuration property: "{name}"')
+        allowed, reason = _REFUSED[name]
+        same = _flag(value) is allowed if isinstance(allowed, bool) else value in (allowed, None, "")
+        if not same:
+            raise ConfigError(f'Invalid value for configuration property "{name}": {reason}')
+
+
+def _flag(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).strip().lower() in ("true", "t", "1")
+
+
+def _number(name: str, value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f'Invalid value for configuration property "{name}": {json.dumps(str(value))}') from None
+
+
+def _float(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f'Invalid value for configuration property "{name}": {json.dumps(str(value))}') from None
