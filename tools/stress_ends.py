@@ -149,8 +149,8 @@ def _interrupted(servers: str, usable: bool, blocks: Callable[[KafkaProducer], N
         _begin()
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt, daemon=True).start()
     try:
+        threading.Thread(target=interrupt, daemon=True).start()  # on a busy machine the signal comes in here
         blocks(producer)
     except KeyboardInterrupt:
         pass
