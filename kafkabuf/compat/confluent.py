@@ -226,7 +226,7 @@ class Producer(ProduceCore):
         self._check_open()
         from kafkabuf.metadata.admin import Admin
 
-        config = self._producer.config.plain()
+        config = self._producer.config
         if timeout is not None and timeout >= 0:
             config = config.replaced({"max_block_ms": int(timeout * 1000)})
         with _peers_errors():
@@ -321,7 +321,7 @@ class _Core(ProducerCore):
 
     def __init__(self, producer: KafkaProducer, clock: Clock) -> None:
         self._producer = producer
-        self._open(producer.accumulator, producer.config.plain().replaced({"max_block_ms": 0}), clock)  # type: ignore[arg-type]
+        self._open(producer.accumulator, producer.config.replaced({"max_block_ms": 0}), clock)  # type: ignore[arg-type]
 
     def _await_topic(self, name: str) -> TopicQueues:
         try:

@@ -70,7 +70,7 @@ _NO_EFFECT = frozenset(
     "api.version.fallback.ms api.version.request api.version.request.timeout.ms batch.num.messages "
     "broker.address.ttl broker.version.fallback builtin.features client.software.name client.software.version debug "
     "enable.metrics.push enable.random.seed enable.sasl.oauthbearer.unsecure.jwt internal.termination.signal "
-    "log.connection.close log.queue log.thread.name log_level max.in.flight.requests.per.broker "
+    "log.connection.close log.queue log.thread.name log_level "
     "message.copy.max.bytes metadata.max.age.ms queue.buffering.backpressure.threshold receive.message.max.bytes "
     "request.timeout.ms sasl.oauthbearer.method socket.keepalive.enable socket.max.fails socket.nagle.disable "
     "statistics.interval.ms sticky.partitioning.linger.ms topic.blacklist topic.metadata.refresh.fast.cnt "

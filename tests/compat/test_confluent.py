@@ -27,6 +27,12 @@ TOPIC = "orders"
 PATIENCE = 20
 
 
+def dead_address() -> str:
+    """Where no broker listens."""
+    host, port = closed_port()
+    return f"{host}:{port}"
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(default_partitions=4) as running:
@@ -55,7 +61,7 @@ def alone() -> Iterator[Callable[..., Producer]]:
     opened: list[Producer] = []
 
     def open_(settings: dict[str, Any] | None = None) -> Producer:
-        opened.append(Producer({"bootstrap.servers": f"127.0.0.1:{closed_port()}"} | (settings or {})))
+        opened.append(Producer({"bootstrap.servers": dead_address()} | (settings or {})))
         return opened[-1]
 
     yield open_
@@ -345,7 +351,7 @@ def test_a_message_comes_from_a_report_only() -> None:
 
 def test_error_cb_hears_of_brokers_that_cannot_be_reached() -> None:
     heard: list[Any] = []
-    producer = Producer({"bootstrap.servers": f"127.0.0.1:{closed_port()}", "error_cb": heard.append})
+    producer = Producer({"bootstrap.servers": dead_address(), "error_cb": heard.append})
     producer.produce(TOPIC, b"v")
     deadline = time.monotonic() + PATIENCE
     while not heard and time.monotonic() < deadline:
