@@ -28,7 +28,7 @@ cdef class Message:
 
 
 cdef class ProduceCore:
-    cdef ProducerCore core          # its send() never waits: it raises MustWait. None: the producer is closed
+    cdef ProducerCore core          # its send() never waits: it raises MustWait. None: the producer is not open in this process
     cdef object on_delivery         # of records that have no callback of their own, or None
     cdef bint only_errors           # delivery.report.only.error
     cdef bint watches_errors        # poll() has errors to report besides delivery reports
@@ -44,6 +44,7 @@ cdef class ProduceCore:
     cdef int queue(self, Message message) except -1
 
     # ---- methods that the subclass defines
+    # _refuse_or_open() -> None: in a forked child open the producer anew; else raise RuntimeError, it is closed
     # _stand_in_line(message: Message) -> None: keep the message until its topic is known. Raises a kafkabuf error
     # _poll(timeout: float) -> int: poll() where it may have to wait, or has errors to report
     # _refuse(error: KafkaError) -> NoReturn: raise the error of produce() as confluent-kafka does

@@ -171,9 +171,19 @@ cdef class ProduceCore:
         """Refuse all later calls."""
         self.core = None
 
+    def _is_open(self):
+        return self.core is not None
+
+    def _forget(self):
+        """Drop all records and reports: they are those of another process."""
+        self.held = 0
+        self.reports.clear()
+        self.lines = {}
+        self.waiters = []
+
     cdef int check_open(self) except -1:
         if self.core is None:
-            raise RuntimeError("Producer has been closed")
+            self._refuse_or_open()
         return 0
 
     def _check_open(self):

@@ -6,6 +6,8 @@ never does. Elsewhere the classes of this module take their place.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -36,6 +38,12 @@ LOCAL = {
     "_FATAL": -150,
     "_FENCED": -144,
 }
+
+
+class AllBrokersDownError(errors.NetworkError):
+    """No broker that the client knows can be reached."""
+
+
 # The first class of an error's bases that is listed here names its code. An error that is not listed has the broker's.
 _CODES: dict[type[errors.KafkaError], str] = {
     errors.TimeoutError: "_TIMED_OUT",
@@ -46,6 +54,7 @@ _CODES: dict[type[errors.KafkaError], str] = {
     errors.PurgedError: "_PURGE_QUEUE",
     errors.TransactionAbortedError: "_PURGE_QUEUE",
     errors.SerializationError: "_INVALID_ARG",
+    AllBrokersDownError: "_ALL_BROKERS_DOWN",
     errors.NetworkError: "_TRANSPORT",
     errors.SslAuthenticationError: "_SSL",
     errors.AuthenticationError: "_AUTHENTICATION",
@@ -208,3 +217,12 @@ def _code_of(error: errors.KafkaError, default: int) -> int:
 def exception(error: errors.KafkaError) -> Any:
     """The error of a call as a KafkaException."""
     return classes().exception(call_error(error))
+
+
+@contextmanager
+def peers_errors() -> Iterator[None]:
+    """Raises kafkabuf's errors as KafkaExceptions."""
+    try:
+        yield
+    except errors.KafkaError as error:
+        raise exception(error) from error

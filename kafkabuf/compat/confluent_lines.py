@@ -7,8 +7,9 @@ memory stays first in its line; the next poll(), flush() or produce() moves the 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable
+from typing import Protocol
 
 from kafkabuf.compat._confluent import Message, MustWait
 from kafkabuf.errors import (
@@ -21,24 +22,30 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.metadata import Metadata
 
 
+class Queue(Protocol):
+    """The producer."""
+
+    def _send(self, message: Message) -> None:
+        """Queue a message's record. Raises MustWait, or a kafkabuf error."""
+
+
 class Lines:
-    """The lines of one producer. `send` queues a message's record, or raises MustWait or a kafkabuf error.
+    """The lines of one producer. Neither the lines nor metadata keep the producer from being collected.
 
     `timeout` is message.timeout.ms in seconds, `propagation` topic.metadata.propagation.max.ms: a topic that brokers do
     not know for that long counts as missing.
     """
 
-    def __init__(
-        self, send: Callable[[Message], None], metadata: Metadata, timeout: float, propagation: float
-    ) -> None:
+    def __init__(self, producer: Queue, metadata: Metadata, timeout: float, propagation: float) -> None:
         self.by_topic: dict[str, deque[Message]] = {}
-        self._send = send
+        self._producer = weakref.ref(producer)
         self._metadata = metadata
         self._timeout = timeout
         self._propagation = propagation
         # Reentrant: a signal handler may produce. Guards the order of each line.
         self._lock = threading.RLock()
-        metadata.listeners.append(lambda cluster: self.move())
+        move = weakref.WeakMethod(self.move)
+        metadata.listeners.append(lambda cluster: (move() or _nothing)())
 
     def add(self, message: Message) -> None:
         """Let a message wait in its topic's line."""
@@ -62,9 +69,10 @@ class Lines:
         return info is not None and (bool(info.partitions) or (info.error is not None and not info.error.retriable))
 
     def _move_line(self, topic: str, line: deque[Message]) -> None:
-        while line:
+        producer = self._producer()
+        while line and producer is not None:
             try:
-                self._send(line[0])
+                producer._send(line[0])
             except (MustWait, BufferExhaustedError):
                 return
             except KafkaError as error:
@@ -72,7 +80,8 @@ class Lines:
             except RuntimeError:  # closed: close() fails what is left
                 return
             line.popleft()
-        self.by_topic.pop(topic, None)
+        if not line:
+            self.by_topic.pop(topic, None)
 
     def expire(self) -> None:
         """Fail the records that have waited for too long. Moves the others if they can."""
@@ -107,3 +116,7 @@ class Lines:
 
     def __len__(self) -> int:
         return sum(len(line) for line in list(self.by_topic.values()))
+
+
+def _nothing() -> None:
+    """The lines are gone."""

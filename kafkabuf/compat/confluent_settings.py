@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -73,7 +74,7 @@ _NO_EFFECT = frozenset(
     "log.connection.close log.queue log.thread.name log_level "
     "message.copy.max.bytes metadata.max.age.ms queue.buffering.backpressure.threshold receive.message.max.bytes "
     "request.timeout.ms sasl.oauthbearer.method socket.keepalive.enable socket.max.fails socket.nagle.disable "
-    "statistics.interval.ms sticky.partitioning.linger.ms topic.blacklist topic.metadata.refresh.fast.cnt "
+    "sticky.partitioning.linger.ms topic.blacklist topic.metadata.refresh.fast.cnt "
     "topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse".split()
 )
 # A value that changes something, and why kafkabuf refuses it.
@@ -88,39 +89,55 @@ _REFUSED = {
     "ssl.crl.location": ("", "kafkabuf reads no revocation lists"),
     "queuing.strategy": ("fifo", "kafkabuf sends records in their order"),
 }  # fmt: skip
-_CALLBACKS = ("on_delivery", "dr_cb", "error_cb", "stats_cb", "throttle_cb", "oauth_cb", "logger", "log_cb")
+# The peer's error for a value that is not callable.
+_CALLBACKS: dict[str, type[Exception]] = {
+    "on_delivery": ConfigError,
+    "dr_cb": ConfigError,
+    "error_cb": TypeError,
+    "stats_cb": TypeError,
+    "throttle_cb": ValueError,
+    "oauth_cb": TypeError,
+    "log_cb": TypeError,
+}
 
 
 class Translated(NamedTuple):
-    """Settings of the face itself, and `own`, those of the kafkabuf producer below it."""
+    """Settings of the face itself, and `own`, those of the kafkabuf producer below it. Times are in seconds."""
 
     own: dict[str, Any]
     on_delivery: Callable[..., object] | None
     error_cb: Callable[[Any], object] | None
+    stats_cb: Callable[[str], object] | None
+    stats_interval: float
+    """statistics.interval.ms; 0: never."""
     logger: logging.Logger | None
     only_errors: bool
     max_messages: int
     propagation: float
-    """topic.metadata.propagation.max.ms, in seconds."""
+    """topic.metadata.propagation.max.ms."""
 
 
 def translated(config: Mapping[str, Any]) -> Translated:
-    """kafkabuf's settings for those of a confluent-kafka producer. Raises ConfigError."""
-    rest = {name: value for name, value in config.items() if name != "default.topic.config"}
-    rest |= config.get("default.topic.config") or {}
+    """kafkabuf's settings for those of a confluent-kafka producer; None means the default.
+
+    Raises ConfigError; for a callback that is not callable TypeError or ValueError, as confluent-kafka does.
+    """
+    rest = dict(config) | (config.get("default.topic.config") or {})
+    rest = {name: value for name, value in rest.items() if value is not None and name != "default.topic.config"}
     own = _own_settings(rest)
-    callbacks = {name: rest.pop(name, None) for name in _CALLBACKS}
-    for name in ("stats_cb", "throttle_cb"):
-        if callbacks[name] is not None:
-            log.warning("%s is never called: read KafkaProducer.metrics() instead", name)
+    callbacks = {name: _callback(name, rest.pop(name, None)) for name in _CALLBACKS}
+    if callbacks["throttle_cb"] is not None:
+        log.warning("throttle_cb is never called: stats_cb and KafkaProducer.metrics() tell how the producer does")
+    argument = rest.pop("sasl.oauthbearer.config", "")
     if callbacks["oauth_cb"] is not None:
-        argument = rest.pop("sasl.oauthbearer.config", "")
         own["sasl_oauthbearer_token_provider"] = _provider(callbacks["oauth_cb"], argument)
     result = Translated(
         own,
         callbacks["on_delivery"] or callbacks["dr_cb"],
         callbacks["error_cb"],
-        callbacks["logger"],
+        callbacks["stats_cb"],
+        _number("statistics.interval.ms", rest.pop("statistics.interval.ms", 0)) / 1000,
+        rest.pop("logger", None),
         _flag(rest.pop("delivery.report.only.error", False)),
         _number("queue.buffering.max.messages", rest.pop("queue.buffering.max.messages", 100_000)) or INT32_MAX,
         _number("", rest.pop("topic.metadata.propagation.max.ms", 30_000)) / 1000,
@@ -129,13 +146,19 @@ def translated(config: Mapping[str, Any]) -> Translated:
     return result
 
 
+def _callback(name: str, value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise _CALLBACKS[name](f"expected {name} property as a callable function")
+    return value
+
+
 def _own_settings(rest: dict[str, Any]) -> dict[str, Any]:
     """Takes out of `rest` what kafkabuf has a setting for."""
     own: dict[str, Any] = {}
     servers = rest.pop("bootstrap.servers", None) or rest.pop("metadata.broker.list", None)
     own["bootstrap_servers"] = with_port(servers) if servers else NO_SERVERS
     own["partitioner_class"] = _partitioner(rest.pop("partitioner", DEFAULT_PARTITIONER), own)
-    own["buffer_memory"] = _number("", rest.pop("queue.buffering.max.kbytes", 1_048_576)) * 1024
+    own["buffer_memory"] = _memory(_number("", rest.pop("queue.buffering.max.kbytes", 1_048_576)) * 1024)
     own |= {new: rest.pop(name) for name, new in _SAME.items() if name in rest}
     own |= {new: file_text(name, rest.pop(name)) for name, new in _FILES.items() if name in rest}
     own |= {new: _number(name, rest.pop(name)) or -1 for name, new in _BUFFERS.items() if name in rest}
@@ -152,6 +175,11 @@ def _own_settings(rest: dict[str, Any]) -> dict[str, Any]:
     if _number("", own.get("max_in_flight_requests_per_connection", 5)) > 5:
         own.setdefault("enable_idempotence", False)
     return own
+
+
+def _memory(wanted: int) -> int:
+    """kafkabuf reserves its buffer's addresses at once, librdkafka as records come: no more than the machine has."""
+    return min(wanted, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
 def _partitioner(name: Any, own: dict[str, Any]) -> str | None:

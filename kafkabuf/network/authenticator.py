@@ -65,7 +65,7 @@ class Dialogue:
 
 
 class Authenticator:
-    """Authenticates connections with one mechanism, and never with another."""
+    """Authenticates connections with one mechanism, and never with one that the broker prefers."""
 
     def __init__(self, mechanism: Mechanism, network: Network, clock: Clock, random: Callable[[], float]) -> None:
         self._mechanism = mechanism
@@ -73,6 +73,10 @@ class Authenticator:
         self._clock = clock
         self._random = random
         self.waiting: list[Dialogue] = []  # dialogues with a slow step under way
+
+    def use(self, mechanism: Mechanism) -> None:
+        """Any thread: authenticate with other credentials from now on."""
+        self._mechanism = mechanism
 
     def begin(self, node: NodeConnection, deadline: float) -> None:
         """Authenticate for the first time, or again. `deadline` is for the whole dialogue, not for each request."""

@@ -19,6 +19,7 @@ from kafkabuf import errors
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.compat import confluent, confluent_settings
 from kafkabuf.compat.confluent import Message, Producer
+from kafkabuf.compat.confluent_arguments import group_in
 from kafkabuf.compat.confluent_errors import LOCAL, OwnKafkaError, OwnKafkaException, _names, call_error, record_error
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
 from tests.network.test_reconnect import closed_port
@@ -462,7 +463,7 @@ def test_transactions_commit_offsets_of_confluents_consumer(
 
 def test_group_metadata_is_read_whole() -> None:
     written = b"CGMDv2:" + (7).to_bytes(4, sys.byteorder) + b"group\0member\0\0instance\0"
-    found = confluent._group_in(written)
+    found = group_in(written)
     assert (found.group_id, found.generation_id, found.member_id, found.group_instance_id) == (
         "group",
         7,
@@ -470,7 +471,7 @@ def test_group_metadata_is_read_whole() -> None:
         "instance",
     )
     with pytest.raises(ValueError, match="does not know"):
-        confluent._group_in(b"CGMDv9:")
+        group_in(b"CGMDv9:")
 
 
 def test_errors_of_transactions_have_confluents_flags(

@@ -1,0 +1,130 @@
+"""The kafkabuf producer below compat.confluent's Producer: it opens without a broker, and its send() never waits."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import deque
+from typing import Any, Protocol
+
+from kafkabuf.append._producer import ProducerCore
+from kafkabuf.backoff import uniform
+from kafkabuf.batches._accumulator import TopicQueues
+from kafkabuf.clock import Clock
+from kafkabuf.compat._confluent import MustWait
+from kafkabuf.compat.confluent_errors import AllBrokersDownError
+from kafkabuf.compat.confluent_settings import NO_SERVERS
+from kafkabuf.config.secret import SecretStr
+from kafkabuf.errors import KafkaError, NetworkError, TimeoutError, UnknownTopicOrPartitionError
+from kafkabuf.network import resolve
+from kafkabuf.network.client import NetworkClient
+from kafkabuf.network.connection_state import NodeConnection
+from kafkabuf.network.resolve import Address
+from kafkabuf.producer import KafkaProducer
+
+# At most so many errors wait for poll(); newer errors push the oldest out.
+MOST_ERRORS = 100
+
+
+class Face(Protocol):
+    def _disown(self) -> None: ...
+
+
+class Opened(KafkaProducer):
+    """kafkabuf's producer, which opens though no bootstrap server can be resolved yet.
+
+    `errors` takes the errors of connections; None: nobody asks for them. A fork calls the face's _disown().
+    """
+
+    def __init__(self, settings: dict[str, Any], face: Face, *, errors: deque[KafkaError] | None) -> None:
+        self._face = weakref.ref(face)
+        self._errors = errors
+        super().__init__(settings)
+
+    def _connect(self, clock: Clock) -> NetworkClient:
+        resolver = _LateResolver()
+        resolver.connecting = self.config.client_dns_lookup != "use_all_dns_ips"  # then the constructor needs the names
+        client = _Client(self.config, clock, self._metadata, resolver=resolver)
+        client.errors = self._errors
+        resolver.connecting = True
+        return client
+
+    def _disown(self) -> None:
+        super()._disown()
+        face = self._face()
+        if face is not None:
+            face._disown()
+
+    def set_credentials(self, username: str, password: str) -> None:
+        """Any thread: connections that authenticate from now on use this name and password."""
+        self.config = self.config.replaced({"sasl_username": username, "sasl_password": SecretStr(password)})
+        authenticator = self._sender._client._authenticator
+        if authenticator is not None:
+            from kafkabuf.network import sasl
+
+            authenticator.use(sasl.mechanism(self.config, self._clock, uniform))
+
+
+class Core(ProducerCore):
+    """send() of a producer's queues that never waits: for metadata it raises MustWait, for memory BufferExhaustedError."""
+
+    def __init__(self, producer: Opened) -> None:
+        self._producer = producer
+        self._open(producer.accumulator, producer.config.replaced({"max_block_ms": 0}), producer._clock)
+
+    def _await_topic(self, name: str) -> TopicQueues:
+        try:
+            return self._producer._await_topic(name, 0)
+        except (TimeoutError, UnknownTopicOrPartitionError):
+            raise MustWait from None
+
+    def _await_partition(self, name: str, partition: int, timeout: float) -> None:
+        """Nothing to wait for: a partition that is unknown now is refused. Metadata is requested for the next try."""
+        self._producer._metadata.add_topic(name)
+        self._producer._metadata.request_update()
+
+
+class _Client(NetworkClient):
+    errors: deque[KafkaError] | None = None
+
+    def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
+        super()._disconnect(node, error, now)
+        if self.errors is None or node.last_error is None:
+            return
+        nodes = self.known_nodes() or self.bootstrap_nodes()
+        self.errors.append(node.last_error)
+        if all(each.last_error is not None for each in nodes):
+            self.errors.append(AllBrokersDownError(f"{len(nodes)}/{len(nodes)} brokers are down"))
+        while len(self.errors) > MOST_ERRORS:
+            self.errors.popleft()
+
+
+class _LateResolver:
+    """Resolves names when the client connects. The constructor of a NetworkClient resolves them, too: too early."""
+
+    connecting = False
+
+    def __call__(self, host: str, port: int) -> list[Address]:
+        if not self.connecting:
+            return []
+        if f"{host}:{port}" == NO_SERVERS:
+            raise NetworkError("bootstrap.servers is not set")
+        return resolve.resolve(host, port)
+
+
+class Forwarding(logging.Handler):
+    """Hands the records of kafkabuf's loggers to the user's logger, until `end`."""
+
+    def __init__(self, logger: logging.Logger, client_id: str) -> None:
+        super().__init__()
+        self._logger = logger
+        self._source = logging.getLogger("kafkabuf")
+        self._source.addHandler(self)
+        logger.info("INIT kafkabuf producer %s", client_id)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._logger.isEnabledFor(record.levelno) and not record.name.startswith("kafkabuf.broker"):
+            self._logger.handle(record)
+
+    def end(self) -> None:
+        self._source.removeHandler(self)
