@@ -56,8 +56,7 @@ class _Absent(ModuleType):
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [item for item in items if "consumer" in item.name.lower() or not _opens_a_producer(item)]
-    if config.getoption("--kafkabuf"):
-        left_out += [item for item in items if item.name in _RACES]
+    left_out += [item for item in items if item.name in _RACES]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 

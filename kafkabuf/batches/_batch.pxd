@@ -104,6 +104,12 @@ cdef class RecordFuture:
     cdef object metadata(self)
 
 
+# A callback that takes the future of its record, instead of metadata and error.
+cdef class FutureCallback:
+    # The record has an outcome. Thread: the thread that has decided the outcome. May raise.
+    cdef int ended(self, RecordFuture future) except -1
+
+
 # A bulk append of this thread begins to claim batches. At its end it gives the returned object to `leave_bulk_append`.
 # A thread that is about to wait calls `give_back_claims` first: its own bulk appends, in frames below a signal handler
 # or a serializer, may hold batches. The Sender must be able to send these batches, or the thread would wait for itself.

@@ -286,8 +286,8 @@ cdef class Batch:
 
     cdef int call_back(self, callback, RecordFuture future) except -1:
         try:
-            if type(callback) is DoneCallback:
-                (<DoneCallback>callback).fn(future)
+            if isinstance(callback, FutureCallback):
+                (<FutureCallback>callback).ended(future)
             else:
                 callback(future.metadata(), self.error_of(future))
         except BaseException as error:  # even SystemExit: the other callbacks must run, and the waiting threads wake
@@ -369,13 +369,24 @@ cdef int report_unraisable(object error, object culprit) except -1:
 seal(Batch)
 
 
+cdef class FutureCallback:
+    def __call__(self, RecordFuture future not None):
+        self.ended(future)
+
+    cdef int ended(self, RecordFuture future) except -1:
+        raise NotImplementedError
+
+
 @cython.final
-cdef class DoneCallback:
-    """A callback of a batch that takes the future instead of metadata and error."""
+cdef class DoneCallback(FutureCallback):
     cdef object fn
 
     def __cinit__(self, fn):
         self.fn = fn
+
+    cdef int ended(self, RecordFuture future) except -1:
+        self.fn(future)
+        return 0
 
 
 # ---- what the garbage collector visits -------------------------------------------------------------------------------

@@ -7,24 +7,26 @@ The GIL guards all fields: the Sender's thread ends messages, and the user's thr
 from libc.stdint cimport int32_t, int64_t
 
 from kafkabuf.append._producer cimport ProducerCore
+from kafkabuf.batches._batch cimport FutureCallback, RecordFuture
 
 
-cdef class Message:
+cdef class Message(FutureCallback):
     # ---- fixed at construction
-    cdef ProduceCore producer
+    cdef ProduceCore producer       # None: unpickled
     cdef object on_delivery         # callable(error, message), or None
     cdef double produced_at         # seconds of the monotonic clock
-    cdef readonly int32_t wanted_partition      # -1: the producer chooses
-    cdef readonly int64_t wanted_timestamp      # ms; 0: the present time
     # ---- what the methods return; a callback may set some of them
     cdef object message_topic, message_value, message_key, message_headers
+    cdef int32_t number             # the partition; -1: none is chosen yet
+    cdef int64_t offset_there       # -1: unknown
+    cdef int64_t time               # ms; -1: no time is set yet
+    cdef int kind_of_time
     # ---- the outcome; set before the message is in `reports`
-    cdef object metadata            # a RecordMetadata; None: the record was in no batch
     cdef object failure             # a kafkabuf error, or None
     cdef object peers_error         # `failure` as a KafkaError, made when the user asks; or what set_error() was given
     cdef double seconds             # from produce() to the outcome; -1: there is no outcome yet
 
-    cdef int end(self, object metadata, object error) except -1
+    cdef int report(self, object failure) except -1
 
 
 cdef class ProduceCore:

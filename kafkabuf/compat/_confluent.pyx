@@ -9,6 +9,7 @@ from collections import deque
 
 from kafkabuf._sealed cimport seal
 from kafkabuf.append._producer cimport ProducerCore
+from kafkabuf.batches._batch cimport SUCCEEDED, Batch, FutureCallback, RecordFuture
 
 from kafkabuf.compat.confluent_errors import record_error
 from kafkabuf.errors import KafkaError
@@ -16,6 +17,7 @@ from kafkabuf.errors import KafkaError
 cdef enum:
     NOT_AVAILABLE = 0
     CREATE_TIME = 1
+    LOG_APPEND_TIME = 2
 
 
 class MustWait(Exception):
@@ -48,9 +50,8 @@ cdef list pairs_of(object headers):
 
 
 @cython.final
-@cython.freelist(1024)
-cdef class Message:
-    """A record of produce(), with its outcome (confluent-kafka's class of that name)."""
+cdef class Message(FutureCallback):
+    """A record of produce(), with its outcome (confluent-kafka's class of that name). Pickles without callback."""
 
     def __init__(self):
         raise TypeError("a Message comes from a delivery report of Producer")
@@ -60,11 +61,11 @@ cdef class Message:
 
     def partition(self):
         """The record's partition; -1 if none was chosen."""
-        return self.wanted_partition if self.metadata is None else self.metadata.partition
+        return self.number
 
     def offset(self):
         """The record's offset; None if the broker did not return one."""
-        return None if self.metadata is None or self.metadata.offset < 0 else self.metadata.offset
+        return None if self.offset_there < 0 else self.offset_there
 
     def key(self):
         return self.message_key
@@ -77,10 +78,8 @@ cdef class Message:
         return self.message_headers
 
     def timestamp(self):
-        """(type, milliseconds): type 1 is CreateTime, type 0 means that there is no timestamp."""
-        if self.metadata is None:
-            return (CREATE_TIME if self.wanted_timestamp else NOT_AVAILABLE), self.wanted_timestamp
-        return CREATE_TIME, self.metadata.timestamp
+        """(type, milliseconds): type 1 is CreateTime, 2 LogAppendTime, 0 means that there is no timestamp."""
+        return self.kind_of_time, self.time
 
     def latency(self):
         """Seconds from produce() to the outcome; None before the outcome."""
@@ -94,6 +93,9 @@ cdef class Message:
         if self.peers_error is None and self.failure is not None:
             self.peers_error = record_error(self.failure)
         return self.peers_error
+
+    def set_topic(self, topic):
+        self.message_topic = topic
 
     def set_headers(self, headers):
         self.message_headers = headers
@@ -116,7 +118,12 @@ cdef class Message:
         return True
 
     def __repr__(self):
-        return f"Message({self.message_topic}-{self.partition()}, offset {self.offset()}, error {self.error()!r})"
+        return f"Message({self.message_topic}-{self.number}, offset {self.offset()}, error {self.error()!r})"
+
+    def __reduce__(self):
+        fields = (self.message_topic, self.number, self.offset_there, self.message_key, self.message_value,
+                  self.message_headers, self.kind_of_time, self.time, self.error(), self.seconds)
+        return unpickled, fields
 
     # ---- for the producer --------------------------------------------------------------------------------------------
 
@@ -125,26 +132,41 @@ cdef class Message:
         """Seconds since produce()."""
         return seconds_now() - self.produced_at
 
-    def __call__(self, metadata, error):
-        """The outcome: the Sender's thread calls a record's callback."""
-        self.end(metadata, error)
+    cdef int ended(self, RecordFuture future) except -1:
+        cdef Batch part = future.part()
+        self.number = part.partition
+        if part.base_offset >= 0:
+            self.offset_there = part.base_offset + future.index - part.first
+        self.kind_of_time = CREATE_TIME if part.log_append_time < 0 else LOG_APPEND_TIME
+        self.time = future.timestamp if part.log_append_time < 0 else part.log_append_time
+        return self.report(None if part.outcome == SUCCEEDED else part.error_of(future))
 
     def fail(self, error):
         """The record ends with a kafkabuf error before it was in a batch."""
-        self.end(None, error)
+        self.report(error)
 
-    cdef int end(self, object metadata, object error) except -1:
+    cdef int report(self, object failure) except -1:
         cdef ProduceCore producer = self.producer
-        self.metadata = metadata
-        self.failure = error
+        self.failure = failure
         self.seconds = seconds_now() - self.produced_at
-        if self.on_delivery is None or (error is None and producer.only_errors):
+        if self.on_delivery is None or (failure is None and producer.only_errors):
             producer.held -= 1
             return 0
         producer.reports.append(self)
         while producer.waiters:
             producer.waiters.pop().release()
         return 0
+
+
+def unpickled(topic, int32_t number, int64_t offset, key, value, headers, int kind_of_time, int64_t time, error,
+              double seconds):
+    """A Message without producer."""
+    cdef Message message = Message.__new__(Message)
+    message.message_topic, message.message_key, message.message_value = topic, key, value
+    message.message_headers, message.peers_error = headers, error
+    message.number, message.offset_there, message.seconds = number, offset, seconds
+    message.kind_of_time, message.time = kind_of_time, time
+    return message
 
 
 seal(Message)
@@ -214,8 +236,10 @@ cdef class ProduceCore:
             key = (<str>key).encode()
         if headers is not None:
             headers = pairs_of(headers)
-        if on_delivery is None:
-            on_delivery = self.on_delivery if callback is None else callback
+        if callback is not None:
+            on_delivery = callback
+        elif on_delivery is None:
+            on_delivery = self.on_delivery
         try:
             if on_delivery is None and not self.lines:
                 try:
@@ -227,8 +251,10 @@ cdef class ProduceCore:
             message.producer = self
             message.on_delivery = on_delivery
             message.produced_at = seconds_now()
-            message.wanted_partition = partition
-            message.wanted_timestamp = timestamp
+            message.number = partition
+            message.offset_there = -1
+            message.kind_of_time = CREATE_TIME if timestamp else NOT_AVAILABLE
+            message.time = timestamp if timestamp else -1
             message.message_topic = topic
             message.message_value = value
             message.message_key = key
@@ -260,8 +286,8 @@ cdef class ProduceCore:
         """Queue the record of a message. Raises MustWait and kafkabuf's errors."""
         self.check_open()
         self.core.send(message.message_topic, message.message_value, message.message_key, message.message_headers,
-                       None if message.wanted_partition == -1 else message.wanted_partition,
-                       message.wanted_timestamp or None, message)
+                       None if message.number == -1 else message.number,
+                       message.time if message.kind_of_time else None, message)
 
     def poll(self, timeout=-1):
         """Call the callbacks of all records that have an outcome, and return their number.
