@@ -211,8 +211,8 @@ cdef class ProduceCore:
     def _check_open(self):
         self.check_open()
 
-    def produce(self, topic, value=None, key=None, int32_t partition=-1, callback=None, on_delivery=None,
-                int64_t timestamp=0, headers=None):
+    def produce(self, str topic not None, value=None, key=None, int32_t partition=-1, callback=None,
+                on_delivery=None, int64_t timestamp=0, headers=None):
         """Queue one record; never waits. Arguments: confluent-kafka's Producer.produce().
 
         Args:

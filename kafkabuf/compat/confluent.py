@@ -31,6 +31,8 @@ from kafkabuf.metadata.groups import group_of, offsets_of
 TIMESTAMP_NOT_AVAILABLE, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME = 0, 1, 2
 # How long poll() and flush() wait at a time, while records wait for their topic or errors are watched. Seconds.
 SLICE = 0.05
+# And at most: a signal that another thread has received interrupts poll() then.
+LONG_SLICE = 0.2
 # Bytes that a record takes at most besides its key, value and headers.
 OVERHEAD = 100
 
@@ -185,7 +187,7 @@ class Producer(ProduceCore):
             left = deadline - clock.monotonic()
             if served or left <= 0:
                 return served
-            self._await_report(min(left, SLICE if self._watches() else threading.TIMEOUT_MAX))
+            self._await_report(min(left, SLICE if self._watches() else LONG_SLICE))
 
     def _watches(self) -> bool:
         """Whether poll() has to look for more than reports."""

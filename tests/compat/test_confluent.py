@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import logging
+import os
+import pickle
+import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kafkabuf import errors
-from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.compat import confluent, confluent_settings
 from kafkabuf.compat.confluent import Message, Producer
 from kafkabuf.compat.confluent_arguments import group_in
@@ -200,6 +206,70 @@ def test_poll_waits_for_a_report_of_another_thread(new: Callable[..., Producer],
     assert 0.2 < time.monotonic() - started < PATIENCE
 
 
+def test_arguments_have_confluents_order(new: Callable[..., Producer]) -> None:
+    producer, callback, other = new(), Reports(), Reports()
+    producer.produce(TOPIC, b"v", b"k", 3, callback, other, 1_600_000_000_000, [("h", "1")])
+    assert producer.flush(PATIENCE) == 0
+    ((_, message),) = callback.calls
+    assert (message.topic(), message.value(), message.key(), message.partition()) == (TOPIC, b"v", b"k", 3)
+    assert (message.timestamp()[1], message.headers()) == (1_600_000_000_000, [("h", b"1")])
+    assert not other.calls
+
+
+def test_a_record_keeps_its_timestamp_unless_the_broker_sets_it(
+    new: Callable[..., Producer], cluster: EmbeddedCluster
+) -> None:
+    cluster.create_topic("broker-time", 1, configs={"message.timestamp.type": "LogAppendTime"})
+    producer, reports = new(), Reports()
+    now = time.time() * 1000
+    producer.produce(TOPIC, b"v", on_delivery=reports)
+    producer.produce("broker-time", b"v", timestamp=1_600_000_000_000, on_delivery=reports)
+    assert producer.flush(PATIENCE) == 0
+    found = {message.topic(): message.timestamp() for _, message in reports.calls}
+    assert found[TOPIC][0] == confluent_kafka.TIMESTAMP_CREATE_TIME
+    assert found["broker-time"][0] == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
+    assert all(now - 1 <= at <= now + PATIENCE * 1000 for _, at in found.values())
+
+
+def test_reports_of_a_partition_keep_the_order(new: Callable[..., Producer]) -> None:
+    producer, reports = new(), Reports()
+    for number in range(3000):
+        producer.produce(TOPIC, str(number), partition=number % 2, on_delivery=reports)
+        producer.poll(0)
+    assert producer.flush(PATIENCE) == 0
+    for partition in (0, 1):
+        values = [int(message.value()) for _, message in reports.calls if message.partition() == partition]
+        assert values == list(range(partition, 3000, 2))
+
+
+def test_len_counts_reports_that_poll_has_not_served(new: Callable[..., Producer]) -> None:
+    producer, reports = new(), Reports()
+    producer.produce(TOPIC, b"known")
+    producer.flush(PATIENCE)
+    for _ in range(3):
+        producer.produce(TOPIC, b"v", partition=0, on_delivery=reports)
+    producer._producer.flush(PATIENCE)
+    assert (len(producer), reports.calls) == (3, [])
+    assert producer.poll(0) == 3
+    assert len(producer) == 0
+
+
+def test_a_message_pickles_with_its_outcome(new: Callable[..., Producer], cluster: EmbeddedCluster) -> None:
+    producer, reports = new(), Reports()
+    producer.produce(TOPIC, b"v", b"k", 1, headers={"h": b"1"}, on_delivery=reports)
+    assert producer.flush(PATIENCE) == 0
+    cluster.fail_next(PRODUCE, errors.RecordListTooLargeError.code)
+    producer.produce(TOPIC, b"v", partition=0, on_delivery=reports)
+    assert producer.flush(PATIENCE) == 0
+    for _, message in reports.calls:
+        copy = pickle.loads(pickle.dumps(message))
+        for method in ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "latency"):
+            assert getattr(copy, method)() == getattr(message, method)(), method
+        assert str(copy.error()) == str(message.error())
+    with pytest.raises(TypeError):
+        pickle.dumps(producer)
+
+
 # ---- produce() never waits -------------------------------------------------------------------------------------------
 
 
@@ -291,14 +361,17 @@ def test_a_record_that_is_too_large_is_refused(new: Callable[..., Producer], kno
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"value": 7}, {"key": 1.5}, {"headers": ("a", "b")}, {"headers": ["x"]}, {"headers": {"a": 1}}, {"partition": "1"}],
+    [{"topic": 5}, {"topic": None}, {"value": 7}, {"key": 1.5}, {"headers": ("a", "b")}, {"headers": ["x"]}, {"headers": {"a": 1}}, {"partition": "1"}],
 )
 def test_a_wrong_argument_raises_type_error(new: Callable[..., Producer], arguments: dict[str, Any]) -> None:
     producer = new()
     producer.produce(TOPIC, b"known")
     producer.flush(PATIENCE)
     with pytest.raises(TypeError):
-        producer.produce(TOPIC, **({"value": b"v"} | arguments))
+        producer.produce(**({"topic": TOPIC, "value": b"v"} | arguments))
+    with pytest.raises(TypeError):
+        producer.produce(**({"topic": TOPIC, "value": b"v", "on_delivery": Reports()} | arguments))
+    assert producer.held == 0
 
 
 def test_produce_batch_queues_what_it_can(alone: Callable[..., Producer], new: Callable[..., Producer]) -> None:
@@ -374,6 +447,142 @@ def test_the_users_logger_gets_kafkabufs_records() -> None:
     producer.close()
     logging.getLogger("kafkabuf.network").warning("late")
     assert "late" not in [record.getMessage() for record in records]
+
+
+def test_error_cb_hears_that_all_brokers_are_down_without_a_record() -> None:
+    heard: list[Any] = []
+    producer = Producer({"bootstrap.servers": dead_address(), "error_cb": heard.append})
+    deadline = time.monotonic() + PATIENCE
+    while len(heard) < 2 and time.monotonic() < deadline:
+        producer.poll(0.1)
+    assert [error.code() for error in heard[:2]] == [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN]
+    assert not any(error.fatal() for error in heard)
+    producer.close()
+
+
+def test_an_error_of_error_cb_comes_out_of_poll() -> None:
+    def raising(error: Any) -> None:
+        raise ZeroDivisionError(error.str())
+
+    producer = Producer({"bootstrap.servers": dead_address(), "error_cb": raising})
+    with pytest.raises(ZeroDivisionError):
+        producer.poll(PATIENCE)
+    producer._producer.close(0)
+
+
+def test_stats_cb_gets_json_in_poll(new: Callable[..., Producer], cluster: EmbeddedCluster) -> None:
+    texts: list[str] = []
+    producer = new(stats_cb=texts.append, statistics__interval__ms=20, client__id="counted")
+    producer.produce(TOPIC, b"v" * 100)
+    assert producer.flush(PATIENCE) == 0
+    texts.clear()
+    assert producer.poll(PATIENCE) == 1
+    found = json.loads(texts[0])
+    assert found["name"].startswith("counted#producer-")
+    assert (found["client_id"], found["type"], found["txmsgs"], found["msg_cnt"]) == ("counted", "producer", 1, 0)
+    assert found["txmsg_bytes"] >= 100
+    assert found["topics"][TOPIC]["txmsgs"] == 1
+    leader = next(broker for broker in found["brokers"].values() if broker["nodeid"] >= 0)
+    assert (leader["state"], leader["nodename"]) == ("UP", cluster.bootstrap_servers)
+    assert leader["tx"] > 0
+
+
+def test_statistics_of_a_producer_without_servers_name_no_broker() -> None:
+    texts: list[str] = []
+    producer = Producer({"bootstrap.servers": None, "statistics.interval.ms": 10, "stats_cb": texts.append})
+    producer.poll(PATIENCE)
+    assert json.loads(texts[0])["brokers"] == {}
+    producer.close()
+
+
+def test_poll_is_interrupted_by_a_signal(alone: Callable[..., Producer]) -> None:
+    producer = alone()
+    timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        producer.poll()
+
+
+def test_purge_fails_records_in_flight(new: Callable[..., Producer], cluster: EmbeddedCluster) -> None:
+    producer, reports = new(), Reports()
+    producer.produce(TOPIC, b"known")
+    producer.flush(PATIENCE)
+    cluster.delay_next(PRODUCE, 2)
+    cluster.clear_requests()
+    producer.produce(TOPIC, b"v", partition=0, on_delivery=reports)
+    cluster.wait_for_request(PRODUCE)
+    producer.purge()
+    assert producer.poll(PATIENCE) == 1
+    assert reports.calls[0][0].code() in (KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE)
+    assert len(producer) == 0
+
+
+def test_a_dropped_producer_sends_its_records_and_ends(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("dropped", 1)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "dropped"})
+    producer.produce("dropped", b"known")
+    producer.flush(PATIENCE)
+    producer.produce("dropped", b"v", on_delivery=Reports())
+    face = weakref.ref(producer)
+    del producer
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and "kafkabuf-dropped" in [thread.name for thread in threading.enumerate()]:
+        gc.collect()
+        time.sleep(0.01)
+    assert face() is None
+    assert cluster.end_offset("dropped", 0) == 2
+
+
+FORKING = """
+import os, sys
+from kafkabuf.compat.confluent import KafkaException, Producer
+
+producer, reports = Producer({"bootstrap.servers": sys.argv[1]}), []
+transactional = Producer({"bootstrap.servers": sys.argv[1], "transactional.id": "forked"})
+
+def produce(value):
+    producer.produce("forked", value, on_delivery=lambda error, message: reports.append((error, message.value())))
+
+def in_child():
+    assert len(producer) == 0
+    produce(b"child")
+    assert producer.flush(20) == 0 and reports[-1] == (None, b"child"), reports
+    try:
+        transactional.init_transactions(1)
+    except KafkaException as error:
+        return "fork" in str(error)
+
+produce(b"known")
+assert producer.flush(20) == 0
+produce(b"parent")
+child = os.fork()
+if child == 0:
+    os._exit(0 if in_child() else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert producer.flush(20) == 0
+assert reports == [(None, b"known"), (None, b"parent")], reports
+"""
+
+
+@pytest.mark.processes
+def test_a_forked_child_has_a_producer_of_its_own(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("forked", 1)
+    subprocess.run([sys.executable, "-c", FORKING, cluster.bootstrap_servers], check=True, timeout=60)
+    assert cluster.end_offset("forked", 0) == 3
+
+
+def test_credentials_can_be_replaced() -> None:
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    with EmbeddedCluster(security=Security(users={"new": "secret"})) as cluster:
+        given = {"bootstrap.servers": cluster.bootstrap_servers, "sasl.username": "old", "sasl.password": "wrong"}
+        producer, reports = Producer(settings | given), Reports()
+        producer.set_sasl_credentials("new", "secret")
+        producer.produce("t", b"v", on_delivery=reports)
+        assert producer.flush(PATIENCE) == 0
+        assert reports.calls[0][0] is None
+        with pytest.raises(TypeError):
+            producer.set_sasl_credentials(None, "x")  # type: ignore[arg-type]
+        producer.close()
 
 
 # ---- the cluster -----------------------------------------------------------------------------------------------------
@@ -575,6 +784,37 @@ def test_a_wrong_setting_raises_kafka_exception(settings: dict[str, Any], text: 
     assert raised.value.args[0].code() == KafkaError._INVALID_ARG
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("error_cb", TypeError),
+        ("stats_cb", TypeError),
+        ("oauth_cb", TypeError),
+        ("throttle_cb", ValueError),
+        ("on_delivery", KafkaException),
+    ],
+)
+def test_a_callback_that_cannot_be_called_is_refused_as_confluent_does(name: str, kind: type[Exception]) -> None:
+    for module in (confluent, confluent_kafka):
+        with pytest.raises(kind, match="callable"):
+            module.Producer({name: 1})
+
+
+def test_none_means_the_default() -> None:
+    names = [*confluent_settings._SAME, *confluent_settings._NO_EFFECT, *confluent_settings._CALLBACKS, "linger.ms"]
+    assert own_settings(dict.fromkeys([*names, "message.timeout.ms", "partitioner", "logger"])) == own_settings({})
+
+
+def test_settings_may_be_keywords_which_win() -> None:
+    producer = Producer({"client.id": "a", "acks": "all"}, **{"client.id": "b"})
+    assert producer._producer.config.client_id == "b"
+    producer.close()
+
+
+def test_no_more_memory_is_reserved_than_the_machine_has() -> None:
+    Producer({"queue.buffering.max.kbytes": 2**31 - 1}).close()
+
+
 @pytest.mark.parametrize("arguments", [(), ("x",), ({}, {})])
 def test_settings_come_in_a_dict(arguments: Any) -> None:
     with pytest.raises(TypeError, match="expected configuration dict"):
@@ -641,6 +881,7 @@ def test_error_classes_are_confluents_own() -> None:
     assert confluent.KafkaException is KafkaException
 
 
+@pytest.mark.processes
 def test_without_confluent_kafka_errors_are_of_the_same_shape() -> None:
     code = (
         "import sys; sys.modules['confluent_kafka'] = None\n"
@@ -657,6 +898,7 @@ def test_without_confluent_kafka_errors_are_of_the_same_shape() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.processes
 def test_a_producer_without_errors_never_imports_confluent_kafka(cluster: EmbeddedCluster) -> None:
     code = (
         "import sys\n"
