@@ -7,14 +7,15 @@ The GIL guards all fields: the Sender's thread ends messages, and the user's thr
 from libc.stdint cimport int32_t, int64_t
 
 from kafkabuf.append._producer cimport ProducerCore
-from kafkabuf.batches._batch cimport FutureCallback, RecordFuture
+from kafkabuf.batches._batch cimport Batch, FutureCallback, RecordFuture
 
 
 cdef class Message(FutureCallback):
     # ---- fixed at construction
     cdef ProduceCore producer       # None: unpickled
     cdef object on_delivery         # callable(error, message), or None
-    cdef double produced_at         # seconds of the monotonic clock
+    cdef double produced_at         # seconds since the epoch
+    cdef double since               # seconds of the monotonic clock; set for a record that waits for its topic
     # ---- what the methods return; a callback may set some of them
     cdef object message_topic, message_value, message_key, message_headers
     cdef int32_t number             # the partition; -1: none is chosen yet
@@ -26,7 +27,7 @@ cdef class Message(FutureCallback):
     cdef object peers_error         # `failure` as a KafkaError, made when the user asks; or what set_error() was given
     cdef double seconds             # from produce() to the outcome; -1: there is no outcome yet
 
-    cdef int report(self, object failure) except -1
+    cdef int report(self, object failure, double at) except -1
 
 
 cdef class ProduceCore:
@@ -38,12 +39,19 @@ cdef class ProduceCore:
     # Messages whose outcome the user has not been told, and records that wait for their topic. Records without callback
     # have no message: buffer.memory bounds them.
     cdef readonly int64_t held
-    cdef readonly object reports    # deque of Messages with an outcome; poll() serves them
+    # Messages with an outcome, in order, which poll() serves. Those before `next_report` are served, and None.
+    cdef list reports
+    cdef Py_ssize_t next_report
+    cdef double ended_at            # seconds since the epoch, when the records of `ended_batch` had their outcome
+    cdef Batch ended_batch
     cdef dict lines                 # by topic that is not known yet, its Messages in order
     cdef list waiters               # locks of threads in poll(); a new report releases them
 
     cdef int check_open(self) except -1
     cdef int queue(self, Message message) except -1
+    cdef int send(self, Message message) except -1
+    cdef int stand_in_line(self, Message message) except -1
+    cdef int drop_served(self) except -1
 
     # ---- methods that the subclass defines
     # _refuse_or_open() -> None: in a forked child open the producer anew; else raise RuntimeError, it is closed

@@ -3,12 +3,11 @@
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
-
-from collections import deque
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.types cimport clockid_t
 
 from kafkabuf._sealed cimport seal
-from kafkabuf.append._producer cimport ProducerCore
+from kafkabuf.append._producer cimport ProducerCore, queue_record
 from kafkabuf.batches._batch cimport SUCCEEDED, Batch, FutureCallback, RecordFuture
 
 from kafkabuf.compat.confluent_errors import record_error
@@ -18,15 +17,16 @@ cdef enum:
     NOT_AVAILABLE = 0
     CREATE_TIME = 1
     LOG_APPEND_TIME = 2
+    MOST_SERVED = 4096              # poll() drops the reports that it has served when there are so many
 
 
 class MustWait(Exception):
     """Raised by a core's send() instead of waiting for metadata."""
 
 
-cdef double seconds_now() noexcept:
+cdef double seconds_now(clockid_t clock) noexcept:
     cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
+    clock_gettime(clock, &now)
     return <double>now.tv_sec + <double>now.tv_nsec * 1e-9
 
 
@@ -129,8 +129,8 @@ cdef class Message(FutureCallback):
 
     @property
     def age(self):
-        """Seconds since produce()."""
-        return seconds_now() - self.produced_at
+        """Seconds since the record began to wait for its topic."""
+        return seconds_now(CLOCK_MONOTONIC) - self.since
 
     cdef int ended(self, RecordFuture future) except -1:
         cdef Batch part = future.part()
@@ -139,16 +139,19 @@ cdef class Message(FutureCallback):
             self.offset_there = part.base_offset + future.index - part.first
         self.kind_of_time = CREATE_TIME if part.log_append_time < 0 else LOG_APPEND_TIME
         self.time = future.timestamp if part.log_append_time < 0 else part.log_append_time
-        return self.report(None if part.outcome == SUCCEEDED else part.error_of(future))
+        if self.producer.ended_batch is not part:
+            self.producer.ended_batch = part
+            self.producer.ended_at = seconds_now(CLOCK_REALTIME)
+        return self.report(None if part.outcome == SUCCEEDED else part.error_of(future), self.producer.ended_at)
 
     def fail(self, error):
         """The record ends with a kafkabuf error before it was in a batch."""
-        self.report(error)
+        self.report(error, seconds_now(CLOCK_REALTIME))
 
-    cdef int report(self, object failure) except -1:
+    cdef int report(self, object failure, double at) except -1:
         cdef ProduceCore producer = self.producer
         self.failure = failure
-        self.seconds = seconds_now() - self.produced_at
+        self.seconds = max(at - self.produced_at, 0.0)
         if self.on_delivery is None or (failure is None and producer.only_errors):
             producer.held -= 1
             return 0
@@ -176,7 +179,7 @@ cdef class ProduceCore:
     """Base class of compat.confluent.Producer: the code that runs for every record."""
 
     def __cinit__(self, *args, **kwargs):
-        self.reports = deque()
+        self.reports = []
         self.lines = {}
         self.waiters = []
 
@@ -199,7 +202,7 @@ cdef class ProduceCore:
     def _forget(self):
         """Drop all records and reports: they are those of another process."""
         self.held = 0
-        self.reports.clear()
+        self.reports, self.next_report = [], 0
         self.lines = {}
         self.waiters = []
 
@@ -243,18 +246,19 @@ cdef class ProduceCore:
         try:
             if on_delivery is None and not self.lines:
                 try:
-                    self.core.send(topic, value, key, headers, None if partition == -1 else partition, timestamp or None)
+                    queue_record(self.core, topic, value, key, headers, None if partition == -1 else partition,
+                                 timestamp if timestamp > 0 else None, None, 0)
                     return
                 except MustWait:
                     pass
             message = Message.__new__(Message)
             message.producer = self
             message.on_delivery = on_delivery
-            message.produced_at = seconds_now()
+            message.produced_at = seconds_now(CLOCK_REALTIME)
             message.number = partition
             message.offset_there = -1
-            message.kind_of_time = CREATE_TIME if timestamp else NOT_AVAILABLE
-            message.time = timestamp if timestamp else -1
+            message.kind_of_time = CREATE_TIME if timestamp > 0 else NOT_AVAILABLE
+            message.time = timestamp if timestamp > 0 else -1
             message.message_topic = topic
             message.message_value = value
             message.message_key = key
@@ -271,23 +275,32 @@ cdef class ProduceCore:
         self.held += 1
         try:
             if self.lines and message.message_topic in self.lines:
-                self._stand_in_line(message)
+                self.stand_in_line(message)
                 return 0
             try:
-                self._send(message)
+                self.send(message)
             except MustWait:
-                self._stand_in_line(message)
+                self.stand_in_line(message)
         except BaseException:
             self.held -= 1
             raise
         return 0
 
+    cdef int stand_in_line(self, Message message) except -1:
+        message.since = seconds_now(CLOCK_MONOTONIC)
+        self._stand_in_line(message)
+        return 0
+
+    cdef int send(self, Message message) except -1:
+        cdef int64_t time = message.time if message.kind_of_time else <int64_t>(message.produced_at * 1000)
+        queue_record(self.core, message.message_topic, message.message_value, message.message_key,
+                     message.message_headers, None if message.number == -1 else message.number, time, message, 0)
+        return 0
+
     def _send(self, Message message not None):
         """Queue the record of a message. Raises MustWait and kafkabuf's errors."""
         self.check_open()
-        self.core.send(message.message_topic, message.message_value, message.message_key, message.message_headers,
-                       None if message.number == -1 else message.number,
-                       message.time if message.kind_of_time else None, message)
+        self.send(message)
 
     def poll(self, timeout=-1):
         """Call the callbacks of all records that have an outcome, and return their number.
@@ -297,27 +310,39 @@ cdef class ProduceCore:
         """
         cdef double seconds = -1 if timeout is None else timeout
         self.check_open()
-        if self.watches_errors or self.lines or (seconds != 0 and not self.reports):
+        if self.watches_errors or self.lines or (seconds != 0 and self.next_report == len(self.reports)):
             return self._poll(seconds)
-        return self._serve() if self.reports else 0
+        return self._serve()
 
     def _serve(self):
         """Call the callbacks of the records that have an outcome now."""
         cdef Message message
-        cdef int64_t served = 0, reports = len(self.reports)
-        while served < reports:
-            try:
-                message = self.reports.popleft()
-            except IndexError:  # another thread polls, too
-                break
+        cdef int64_t served = 0
+        cdef Py_ssize_t due = len(self.reports) - self.next_report
+        # A callback, or another thread, may serve reports meanwhile.
+        while served < due and self.next_report < len(self.reports):
+            message = <Message>self.reports[self.next_report]
+            self.reports[self.next_report] = None
+            self.next_report += 1
+            self.drop_served()
             self.held -= 1
             served += 1
-            message.on_delivery(message.error(), message)
+            message.on_delivery(None if message.failure is None else message.error(), message)
         return served
+
+    cdef int drop_served(self) except -1:
+        if self.next_report == len(self.reports) or self.next_report >= MOST_SERVED:
+            del self.reports[:self.next_report]
+            self.next_report = 0
+        return 0
+
+    def _due(self):
+        """The number of records that have an outcome which poll() has not reported."""
+        return len(self.reports) - self.next_report
 
     def _add_waiter(self, waiter):
         """Have `waiter.release()` called at the next report. False if there is a report now."""
-        if self.reports:
+        if self.next_report < len(self.reports):
             return False
         self.waiters.append(waiter)
         return True

@@ -201,7 +201,7 @@ class Producer(ProduceCore):
         if self._errors is not None:
             served += self._report_errors(self._errors)
         if self._statistics is not None:
-            served += self._statistics.serve(len(self), len(self.reports))
+            served += self._statistics.serve(len(self), self._due())
         return served + self._serve()
 
     def _report_errors(self, failed: deque[OwnError]) -> int:
@@ -237,7 +237,7 @@ class Producer(ProduceCore):
         if not self._is_open():
             return 0
         queued = sum(batch.count for batch in list(self._producer.accumulator.incomplete))
-        return queued + len(self._lines) + len(self.reports)
+        return queued + len(self._lines) + self._due()
 
     def __bool__(self) -> bool:
         return True
