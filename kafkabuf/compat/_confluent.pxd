@@ -11,9 +11,10 @@ from kafkabuf.batches._batch cimport Batch, FutureCallback, RecordFuture
 
 
 cdef class Message(FutureCallback):
-    # ---- fixed at construction
-    cdef ProduceCore producer       # None: unpickled
+    # ---- set while the record is in a batch
+    cdef ProduceCore producer
     cdef object on_delivery         # callable(error, message), or None
+    # ---- fixed at construction
     cdef double produced_at         # seconds since the epoch
     cdef double since               # seconds of the monotonic clock; set for a record that waits for its topic
     # ---- what the methods return; a callback may set some of them
@@ -27,8 +28,6 @@ cdef class Message(FutureCallback):
     cdef object peers_error         # `failure` as a KafkaError, made when the user asks; or what set_error() was given
     cdef double seconds             # from produce() to the outcome; -1: there is no outcome yet
 
-    cdef int report(self, object failure, double at) except -1
-
 
 cdef class ProduceCore:
     cdef ProducerCore core          # its send() never waits: it raises MustWait. None: the producer is not open in this process
@@ -39,7 +38,7 @@ cdef class ProduceCore:
     # Messages whose outcome the user has not been told, and records that wait for their topic. Records without callback
     # have no message: buffer.memory bounds them.
     cdef readonly int64_t held
-    # Messages with an outcome, in order, which poll() serves. Those before `next_report` are served, and None.
+    # Messages with an outcome, in order, each with its callback behind it. Those before `next_report` are served.
     cdef list reports
     cdef Py_ssize_t next_report
     cdef double ended_at            # seconds since the epoch, when the records of `ended_batch` had their outcome
@@ -48,13 +47,15 @@ cdef class ProduceCore:
     cdef list waiters               # locks of threads in poll(); a new report releases them
 
     cdef int check_open(self) except -1
-    cdef int queue(self, Message message) except -1
-    cdef int send(self, Message message) except -1
-    cdef int stand_in_line(self, Message message) except -1
+    cdef int queue(self, Message message, object on_delivery) except -1
+    cdef int send(self, Message message, object on_delivery) except -1
+    cdef int stand_in_line(self, Message message, object on_delivery) except -1
+    # The message has its outcome. Any thread.
+    cdef int report(self, Message message, object on_delivery) except -1
     cdef int drop_served(self) except -1
 
     # ---- methods that the subclass defines
     # _refuse_or_open() -> None: in a forked child open the producer anew; else raise RuntimeError, it is closed
-    # _stand_in_line(message: Message) -> None: keep the message until its topic is known. Raises a kafkabuf error
+    # _stand_in_line(message: Message, on_delivery) -> None: keep the message until its topic is known. Raises a kafkabuf error
     # _poll(timeout: float) -> int: poll() where it may have to wait, or has errors to report
     # _refuse(error: KafkaError) -> NoReturn: raise the error of produce() as confluent-kafka does

@@ -49,7 +49,10 @@ cdef list pairs_of(object headers):
     return pairs
 
 
+# The collector does not track Messages, to save time. So a Message refers to the producer and to the user's callback only
+# while its record is in a batch, which always ends. Before and after, containers that the collector sees hold them.
 @cython.final
+@cython.no_gc
 cdef class Message(FutureCallback):
     """A record of produce(), with its outcome (confluent-kafka's class of that name). Pickles without callback."""
 
@@ -133,32 +136,21 @@ cdef class Message(FutureCallback):
         return seconds_now(CLOCK_MONOTONIC) - self.since
 
     cdef int ended(self, RecordFuture future) except -1:
+        cdef ProduceCore producer = self.producer
         cdef Batch part = future.part()
+        on_delivery, self.producer, self.on_delivery = self.on_delivery, None, None
         self.number = part.partition
         if part.base_offset >= 0:
             self.offset_there = part.base_offset + future.index - part.first
         self.kind_of_time = CREATE_TIME if part.log_append_time < 0 else LOG_APPEND_TIME
         self.time = future.timestamp if part.log_append_time < 0 else part.log_append_time
-        if self.producer.ended_batch is not part:
-            self.producer.ended_batch = part
-            self.producer.ended_at = seconds_now(CLOCK_REALTIME)
-        return self.report(None if part.outcome == SUCCEEDED else part.error_of(future), self.producer.ended_at)
-
-    def fail(self, error):
-        """The record ends with a kafkabuf error before it was in a batch."""
-        self.report(error, seconds_now(CLOCK_REALTIME))
-
-    cdef int report(self, object failure, double at) except -1:
-        cdef ProduceCore producer = self.producer
-        self.failure = failure
-        self.seconds = max(at - self.produced_at, 0.0)
-        if self.on_delivery is None or (failure is None and producer.only_errors):
-            producer.held -= 1
-            return 0
-        producer.reports.append(self)
-        while producer.waiters:
-            producer.waiters.pop().release()
-        return 0
+        if producer.ended_batch is not part:
+            producer.ended_batch = part
+            producer.ended_at = seconds_now(CLOCK_REALTIME)
+        self.seconds = max(producer.ended_at - self.produced_at, 0.0)
+        if part.outcome != SUCCEEDED:
+            self.failure = part.error_of(future)
+        return producer.report(self, on_delivery)
 
 
 def unpickled(topic, int32_t number, int64_t offset, key, value, headers, int kind_of_time, int64_t time, error,
@@ -252,8 +244,6 @@ cdef class ProduceCore:
                 except MustWait:
                     pass
             message = Message.__new__(Message)
-            message.producer = self
-            message.on_delivery = on_delivery
             message.produced_at = seconds_now(CLOCK_REALTIME)
             message.number = partition
             message.offset_there = -1
@@ -264,43 +254,64 @@ cdef class ProduceCore:
             message.message_key = key
             message.message_headers = headers
             message.seconds = -1
-            self.queue(message)
+            self.queue(message, on_delivery)
         except KafkaError as error:
             self._refuse(error)
 
-    cdef int queue(self, Message message) except -1:
+    cdef int queue(self, Message message, object on_delivery) except -1:
         if self.held >= self.max_messages:
             raise BufferError(f"Local: Queue full: {self.held} messages wait for their delivery report, as many as "
                               "queue.buffering.max.messages allows: call poll()")
         self.held += 1
         try:
             if self.lines and message.message_topic in self.lines:
-                self.stand_in_line(message)
+                self.stand_in_line(message, on_delivery)
                 return 0
             try:
-                self.send(message)
+                self.send(message, on_delivery)
             except MustWait:
-                self.stand_in_line(message)
+                self.stand_in_line(message, on_delivery)
         except BaseException:
             self.held -= 1
             raise
         return 0
 
-    cdef int stand_in_line(self, Message message) except -1:
+    cdef int stand_in_line(self, Message message, object on_delivery) except -1:
         message.since = seconds_now(CLOCK_MONOTONIC)
-        self._stand_in_line(message)
+        self._stand_in_line(message, on_delivery)
         return 0
 
-    cdef int send(self, Message message) except -1:
+    cdef int send(self, Message message, object on_delivery) except -1:
         cdef int64_t time = message.time if message.kind_of_time else <int64_t>(message.produced_at * 1000)
-        queue_record(self.core, message.message_topic, message.message_value, message.message_key,
-                     message.message_headers, None if message.number == -1 else message.number, time, message, 0)
+        message.producer, message.on_delivery = self, on_delivery
+        try:
+            queue_record(self.core, message.message_topic, message.message_value, message.message_key,
+                         message.message_headers, None if message.number == -1 else message.number, time, message, 0)
+        except BaseException:
+            message.producer = message.on_delivery = None
+            raise
         return 0
 
-    def _send(self, Message message not None):
+    def _send(self, Message message not None, on_delivery):
         """Queue the record of a message. Raises MustWait and kafkabuf's errors."""
         self.check_open()
-        self.send(message)
+        self.send(message, on_delivery)
+
+    def _fail(self, Message message not None, on_delivery, error):
+        """The record of a message ends with a kafkabuf error before it was in a batch."""
+        message.failure = error
+        message.seconds = max(seconds_now(CLOCK_REALTIME) - message.produced_at, 0.0)
+        self.report(message, on_delivery)
+
+    cdef int report(self, Message message, object on_delivery) except -1:
+        if on_delivery is None or (message.failure is None and self.only_errors):
+            self.held -= 1
+            return 0
+        self.reports.append(message)
+        self.reports.append(on_delivery)
+        while self.waiters:
+            self.waiters.pop().release()
+        return 0
 
     def poll(self, timeout=-1):
         """Call the callbacks of all records that have an outcome, and return their number.
@@ -317,17 +328,17 @@ cdef class ProduceCore:
     def _serve(self):
         """Call the callbacks of the records that have an outcome now."""
         cdef Message message
-        cdef int64_t served = 0
-        cdef Py_ssize_t due = len(self.reports) - self.next_report
+        cdef int64_t served = 0, due = self._due()
         # A callback, or another thread, may serve reports meanwhile.
         while served < due and self.next_report < len(self.reports):
             message = <Message>self.reports[self.next_report]
-            self.reports[self.next_report] = None
-            self.next_report += 1
+            on_delivery = self.reports[self.next_report + 1]
+            self.reports[self.next_report] = self.reports[self.next_report + 1] = None
+            self.next_report += 2
             self.drop_served()
             self.held -= 1
             served += 1
-            message.on_delivery(None if message.failure is None else message.error(), message)
+            on_delivery(None if message.failure is None else message.error(), message)
         return served
 
     cdef int drop_served(self) except -1:
@@ -338,7 +349,7 @@ cdef class ProduceCore:
 
     def _due(self):
         """The number of records that have an outcome which poll() has not reported."""
-        return len(self.reports) - self.next_report
+        return (len(self.reports) - self.next_report) // 2
 
     def _add_waiter(self, waiter):
         """Have `waiter.release()` called at the next report. False if there is a report now."""

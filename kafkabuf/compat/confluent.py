@@ -142,12 +142,12 @@ class Producer(ProduceCore):
                 message["_error"] = error.args[0]
         return queued
 
-    def _stand_in_line(self, message: Message) -> None:
+    def _stand_in_line(self, message: Message, on_delivery: Any) -> None:
         size = sum(len(data) for data in (message.key(), message.value()) if data is not None)
         largest = self._producer.config.max_request_size
         if size + OVERHEAD > largest:
             raise RecordTooLargeError(f"the record needs up to {size + OVERHEAD} bytes: message.max.bytes is {largest}")
-        self._lines.add(message)
+        self._lines.add(message, on_delivery)
 
     def _refuse(self, error: OwnError) -> NoReturn:
         if isinstance(error, BufferExhaustedError):

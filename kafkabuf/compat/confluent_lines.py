@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafkabuf.compat._confluent import Message, MustWait
 from kafkabuf.errors import (
@@ -22,11 +22,17 @@ from kafkabuf.errors import (
 from kafkabuf.metadata.metadata import Metadata
 
 
+# Messages, each with its callback.
+Line = deque[tuple[Message, Any]]
+
+
 class Queue(Protocol):
     """The producer."""
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Message, on_delivery: Any) -> None:
         """Queue a message's record. Raises MustWait, or a kafkabuf error."""
+
+    def _fail(self, message: Message, on_delivery: Any, error: KafkaError) -> None: ...
 
 
 class Lines:
@@ -37,7 +43,7 @@ class Lines:
     """
 
     def __init__(self, producer: Queue, metadata: Metadata, timeout: float, propagation: float) -> None:
-        self.by_topic: dict[str, deque[Message]] = {}
+        self.by_topic: dict[str, Line] = {}
         self._producer = weakref.ref(producer)
         self._metadata = metadata
         self._timeout = timeout
@@ -47,11 +53,11 @@ class Lines:
         move = weakref.WeakMethod(self.move)
         metadata.listeners.append(lambda cluster: (move() or _nothing)())
 
-    def add(self, message: Message) -> None:
+    def add(self, message: Message, on_delivery: Any) -> None:
         """Let a message wait in its topic's line."""
         topic = message.topic()
         with self._lock:
-            self.by_topic.setdefault(topic, deque()).append(message)
+            self.by_topic.setdefault(topic, deque()).append((message, on_delivery))
         self._metadata.add_topic(topic)
         self.move(topic)  # metadata may have come before the message stood in the line
 
@@ -68,15 +74,15 @@ class Lines:
         info = self._metadata.snapshot.topics.get(topic)
         return info is not None and (bool(info.partitions) or (info.error is not None and not info.error.retriable))
 
-    def _move_line(self, topic: str, line: deque[Message]) -> None:
+    def _move_line(self, topic: str, line: Line) -> None:
         producer = self._producer()
         while line and producer is not None:
             try:
-                producer._send(line[0])
+                producer._send(*line[0])
             except (MustWait, BufferExhaustedError):
                 return
             except KafkaError as error:
-                line[0].fail(error)
+                producer._fail(*line[0], error)
             except RuntimeError:  # closed: close() fails what is left
                 return
             line.popleft()
@@ -86,12 +92,14 @@ class Lines:
     def expire(self) -> None:
         """Fail the records that have waited for too long. Moves the others if they can."""
         self.move()
+        producer = self._producer()
+        assert producer is not None, "its own call"
         with self._lock:
             for topic, line in list(self.by_topic.items()):
                 missing = self._is_missing(topic)
                 limit = min(self._timeout, self._propagation) if missing else self._timeout
-                while line and line[0].age >= limit:
-                    line.popleft().fail(self._late(topic, missing and self._propagation <= self._timeout))
+                while line and line[0][0].age >= limit:
+                    producer._fail(*line.popleft(), self._late(topic, missing and self._propagation <= self._timeout))
                 if not line:
                     del self.by_topic[topic]
                 else:
@@ -108,11 +116,13 @@ class Lines:
 
     def purge(self, why: str) -> None:
         """Fail all records that wait."""
+        producer = self._producer()
+        assert producer is not None, "its own call"
         with self._lock:
             while self.by_topic:
                 _, line = self.by_topic.popitem()
-                for message in line:
-                    message.fail(PurgedError(why))
+                for message, on_delivery in line:
+                    producer._fail(message, on_delivery, PurgedError(why))
 
     def __len__(self) -> int:
         return sum(len(line) for line in list(self.by_topic.values()))

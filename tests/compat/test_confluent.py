@@ -517,20 +517,44 @@ def test_purge_fails_records_in_flight(new: Callable[..., Producer], cluster: Em
     assert len(producer) == 0
 
 
+class Service:
+    """A program's object, whose callback refers to the producer."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.producer = Producer(settings)
+
+    def on_delivery(self, error: Any, message: Message) -> None: ...
+
+
+def ended(name: str) -> bool:
+    """Whether a producer's thread ends, though nobody polls."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        gc.collect()
+        if name not in [thread.name for thread in threading.enumerate()]:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def test_a_dropped_producer_sends_its_records_and_ends(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("dropped", 1)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "dropped"})
-    producer.produce("dropped", b"known")
-    producer.flush(PATIENCE)
-    producer.produce("dropped", b"v", on_delivery=Reports())
-    face = weakref.ref(producer)
-    del producer
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and "kafkabuf-dropped" in [thread.name for thread in threading.enumerate()]:
-        gc.collect()
-        time.sleep(0.01)
+    service = Service({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "dropped"})
+    service.producer.produce("dropped", b"known")
+    service.producer.flush(PATIENCE)
+    service.producer.produce("dropped", b"v", on_delivery=service.on_delivery)
+    face = weakref.ref(service.producer)
+    del service
+    assert ended("kafkabuf-dropped")
     assert face() is None
     assert cluster.end_offset("dropped", 0) == 2
+
+
+def test_a_dropped_producer_without_a_broker_ends() -> None:
+    service = Service({"bootstrap.servers": dead_address(), "client.id": "dropped-alone"})
+    service.producer.produce(TOPIC, b"v", on_delivery=service.on_delivery)
+    del service
+    assert ended("kafkabuf-dropped-alone")
 
 
 FORKING = """
