@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 _OPENS_A_PRODUCER = re.compile(r"(?<!Avro)Producer\(|\bkafka_cluster\b|throttle_cb_instantiate")
-# It expects that flush() outlasts message.timeout.ms by 90 ms: librdkafka looks once a second for records that are late.
+# librdkafka looks once a second for records that are late. Sometimes it looks too early for this test, too.
 _RACES = ("test_can_be_interrupted[producer-flush]",)
 PATIENCE = 30
 
@@ -56,9 +56,11 @@ class _Absent(ModuleType):
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [item for item in items if "consumer" in item.name.lower() or not _opens_a_producer(item)]
-    left_out += [item for item in items if item.name in _RACES]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+    for item in items:
+        if item.name in _RACES:
+            item.add_marker(pytest.mark.skip("expects that flush() outlasts message.timeout.ms by 90 ms"))
 
 
 def _opens_a_producer(item: pytest.Item) -> bool:

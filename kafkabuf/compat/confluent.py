@@ -3,8 +3,8 @@
     from kafkabuf.compat.confluent import Producer
 
 `KafkaError`, `KafkaException` are confluent-kafka's own classes where confluent-kafka is installed, and classes of the
-same shape elsewhere. Keys stay in their partitions: the default partitioner is librdkafka's consistent_random. Idempotence
-is on unless a setting contradicts it. A record without callback needs no poll().
+same shape elsewhere. Keys stay in their partitions: the default partitioner is librdkafka's consistent_random.
+Idempotence is on unless a setting contradicts it. A record without callback needs no poll().
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LONG_SLICE = 0.2
 # Bytes that a record takes at most besides its key, value and headers.
 OVERHEAD = 100
 
-__all__ = ["KafkaError", "KafkaException", "Message", "Producer"]
+__all__ = ["KafkaError", "KafkaException", "Message", "Producer"]  # noqa: F822 (__getattr__ has the first two)
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,6 @@ from kafkabuf.errors import (
 )
 from kafkabuf.metadata.metadata import Metadata
 
-
 # Messages, each with its callback.
 Line = deque[tuple[Message, Any]]
 

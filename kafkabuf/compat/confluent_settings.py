@@ -199,7 +199,7 @@ def _translate_level(rest: dict[str, Any], own: dict[str, Any]) -> None:
 
 
 def _translate_times(rest: dict[str, Any], own: dict[str, Any]) -> None:
-    """linger, time-out of requests and of records: librdkafka takes any three, Java's rule needs two below the third."""
+    """linger, time-outs of requests and records: librdkafka takes any three; Java's rule needs two below the third."""
     linger = rest.pop("linger.ms", rest.pop("queue.buffering.max.ms", 5))
     linger = round(_float("linger.ms", linger))
     timeout = rest.pop("message.timeout.ms", rest.pop("delivery.timeout.ms", 300_000))

@@ -310,8 +310,12 @@ def test_a_record_without_key_goes_where_the_rule_says(rule: str, null: int, emp
         sent = [rig.send(value, None, key=key).batch.partition for value in values]
         reports = [
             rig.producer.send_many(TOPIC, values, None if key is None else [key] * 24),
-            rig.producer.send_arrow(pa.record_batch({"value": values, "key": pa.array([key] * 24, pa.binary())}), TOPIC),
-            rig.producer.send_arrow(pa.record_batch({"value": values} | ({} if key is None else {"key": [key] * 24})), TOPIC),
+            rig.producer.send_arrow(
+                pa.record_batch({"value": values, "key": pa.array([key] * 24, pa.binary())}), TOPIC
+            ),
+            rig.producer.send_arrow(
+                pa.record_batch({"value": values} | ({} if key is None else {"key": [key] * 24})), TOPIC
+            ),
         ]
         rig.ack_all()
         for partitions in (sent, *(report.result(0).partition.tolist() for report in reports)):
