@@ -25,12 +25,12 @@ cdef class Message(FutureCallback):
     cdef int kind_of_time
     # ---- the outcome; set before the message is in `reports`
     cdef object failure             # a kafkabuf error, or None
-    cdef object peers_error         # `failure` as a KafkaError, made when the user asks; or what set_error() was given
+    cdef object peers_error         # `failure` as a KafkaError, once the user has asked; or what set_error() was given
     cdef double seconds             # from produce() to the outcome; -1: there is no outcome yet
 
 
 cdef class ProduceCore:
-    cdef ProducerCore core          # its send() never waits: it raises MustWait. None: the producer is not open in this process
+    cdef ProducerCore core          # its send() never waits: it raises MustWait. None: not open in this process
     cdef object on_delivery         # of records that have no callback of their own, or None
     cdef bint only_errors           # delivery.report.only.error
     cdef bint watches_errors        # poll() has errors to report besides delivery reports
@@ -47,6 +47,7 @@ cdef class ProduceCore:
     cdef list waiters               # locks of threads in poll(); a new report releases them
 
     cdef int check_open(self) except -1
+    # Raises what produce() raises.
     cdef int queue(self, Message message, object on_delivery) except -1
     cdef int send(self, Message message, object on_delivery) except -1
     cdef int stand_in_line(self, Message message, object on_delivery) except -1
@@ -56,6 +57,7 @@ cdef class ProduceCore:
 
     # ---- methods that the subclass defines
     # _refuse_or_open() -> None: in a forked child open the producer anew; else raise RuntimeError, it is closed
-    # _stand_in_line(message: Message, on_delivery) -> None: keep the message until its topic is known. Raises a kafkabuf error
+    # _stand_in_line(message: Message, on_delivery) -> None: keep the message until its topic is known. Raises a
+    #     kafkabuf error
     # _poll(timeout: float) -> int: poll() where it may have to wait, or has errors to report
     # _refuse(error: KafkaError) -> NoReturn: raise the error of produce() as confluent-kafka does

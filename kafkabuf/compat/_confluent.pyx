@@ -49,8 +49,8 @@ cdef list pairs_of(object headers):
     return pairs
 
 
-# The collector does not track Messages, to save time. So a Message refers to the producer and to the user's callback only
-# while its record is in a batch, which always ends. Before and after, containers that the collector sees hold them.
+# The collector does not track Messages, to save time. So a Message refers to the producer and to the user's callback
+# only while its record is in a batch, which always ends. Before and after, objects that the collector sees hold both.
 @cython.final
 @cython.no_gc
 cdef class Message(FutureCallback):
@@ -153,6 +153,23 @@ cdef class Message(FutureCallback):
         return producer.report(self, on_delivery)
 
 
+cdef Message new_message(
+    object topic, object value, object key, object headers, int32_t partition, int64_t timestamp
+):
+    cdef Message message = Message.__new__(Message)
+    message.produced_at = seconds_now(CLOCK_REALTIME)
+    message.message_topic = topic
+    message.message_value = value
+    message.message_key = key
+    message.message_headers = headers
+    message.number = partition
+    message.offset_there = message.time = -1
+    message.seconds = -1
+    if timestamp > 0:
+        message.kind_of_time, message.time = CREATE_TIME, timestamp
+    return message
+
+
 def unpickled(topic, int32_t number, int64_t offset, key, value, headers, int kind_of_time, int64_t time, error,
               double seconds):
     """A Message without producer."""
@@ -223,7 +240,6 @@ cdef class ProduceCore:
             KafkaException: the record is too large, or the producer has failed for good.
             RuntimeError: after close().
         """
-        cdef Message message
         self.check_open()
         if type(value) is str:
             value = (<str>value).encode()
@@ -235,28 +251,16 @@ cdef class ProduceCore:
             on_delivery = callback
         elif on_delivery is None:
             on_delivery = self.on_delivery
-        try:
-            if on_delivery is None and not self.lines:
-                try:
-                    queue_record(self.core, topic, value, key, headers, None if partition == -1 else partition,
-                                 timestamp if timestamp > 0 else None, None, 0)
-                    return
-                except MustWait:
-                    pass
-            message = Message.__new__(Message)
-            message.produced_at = seconds_now(CLOCK_REALTIME)
-            message.number = partition
-            message.offset_there = -1
-            message.kind_of_time = CREATE_TIME if timestamp > 0 else NOT_AVAILABLE
-            message.time = timestamp if timestamp > 0 else -1
-            message.message_topic = topic
-            message.message_value = value
-            message.message_key = key
-            message.message_headers = headers
-            message.seconds = -1
-            self.queue(message, on_delivery)
-        except KafkaError as error:
-            self._refuse(error)
+        if on_delivery is None and not self.lines:
+            try:
+                queue_record(self.core, topic, value, key, headers, None if partition == -1 else partition,
+                             timestamp if timestamp > 0 else None, None, 0)
+                return
+            except MustWait:
+                pass
+            except KafkaError as error:
+                self._refuse(error)
+        self.queue(new_message(topic, value, key, headers, partition, timestamp), on_delivery)
 
     cdef int queue(self, Message message, object on_delivery) except -1:
         if self.held >= self.max_messages:
@@ -264,38 +268,43 @@ cdef class ProduceCore:
                               "queue.buffering.max.messages allows: call poll()")
         self.held += 1
         try:
-            if self.lines and message.message_topic in self.lines:
-                self.stand_in_line(message, on_delivery)
-                return 0
-            try:
+            if not self.lines or message.message_topic not in self.lines:
                 self.send(message, on_delivery)
-            except MustWait:
-                self.stand_in_line(message, on_delivery)
-        except BaseException:
+                return 0
+        except MustWait:
+            message.producer = message.on_delivery = None
+        except BaseException as error:
             self.held -= 1
+            if isinstance(error, KafkaError):
+                self._refuse(error)
             raise
+        self.stand_in_line(message, on_delivery)
         return 0
 
     cdef int stand_in_line(self, Message message, object on_delivery) except -1:
         message.since = seconds_now(CLOCK_MONOTONIC)
-        self._stand_in_line(message, on_delivery)
+        try:
+            self._stand_in_line(message, on_delivery)
+        except KafkaError as error:
+            self.held -= 1
+            self._refuse(error)
         return 0
 
     cdef int send(self, Message message, object on_delivery) except -1:
         cdef int64_t time = message.time if message.kind_of_time else <int64_t>(message.produced_at * 1000)
         message.producer, message.on_delivery = self, on_delivery
-        try:
-            queue_record(self.core, message.message_topic, message.message_value, message.message_key,
-                         message.message_headers, None if message.number == -1 else message.number, time, message, 0)
-        except BaseException:
-            message.producer = message.on_delivery = None
-            raise
+        queue_record(self.core, message.message_topic, message.message_value, message.message_key,
+                     message.message_headers, None if message.number == -1 else message.number, time, message, 0)
         return 0
 
     def _send(self, Message message not None, on_delivery):
-        """Queue the record of a message. Raises MustWait and kafkabuf's errors."""
+        """Queue the record of a message that stands in line. Raises MustWait and kafkabuf's errors."""
         self.check_open()
-        self.send(message, on_delivery)
+        try:
+            self.send(message, on_delivery)
+        except BaseException:
+            message.producer = message.on_delivery = None
+            raise
 
     def _fail(self, Message message not None, on_delivery, error):
         """The record of a message ends with a kafkabuf error before it was in a batch."""

@@ -66,7 +66,7 @@ class Opened(KafkaProducer):
 
 
 class Core(ProducerCore):
-    """send() of a producer's queues that never waits: it raises MustWait for metadata, BufferExhaustedError for memory."""
+    """send() of a producer's queues that never waits: it raises MustWait or BufferExhaustedError."""
 
     def __init__(self, producer: Opened) -> None:
         self._producer = producer
