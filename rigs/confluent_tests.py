@@ -34,11 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if importlib.util.find_spec("fastavro") is None:
         for name in ("confluent_kafka.avro", "tests.common.schema_registry"):
             sys.modules[name] = _Absent(name)
-        confluent_kafka.avro = sys.modules["confluent_kafka.avro"]
+        confluent_kafka.avro = sys.modules["confluent_kafka.avro"]  # type: ignore[attr-defined]
     if config.getoption("--kafkabuf"):
         from kafkabuf.compat.confluent import Producer
 
-        confluent_kafka.Producer = Producer
+        confluent_kafka.Producer = Producer  # type: ignore[assignment,misc]
 
 
 class _Absent(ModuleType):

@@ -40,13 +40,29 @@ CLAIM = Claim(
         Goal("compat.kafka_python of kafkabuf's send()", KAFKA_FACE, RATE.name, 0.85, OWN),
         Goal("compat.confluent, no callback, of kafkabuf's send()", CONFLUENT_FACE, RATE.name, 0.85, OWN),
         Goal("compat.kafka_python against kafka-python", KAFKA_FACE, RATE.name, 5, KAFKA),
-        Goal("compat.confluent against confluent-kafka", CONFLUENT_FACE, RATE.name, 5, CONFLUENT),
-        Goal("compat.confluent with callback against confluent-kafka's", CALLBACK_FACE, RATE.name, 5, CALLBACK),
+        Goal(
+            "compat.confluent, callback, of kafkabuf's send() with callback",
+            CALLBACK_FACE,
+            RATE.name,
+            0.85,
+            OWN_CALLBACK,
+        ),
+        Goal(
+            "compat.confluent, no callback, against confluent-kafka with callback",
+            CONFLUENT_FACE,
+            RATE.name,
+            5,
+            CALLBACK,
+        ),
+        Goal("CPU of compat.confluent, no callback", CONFLUENT_FACE, CPU.name, 1 / 5, CONFLUENT, at_most=True),
+        Goal("CPU of compat.confluent with callback", CALLBACK_FACE, CPU.name, 1 / 2.5, CALLBACK, at_most=True),
     ],
     notes=[
         "acks=all, idempotent, one partition, 100-byte values, batch.size 128 KiB, linger.ms 5 in all cases.",
         "Each send() of kafkabuf and of compat.kafka_python returns a future. A record with callback has a Message in "
         "compat.confluent, as in confluent-kafka.",
+        "Only a callback tells a program of confluent-kafka what became of a record; a send() has its future for that.",
+        "confluent-kafka's threads in C use both cores; the cores of a busy machine limit its rate, and not its CPU time.",
         "kafka-python gets a twentieth of the records: rates and costs are per record.",
     ],
 )

@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from kafkabuf._partition import KEY_RULES
 from kafkabuf.compat._names import file_text, with_port
 from kafkabuf.config.kinds import INT32_MAX
 from kafkabuf.errors import ConfigError
-from kafkabuf.partitioner import KEY_RULES
 
 log = logging.getLogger("kafkabuf.compat")
 

@@ -119,7 +119,7 @@ def test_poll_calls_the_callback_in_its_own_thread(new: Callable[..., Producer])
 def test_a_callback_can_be_given_in_four_ways(new: Callable[..., Producer], how: str) -> None:
     reports = Reports()
     producer = new(on_delivery=reports) if how == "setting" else new(dr_cb=reports) if how == "dr_cb" else new()
-    given = {how: reports} if how in ("callback", "on_delivery") else {}
+    given: dict[str, Any] = {how: reports} if how in ("callback", "on_delivery") else {}
     producer.produce(TOPIC, b"v", **given)
     assert producer.flush(PATIENCE) == 0
     assert reports.values == [b"v"]
@@ -380,9 +380,9 @@ def test_a_wrong_argument_raises_type_error(new: Callable[..., Producer], argume
     producer.produce(TOPIC, b"known")
     producer.flush(PATIENCE)
     with pytest.raises(TypeError):
-        producer.produce(**({"topic": TOPIC, "value": b"v"} | arguments))
+        producer.produce(**{"topic": TOPIC, "value": b"v", **arguments})
     with pytest.raises(TypeError):
-        producer.produce(**({"topic": TOPIC, "value": b"v", "on_delivery": Reports()} | arguments))
+        producer.produce(**{"topic": TOPIC, "value": b"v", "on_delivery": Reports(), **arguments})
     assert producer.held == 0
 
 
@@ -456,7 +456,7 @@ def test_the_users_logger_gets_kafkabufs_records() -> None:
     logger, records = logging.getLogger("user's"), list[logging.LogRecord]()
     logger.setLevel(logging.INFO)
     handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+    handler.emit = records.append  # type: ignore[assignment]
     logger.addHandler(handler)
     producer = Producer({"bootstrap.servers": "127.0.0.1:1"}, logger=logger)
     logging.getLogger("kafkabuf.network").warning("seen")
@@ -633,7 +633,7 @@ def test_credentials_can_be_replaced() -> None:
 def test_list_topics_has_the_shape_of_confluents(new: Callable[..., Producer], cluster: EmbeddedCluster) -> None:
     cluster.create_topic("listed", 3)
     found = new().list_topics(timeout=PATIENCE)
-    peers = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=PATIENCE)
+    peers: Any = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=PATIENCE)
     assert found.cluster_id == peers.cluster_id
     assert found.controller_id == peers.controller_id
     assert {n: (b.id, b.host, b.port) for n, b in found.brokers.items()} == {
@@ -669,7 +669,7 @@ def test_every_key_goes_where_confluent_sends_it(
     chosen = {} if partitioner is None else {"partitioner": partitioner}
     keys = [f"user-{n}".encode() for n in range(60)]
     found: list[list[int]] = []
-    peer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, **chosen})
+    peer: Any = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, **chosen})
     for producer in (new(**chosen), peer):
         reports = Reports()
         for key in keys:
