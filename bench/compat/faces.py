@@ -41,7 +41,7 @@ CLAIM = Claim(
         Goal("compat.confluent, no callback, of kafkabuf's send()", CONFLUENT_FACE, RATE.name, 0.85, OWN),
         Goal("compat.kafka_python against kafka-python", KAFKA_FACE, RATE.name, 5, KAFKA),
         Goal(
-            "compat.confluent, callback, of kafkabuf's send() with callback",
+            "compat.confluent, callback, of kafkabuf's send(), callback",
             CALLBACK_FACE,
             RATE.name,
             0.85,
