@@ -62,7 +62,7 @@ CLAIM = Claim(
         "Each send() of kafkabuf and of compat.kafka_python returns a future. A record with callback has a Message in "
         "compat.confluent, as in confluent-kafka.",
         "Only a callback tells a program of confluent-kafka what became of a record; a send() has its future for that.",
-        "confluent-kafka's threads in C use both cores; the cores of a busy machine limit its rate, and not its CPU time.",
+        "confluent-kafka's threads in C use both cores: a busy machine limits the rates, and not the CPU times.",
         "kafka-python gets a twentieth of the records: rates and costs are per record.",
     ],
 )
