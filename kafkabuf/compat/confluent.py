@@ -152,6 +152,9 @@ class Producer(ProduceCore):
         return queued
 
     def _stand_in_line(self, message: Message, on_delivery: Any) -> None:
+        for data, keep in ((message.key(), message.set_key), (message.value(), message.set_value)):
+            if data is not None:
+                keep(bytes(memoryview(data)))  # the caller may change a bytearray before the record is encoded
         size = sum(len(data) for data in (message.key(), message.value()) if data is not None)
         largest = self._producer.config.max_request_size
         if size + OVERHEAD > largest:

@@ -286,6 +286,17 @@ def test_records_of_an_unknown_topic_keep_their_order(new: Callable[..., Produce
     assert [message.offset() for _, message in reports.calls] == list(range(1, 200, 2))
 
 
+def test_a_record_that_waits_for_its_topic_keeps_its_bytes(
+    new: Callable[..., Producer], cluster: EmbeddedCluster
+) -> None:
+    cluster.set_latency(0.2, METADATA)
+    producer, reports, value = new(), Reports(), bytearray(b"before")
+    producer.produce("reused-buffer", value, on_delivery=reports)
+    value[:] = b"behind"
+    assert producer.flush(PATIENCE) == 0
+    assert reports.values == [b"before"]
+
+
 def test_records_without_a_broker_time_out(alone: Callable[..., Producer]) -> None:
     producer, reports = alone({"message.timeout.ms": 50}), Reports()
     producer.produce(TOPIC, b"v", on_delivery=reports)
