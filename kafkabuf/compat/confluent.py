@@ -24,9 +24,17 @@ from kafkabuf.compat.confluent_lines import Lines
 from kafkabuf.compat.confluent_metadata import ClusterMetadata, cluster_metadata
 from kafkabuf.compat.confluent_opened import Core, Forwarding, Opened
 from kafkabuf.compat.confluent_settings import translated
-from kafkabuf.errors import BufferExhaustedError, ConfigError, NetworkError, RecordTooLargeError, TimeoutError
+from kafkabuf.errors import (
+    AbortableTransactionError,
+    BufferExhaustedError,
+    ConfigError,
+    NetworkError,
+    RecordTooLargeError,
+    TimeoutError,
+)
 from kafkabuf.errors import KafkaError as OwnError
 from kafkabuf.metadata.groups import group_of, offsets_of
+from kafkabuf.producer import described
 
 TIMESTAMP_NOT_AVAILABLE, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME = 0, 1, 2
 # How long poll() and flush() wait at a time, while records wait for their topic or errors are watched. Seconds.
@@ -62,6 +70,7 @@ class Producer(ProduceCore):
             self._errors: deque[OwnError] | None = None if self._settings.error_cb is None else deque()
             self._producer = Opened(self._settings.own, self, errors=self._errors)
         self._unfinished: str | None = None  # the transactional call that has timed out
+        self._lost: OwnError | None = None  # of a record that was in no batch, in the present transaction
         logger, client_id = self._settings.logger, self._producer.config.client_id
         self._end_log = None if logger is None else weakref.finalize(self, Forwarding(logger, client_id).end)
         self._begin()
@@ -143,6 +152,9 @@ class Producer(ProduceCore):
         return queued
 
     def _stand_in_line(self, message: Message, on_delivery: Any) -> None:
+        for data, keep in ((message.key(), message.set_key), (message.value(), message.set_value)):
+            if data is not None:
+                keep(bytes(memoryview(data)))  # the caller may change a bytearray before the record is encoded
         size = sum(len(data) for data in (message.key(), message.value()) if data is not None)
         largest = self._producer.config.max_request_size
         if size + OVERHEAD > largest:
@@ -155,6 +167,10 @@ class Producer(ProduceCore):
         if isinstance(error, TypeError):  # key, value or headers are not bytes
             raise TypeError(str(error)) from None
         raise exception(error) from None
+
+    def _fail(self, message: Message, on_delivery: Any, error: OwnError) -> None:
+        self._lost = error
+        super()._fail(message, on_delivery, error)
 
     def flush(self, timeout: float | None = -1) -> int:
         """Wait until each record has an outcome, up to `timeout` seconds (below 0, or None: for ever), and poll().
@@ -242,6 +258,11 @@ class Producer(ProduceCore):
     def __bool__(self) -> bool:
         return True
 
+    def __repr__(self) -> str:
+        if not self._is_open():
+            return f"{type(self).__name__}(not open)"
+        return f"{type(self).__name__}({described(self._producer.config)}, open)"
+
     # ---- the cluster -------------------------------------------------------------------------------------------------
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
@@ -280,6 +301,7 @@ class Producer(ProduceCore):
     def begin_transaction(self) -> None:
         with self._transactional("begin_transaction"):
             self._producer.begin_transaction()
+            self._lost = None
 
     def send_offsets_to_transaction(
         self, positions: Sequence[Any], group_metadata: Any, timeout: float | None = -1
@@ -296,6 +318,12 @@ class Producer(ProduceCore):
     def commit_transaction(self, timeout: float | None = -1) -> None:
         """flush(), and commit the transaction."""
         with self._transactional("commit_transaction"):
+            if self._lines.by_topic:
+                self.flush(timeout)
+                if self._lines.by_topic:
+                    raise TimeoutError(f"{len(self._lines)} records still wait for their topic: call flush()")
+            if self._lost is not None:
+                raise AbortableTransactionError(f"a record of the transaction has failed: {self._lost}")
             self._producer._transaction_manager().commit(limit_of(timeout))
         self._serve_all()
 
@@ -304,6 +332,7 @@ class Producer(ProduceCore):
         with self._transactional("abort_transaction"):
             self._lines.purge("the transaction was aborted")
             self._producer._transaction_manager().abort(limit_of(timeout))
+            self._lost = None
         self._serve_all()
 
     @contextmanager

@@ -286,6 +286,17 @@ def test_records_of_an_unknown_topic_keep_their_order(new: Callable[..., Produce
     assert [message.offset() for _, message in reports.calls] == list(range(1, 200, 2))
 
 
+def test_a_record_that_waits_for_its_topic_keeps_its_bytes(
+    new: Callable[..., Producer], cluster: EmbeddedCluster
+) -> None:
+    cluster.set_latency(0.2, METADATA)
+    producer, reports, value = new(), Reports(), bytearray(b"before")
+    producer.produce("reused-buffer", value, on_delivery=reports)
+    value[:] = b"behind"
+    assert producer.flush(PATIENCE) == 0
+    assert reports.values == [b"before"]
+
+
 def test_records_without_a_broker_time_out(alone: Callable[..., Producer]) -> None:
     producer, reports = alone({"message.timeout.ms": 50}), Reports()
     producer.produce(TOPIC, b"v", on_delivery=reports)
@@ -710,6 +721,41 @@ def test_transactions_commit_offsets_of_confluents_consumer(
     producer.begin_transaction()
     producer.produce(TOPIC, b"v", partition=0)
     producer.abort_transaction(PATIENCE)
+
+
+def test_a_commit_waits_for_records_whose_topic_is_not_known_yet(
+    new: Callable[..., Producer], cluster: EmbeddedCluster
+) -> None:
+    producer, reports = new(transactional__id="waiting"), Reports()
+    producer.init_transactions(PATIENCE)
+    cluster.set_latency(0.2, METADATA)
+    producer.begin_transaction()
+    producer.produce("known-at-the-commit", b"v", partition=0, on_delivery=reports)
+    producer.commit_transaction(PATIENCE)
+    assert [error for error, _ in reports.calls] == [None]
+    assert cluster.end_offset("known-at-the-commit", 0) == 2  # the record, and the end of the transaction
+
+
+def test_a_transaction_that_has_lost_a_record_can_only_be_aborted() -> None:
+    with EmbeddedCluster(auto_create_topics=False) as cluster:
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "topic.metadata.propagation.max.ms": 100}
+        with Producer(settings | {"transactional.id": "losing"}) as producer:
+            producer.init_transactions(PATIENCE)
+            producer.begin_transaction()
+            producer.produce("nowhere", b"v")
+            with pytest.raises(KafkaException) as raised:
+                producer.commit_transaction(PATIENCE)
+            assert raised.value.args[0].txn_requires_abort()
+            producer.abort_transaction(PATIENCE)
+            producer.begin_transaction()
+            producer.commit_transaction(PATIENCE)
+
+
+def test_repr_names_the_cluster_and_no_secret() -> None:
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "client.id": "named", "sasl.password": "secret"})
+    assert repr(producer) == "Producer('named' to 127.0.0.1:1, open)"
+    producer.close()
+    assert repr(producer) == "Producer(not open)"
 
 
 def test_group_metadata_is_read_whole() -> None:
