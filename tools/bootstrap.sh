@@ -9,7 +9,10 @@ fail() {
 }
 
 check_system() {
-    [ "$(uname -s)" = Linux ] || fail "it runs on Linux only (it uses epoll and eventfd); this is $(uname -s)."
+    case $(uname -s) in
+    Linux | Darwin) ;;
+    *) fail "it runs on Linux and macOS; this is $(uname -s)." ;;
+    esac
 }
 
 check_java() {

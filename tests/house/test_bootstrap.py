@@ -24,6 +24,7 @@ class Machine:
 
     def install(self, name: str, script: str) -> None:
         path = self._folder / name
+        path.unlink(missing_ok=True)  # a link would lead to the program of this machine
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
@@ -51,6 +52,13 @@ def test_missing_java_is_reported(machine: Machine) -> None:
 def test_java_17_is_the_oldest_accepted(machine: Machine, version: str, status: int) -> None:
     machine.install("java", f"""echo 'openjdk version "{version}" 2025-04-15' >&2""")
     assert machine.run("check-java").returncode == status
+
+
+def test_macos_is_set_up_and_other_systems_are_refused(machine: Machine) -> None:
+    machine.install("uname", "echo Darwin")
+    assert "no C compiler found" in machine.complaint("venv", "unused", PYTHON=sys.executable, CC="no-such-cc")
+    machine.install("uname", "echo MINGW64_NT-10.0")
+    assert "runs on Linux and macOS; this is MINGW64_NT-10.0" in machine.complaint("venv", "unused")
 
 
 def test_missing_compiler_is_reported_in_a_line(machine: Machine) -> None:
