@@ -17,6 +17,7 @@ OTHER_FILES = {
     "tests/faces/test_cli.py": "imports PySpark, 450 MB",
     "tests/faces/test_cli_spark.py": "imports PySpark",
     "tests/faces/test_config_secrets.py": "imports PySpark",
+    "tests/faces/test_scratch.py": "imports PySpark",
     "tests/ground/test_free_threading.py": "reads the sources of the extensions",
     "tests/hostile/test_sanitize.py": "imports Cython",
 }

@@ -1,7 +1,8 @@
 """A first look at an installed kafkabuf: `python -I tests/smoke.py [cluster]`, with nothing but its dependencies.
 
-Every extension loads, a producer opens and closes, and a MockProducer acknowledges a record. With `cluster`, a producer
-writes to an embedded cluster with each codec; that needs the dependencies of the embedded broker.
+Every extension loads but those of the embedded broker, a producer opens and closes, and a MockProducer acknowledges a
+record. With `cluster`, the broker's extensions load too, and a producer writes to an embedded cluster with each codec;
+that needs the dependencies of the embedded broker.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ RECORDS = 1000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-def load_extensions() -> int:
+def load_extensions(broker: bool) -> int:
     package = Path(kafkabuf.__file__).parent
-    files = [path for suffix in EXTENSION_SUFFIXES[:1] for path in package.rglob(f"*{suffix}")]
-    for path in files:
-        name = path.relative_to(package.parent).as_posix().removesuffix(EXTENSION_SUFFIXES[0]).replace("/", ".")
+    suffix = EXTENSION_SUFFIXES[0]
+    paths = [path.relative_to(package.parent).as_posix() for path in package.rglob(f"*{suffix}")]
+    names = [path.removesuffix(suffix).replace("/", ".") for path in paths]
+    loaded = [name for name in names if broker or not name.startswith("kafkabuf.broker.")]
+    for name in loaded:
         importlib.import_module(name)
-    return len(files)
+    return len(loaded)
 
 
 def open_producers() -> None:
@@ -50,10 +53,11 @@ def write_to_a_cluster() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    extensions = load_extensions()
+    broker = "cluster" in arguments
+    extensions = load_extensions(broker)
     assert extensions > 20, f"{extensions} extensions lie in {Path(kafkabuf.__file__).parent}"
     open_producers()
-    if "cluster" in arguments:
+    if broker:
         write_to_a_cluster()
 
 

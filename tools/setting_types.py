@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafkabuf.config import table
 
-FILE = Path(__file__).parents[1] / "kafkabuf" / "config" / "keywords.py"
+FILE = Path(table.__file__).with_name("keywords.py")
 _HEAD = '''\
 """The settings of a producer as keywords. `python -m tools.setting_types` writes this file from the table of settings.
 
