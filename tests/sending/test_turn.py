@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,37 +14,11 @@ from kafkabuf.errors import AuthenticationError, KafkaError, PurgedError, Timeou
 from rigs.producer import PATIENCE, TOPIC, HookClock, Rig, assert_whole, quick_rig
 from tests.append.test_arrow_races import rows_of
 from tests.ground.pool_support import in_thread
+from tests.instructions import Instructions
 from tests.sending.test_expiry import run_sender
 
 NOT_LEADER = 6
 FOREVER = float("inf")
-
-
-@contextmanager
-def at_every_instruction(of: Any, what: Callable[[FrameType], object]) -> Iterator[None]:
-    """Call `what` before each bytecode of the functions of module `of`, in place of another thread."""
-
-    def local(frame: FrameType, event: str, _: Any) -> Any:
-        if event == "opcode":
-            sys.settrace(None)
-            try:
-                what(frame)
-            finally:
-                sys.settrace(trace)
-        return local
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != of.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        return local
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
 
 
 def breaks_once(call: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
@@ -71,7 +42,7 @@ def test_batches_that_are_added_meanwhile_do_not_disturb_expiry() -> None:
     expired = [rig.send(partition=0), rig.send(partition=1)]
     rig.clock.advance(1)
     free = iter(range(2, 200))
-    with at_every_instruction(accumulator, lambda _: rig.send(partition=next(free, 199))):
+    with Instructions([accumulator]).interrupted(lambda: rig.send(partition=next(free, 199))):
         rig.turn()
     assert [future.done() for future in expired] == [True, True]
     assert len(rig.accumulator.incomplete) > 2
@@ -98,12 +69,12 @@ def test_bulk_append_may_give_back_a_batch_while_it_expires() -> None:
         go_on.set()
         appending.exception(PATIENCE)
 
-    def check(_: FrameType) -> None:
+    def check() -> None:
         if not batch.done and batch not in rig.queue().batches:
             give_back()
 
     rig.clock.advance(1)
-    with at_every_instruction(accumulator, check):
+    with Instructions([accumulator]).interrupted(check):
         rig.turn()
     give_back()
     report = appending.result(PATIENCE)
