@@ -92,7 +92,8 @@ test-spark-versions: java build  ## Run Spark's tests under the oldest PySpark t
 	@$(BIN)/python -m tests.spark.versions \
 		tests/spark/test_sink.py tests/spark/test_stream.py tests/spark/test_clusters.py $(ARGS)
 
-test-spark-wheels: java build  ## Try the recipes of docs/spark.md for executors without kafkabuf (ARGS go to pytest)
+test-spark-wheels: java build  ## Run Spark jobs on executors that have nothing but the wheel (ARGS go to pytest)
+	@$(BIN)/python -m tools.wheel --here --once --smoke-only
 	@$(BIN)/python -m pytest tests/spark/wheels.py $(ARGS)
 
 simulate: build  ## Run producers against embedded nodes in virtual time, under random trouble: SEEDS (1000); ARGS: --help

@@ -154,6 +154,8 @@ def make(build: Build, row: Row, builds: int, arguments: list[str]) -> None:
             raise WheelError(f"two builds of one tree differ: {' and '.join(sorted(digests))}")
         row.sha256 = digests.pop()[:16]
         row.builds = "built once" if builds == 1 else "equal"
+        for former in (ROOT / "dist").glob(f"kafkabuf-*-{row.wheel.split('-')[2]}-*.whl"):
+            former.unlink()  # its version or its tag may be another one
         dist = Path(shutil.copy(wheels[0], ROOT / "dist"))
     row.result = build.try_out(dist, arguments)
 

@@ -16,7 +16,7 @@ import json
 import shutil
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,6 +97,17 @@ def report(context: StepContext) -> str:
     return str(last_report())
 
 
+def origin(context: StepContext) -> list[str]:
+    """The file of the package that each task imports."""
+
+    def package(_: Iterator[Any]) -> Iterator[str]:
+        import kafkabuf
+
+        yield kafkabuf.__file__
+
+    return context.spark.sparkContext.parallelize(range(2), 2).mapPartitions(package).collect()
+
+
 def row_too_large(context: StepContext) -> None:
     context.write(context.rows(), **{"kafka.max.request.size": "70"})
 
@@ -105,7 +116,7 @@ STEPS: dict[str, Callable[[StepContext], Any]] = {
     step.__name__: step
     for step in (
         *(at_least_once, registered, atomic, exactly_once_stream, atomic_stream, at_least_once_stream),
-        *(update_mode, partitions, report, row_too_large),
+        *(update_mode, partitions, report, origin, row_too_large),
     )
 }
 

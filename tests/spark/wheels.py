@@ -1,11 +1,13 @@
-"""docs/spark.md says how to ship kafkabuf to executors that lack it: `make test-spark-wheels` tests that with a wheel.
+"""Executors that have kafkabuf from the wheel in dist/, installed or shipped with the job: `make test-spark-wheels`.
 
-The executors and the Connect server run a Python with pandas and pyarrow and without kafkabuf. The first test checks
-that kafkabuf is missing there.
+In the first test pip has installed the wheel for the executors' Python, which has nothing else of kafkabuf. In the
+other tests the executors and the Connect server run a Python with pandas and pyarrow and without kafkabuf, and the job
+ships the wheel as docs/spark.md says. A test checks that kafkabuf is missing there otherwise.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -33,26 +35,40 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip unpacked the wheel and its dependencies. An archive of the folder lies beside it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, ROOT], check=True)
-    # Pin the dependencies to the versions of this environment, which are those of the lock file.
-    pins = folder / "pins.txt"
+def wheel() -> Path:
+    """The wheel of this Python that `make wheel` built last."""
+    [wheel] = (ROOT / "dist").glob(f"kafkabuf-*-cp3{sys.version_info.minor}-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def pins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The versions of this environment, which are those of the lock file."""
+    pins = tmp_path_factory.mktemp("pins") / "pins.txt"
     installed = ((package.metadata["Name"], package.version) for package in distributions())
     pins.write_text("".join(f"{name}=={version}\n" for name, version in sorted(installed) if name != "kafkabuf"))
-    wheel = next(folder.glob("*.whl"))
-    subprocess.run([*pip, "install", "--target", folder / "environment", "-c", pins, wheel], check=True)
+    return pins
+
+
+def pip(*arguments: str | Path) -> None:
+    """Run pip of this Python, where pip sees no kafkabuf that PYTHONPATH or the working folder has."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-P", "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    subprocess.run(command, env=environment, check=True)
+
+
+@pytest.fixture(scope="module")
+def shipped(wheel: Path, pins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip unpacked the wheel and its dependencies. An archive of the folder lies beside it."""
+    folder = tmp_path_factory.mktemp("shipped")
+    pip("install", "--target", folder / "environment", "-c", pins, wheel)
     with tarfile.open(folder / "environment.tar.gz", "w:gz", compresslevel=1) as archive:
         archive.add(folder / "environment", ".")
     return folder / "environment"
 
 
-@pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has only the packages that Spark itself needs."""
-    folder = tmp_path_factory.mktemp("bare")
+def python_for_spark(folder: Path) -> Path:
+    """A new Python in `folder` that has only the packages that Spark itself needs."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = next(folder.glob("lib/python*/site-packages"))
     for name in ("numpy", "pandas", "pyarrow", "python-dateutil", "tzdata"):
@@ -61,6 +77,19 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if not (site / top).exists():
                 (site / top).symlink_to(str(package.locate_file(top)))
     return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return python_for_spark(tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture(scope="module")
+def python_with_wheel(wheel: Path, pins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python for Spark into which pip installed the wheel with its declared dependencies."""
+    python = python_for_spark(tmp_path_factory.mktemp("installed"))
+    pip("--python", python, "install", "-c", pins, wheel)
+    return python
 
 
 @pytest.fixture
@@ -84,6 +113,23 @@ def options(cluster: EmbeddedCluster, prefix: str, *steps: str) -> dict[str, str
     for step in steps:
         cluster.create_topic(f"{prefix}-{step}", partitions=PARTITIONS)
     return {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+
+
+def test_job_runs_on_workers_that_have_nothing_but_the_wheel(
+    place: Place, cluster: EmbeddedCluster, python_with_wheel: Path
+) -> None:
+    """The driver finds the tests' code and the shipped package by relative paths, which its workers do not have."""
+    place.environment["PYTHONPATH"] = DRIVER_PATH
+    # Spark runs a data source that it found by itself with the driver's Python, on executors too.
+    place.environment["PYSPARK_PYTHON"] = place.environment["PYSPARK_DRIVER_PYTHON"] = str(python_with_wheel)
+    write_options = options(cluster, "installed", *CLUSTER_STEPS)
+    steps = ("origin", *CLUSTER_STEPS)
+    results = place.drive(steps, write_options, prefix="installed", master="local-cluster[2,1,1024]")
+    site = str(python_with_wheel.parents[1] / "lib")
+    origin = results.pop("origin")
+    assert "error" not in origin, origin["error"]
+    assert [path.startswith(site) for path in origin["returned"]] == [True, True], origin
+    assert_written(results, cluster, "installed")
 
 
 def test_bare_executors_lack_kafkabuf(place: Place, cluster: EmbeddedCluster) -> None:
