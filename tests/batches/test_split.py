@@ -315,7 +315,7 @@ def test_thread_that_runs_within_the_split_finds_every_record_once() -> None:
 
     with collecting_everywhere(intrude):
         rig.turn()
-    assert len(added) >= 4 * 24
+    assert len(added) >= 2 * 24  # from Python 3.12 on the collector runs between bytecodes only
     topic.serve()
     assert sorted(called) == sorted((number, number) for number in added)
     assert [offset_of(future) for future in futures] == list(range(24))

@@ -10,7 +10,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_windows_is_refused_with_a_sentence() -> None:
-    code = "import runpy, sys; sys.platform = 'win32'; runpy.run_path('setup.py', run_name='__main__')"
+    imports = "import runpy, setuptools, sys, Cython.Build"  # with the modules of this system
+    code = f"{imports}; sys.platform = 'win32'; runpy.run_path('setup.py', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.strip() == (

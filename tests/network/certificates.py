@@ -41,15 +41,21 @@ class Authority:
         names = f"subjectAltName={','.join(alternatives)}\n" if alternatives else ""
         extensions.write_text(f"{EXTENSIONS}{names}")
         signer = "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial"
-        # A negative number of days is how openssl 3.0 makes a certificate of the past.
-        days = "-days", "-1" if expired else "30"
-        _openssl("x509", "-req", "-in", request, *signer, *days, "-extfile", extensions, "-out", certificate)
+        validity = _of_the_past() if expired else ("-days", "30")
+        _openssl("x509", "-req", "-in", request, *signer, *validity, "-extfile", extensions, "-out", certificate)
         if password is not None:
             _openssl("pkey", "-in", key, "-aes256", "-passout", f"pass:{password}", "-out", f"{key}.encrypted")
             key = Path(f"{key}.encrypted")
         store = self._folder / f"{name}-store.pem"
         store.write_text(key.read_text() + certificate.read_text())
         return Identity(key, certificate, store)
+
+
+def _of_the_past() -> tuple[str, ...]:
+    """The arguments for a certificate that has expired: openssl 3.0 takes no dates, newer versions no negative days."""
+    usage = subprocess.run(["openssl", "x509", "-help"], capture_output=True, text=True).stderr
+    dates = "-not_before", "20200101000000Z", "-not_after", "20200102000000Z"
+    return dates if "-not_after" in usage else ("-days", "-1")
 
 
 def _openssl(*arguments: str | Path) -> None:

@@ -23,6 +23,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._selector = _NoSelector()
         self._virtual = clock
+        self._outer: asyncio.AbstractEventLoop | None = None
 
     def time(self) -> float:
         return self._virtual.monotonic()
@@ -34,7 +35,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         pass
 
     def enter(self) -> None:
-        """Make this the running loop of the thread until `close`."""
+        """Make this the running loop of the thread until `close`, which gives the place back to the loop before."""
+        self._outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
 
     def turn(self) -> None:
@@ -67,5 +69,5 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return result
 
     def close(self) -> None:
-        asyncio._set_running_loop(None)
+        asyncio._set_running_loop(self._outer)
         super().close()
