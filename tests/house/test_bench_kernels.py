@@ -45,5 +45,5 @@ def test_pool_loop_allocates_and_releases_every_time(nbytes: int, slabs: int) ->
 def test_growth_is_measured() -> None:
     with Growth() as growth:
         memory = bytearray(b"x") * (64 << 20)
-    assert 60 < growth.mib < 80
+    assert 48 < growth.mib < 80  # the process may give other memory back meanwhile
     del memory

@@ -67,7 +67,8 @@ def test_coordinator_that_stays_dead_is_looked_up_with_a_back_off_for_max_block_
         started = time.monotonic()
         with (
             admin_for(f"{broker.host}:{broker.port}", max_block_ms=1_000, retry_backoff_ms=50) as admin,
-            pytest.raises(KafkaError, match="refused"),
+            # On a busy machine the last lookup may find a few milliseconds left.
+            pytest.raises(KafkaError, match=r"refused|no response .* within \d+ ms"),
         ):
             admin.transaction("x")
         assert time.monotonic() - started < 3
