@@ -8,7 +8,7 @@ from kafkabuf.network._io cimport Connection, Poller
 from kafkabuf.network._request cimport Completion, InFlight, Request, throttle_ms_of
 from kafkabuf.network._socket cimport kb_big_endian
 
-from kafkabuf.errors import CorruptMessageError, KafkaError, NetworkError, ProtocolError
+from kafkabuf.errors import AuthenticationError, CorruptMessageError, KafkaError, NetworkError, ProtocolError
 from kafkabuf.network import bounds
 from kafkabuf.network.connection_state import State
 from kafkabuf.protocol import messages
@@ -243,7 +243,10 @@ cdef class ClientCore:
         except Exception as error:
             # The broker broke the protocol, so the client does not know where the next response begins. Only a new
             # connection helps. An error of our own code also leaves the stream in the middle of a response.
-            self._disconnect(node, connection.error or broken(node, error), now)
+            # A broker that refuses the credentials says so and closes: its response counts, not the end of the stream.
+            if not isinstance(error, AuthenticationError):
+                error = connection.error or broken(node, error)
+            self._disconnect(node, error, now)
             return 0
         if connection.error is not None:
             self._disconnect(node, connection.error, now)

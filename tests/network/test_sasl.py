@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import logging
 import pickle
+import select
 import socket
 import ssl
 import threading
@@ -27,12 +28,13 @@ from kafkabuf.errors import (
     SslAuthenticationError,
     UnsupportedSaslMechanismError,
 )
+from kafkabuf.network.resolve import Address
 from kafkabuf.network.sasl import jaas_options
 from kafkabuf.network.scram import Scram
 from kafkabuf.protocol import messages
 from tests.network.certificates import Authority
 from tests.network.security_support import Refused, ScramServer, SecureBroker, failure, plain, secured, server_context
-from tests.network.support import ALL_VERSIONS, produce
+from tests.network.support import ALL_VERSIONS, PATIENCE, Received, produce
 
 SECRET = "sentinel-password"
 ALICE = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": SECRET}
@@ -84,6 +86,43 @@ def test_wrong_password_is_fatal_and_not_retried_at_once(mechanism: str) -> None
         assert SECRET not in str(error)
         rigged.settle()
         assert len(broker.handshakes) == 1, "the client tried again without a back-off"
+
+
+def test_refusal_counts_though_the_broker_closes_behind_it(tmp_path: Any) -> None:
+    """A slow client finds the response and the end of the stream in one poll."""
+    ca = Authority(tmp_path)
+    context = server_context(ca.issue("server", "DNS:kafka.test"))
+    answer, arrived = threading.Event(), select.poll()
+
+    class Closing(SecureBroker):
+        def _authenticate(self, request: Received) -> None:
+            super()._authenticate(request)
+            assert isinstance(request.sock, ssl.SSLSocket)
+            request.sock.setblocking(False)  # the client ends its stream later
+            with contextlib.suppress(ssl.SSLWantReadError):
+                request.sock.unwrap()
+            request.sock.shutdown(socket.SHUT_RDWR)
+
+    def refuse(_: bytes) -> bytes:
+        assert answer.wait(PATIENCE)
+        raise Refused("Authentication failed")
+
+    def connector(address: Address) -> socket.socket:
+        sock = socket.create_connection(address.sockaddr)
+        copies.append(sock.dup())
+        arrived.register(copies[-1], getattr(select, "POLLRDHUP", select.POLLHUP))
+        return sock
+
+    copies: list[socket.socket] = []
+    broker = Closing(context, {"PLAIN": lambda: refuse})
+    trusted = ca.certificate.read_text()
+    with secured(broker, ssl_truststore_certificates=trusted, connector=connector, **ALICE) as (rigged, _):
+        rigged.poll_until(lambda: broker.tokens)
+        answer.set()
+        assert arrived.poll(PATIENCE * 1000)
+        assert isinstance(failure(rigged), SaslAuthenticationError)
+    for copy in copies:
+        copy.close()
 
 
 def test_refused_password_fails_a_waiting_send_at_once() -> None:
