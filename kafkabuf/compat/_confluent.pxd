@@ -1,11 +1,13 @@
 # cython: language_level=3
 """produce(), poll() and the messages of delivery reports with the names of confluent-kafka, over a kafkabuf producer.
 
-The GIL guards all fields: the Sender's thread ends messages, and the user's threads serve them.
+The Sender's thread ends messages, and the user's threads serve them. The GIL guards all fields, or `guard` where there
+is no GIL.
 """
 
 from libc.stdint cimport int32_t, int64_t
 
+from kafkabuf._lock cimport kb_lock
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._batch cimport Batch, FutureCallback, RecordFuture
 
@@ -37,6 +39,7 @@ cdef class ProduceCore:
     cdef int64_t max_messages       # queue.buffering.max.messages
     # Messages whose outcome the user has not been told, and records that wait for their topic. Records without callback
     # have no message: buffer.memory bounds them.
+    cdef kb_lock guard
     cdef readonly int64_t held
     # Messages with an outcome, in order, each with its callback behind it. Those before `next_report` are served.
     cdef list reports
@@ -53,6 +56,9 @@ cdef class ProduceCore:
     cdef int stand_in_line(self, Message message, object on_delivery) except -1
     # The message has its outcome. Any thread.
     cdef int report(self, Message message, object on_delivery) except -1
+    # Count a message in, or raise BufferError; and count it out.
+    cdef int hold(self) except -1
+    cdef void let_go(self) noexcept
     cdef int drop_served(self) except -1
 
     # ---- methods that the subclass defines

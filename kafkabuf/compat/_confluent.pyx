@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.types cimport clockid_t
 
+from kafkabuf._lock cimport break_lock, enter_lock, leave_lock
 from kafkabuf._sealed cimport seal
 from kafkabuf.append._producer cimport ProducerCore, queue_record
 from kafkabuf.batches._batch cimport SUCCEEDED, Batch, FutureCallback, RecordFuture
@@ -210,6 +211,7 @@ cdef class ProduceCore:
 
     def _forget(self):
         """Drop all records and reports: they are those of another process."""
+        break_lock(&self.guard)
         self.held = 0
         self.reports, self.next_report = [], 0
         self.lines = {}
@@ -263,10 +265,7 @@ cdef class ProduceCore:
         self.queue(new_message(topic, value, key, headers, partition, timestamp), on_delivery)
 
     cdef int queue(self, Message message, object on_delivery) except -1:
-        if self.held >= self.max_messages:
-            raise BufferError(f"Local: Queue full: {self.held} messages wait for their delivery report, as many as "
-                              "queue.buffering.max.messages allows: call poll()")
-        self.held += 1
+        self.hold()
         try:
             if not self.lines or message.message_topic not in self.lines:
                 self.send(message, on_delivery)
@@ -274,7 +273,7 @@ cdef class ProduceCore:
         except MustWait:
             message.producer = message.on_delivery = None
         except BaseException as error:
-            self.held -= 1
+            self.let_go()
             if isinstance(error, KafkaError):
                 self._refuse(error)
             raise
@@ -286,9 +285,25 @@ cdef class ProduceCore:
         try:
             self._stand_in_line(message, on_delivery)
         except KafkaError as error:
-            self.held -= 1
+            self.let_go()
             self._refuse(error)
         return 0
+
+    cdef int hold(self) except -1:
+        enter_lock(&self.guard)
+        cdef bint full = self.held >= self.max_messages
+        if not full:
+            self.held += 1
+        leave_lock(&self.guard)
+        if full:
+            raise BufferError(f"Local: Queue full: {self.held} messages wait for their delivery report, as many as "
+                              "queue.buffering.max.messages allows: call poll()")
+        return 0
+
+    cdef void let_go(self) noexcept:
+        enter_lock(&self.guard)
+        self.held -= 1
+        leave_lock(&self.guard)
 
     cdef int send(self, Message message, object on_delivery) except -1:
         cdef int64_t time = message.time if message.kind_of_time else <int64_t>(message.produced_at * 1000)
@@ -313,13 +328,19 @@ cdef class ProduceCore:
         self.report(message, on_delivery)
 
     cdef int report(self, Message message, object on_delivery) except -1:
+        cdef list waiters = None
         if on_delivery is None or (message.failure is None and self.only_errors):
-            self.held -= 1
+            self.let_go()
             return 0
+        enter_lock(&self.guard)
         self.reports.append(message)
         self.reports.append(on_delivery)
-        while self.waiters:
-            self.waiters.pop().release()
+        if self.waiters:
+            waiters, self.waiters = self.waiters, []
+        leave_lock(&self.guard)
+        if waiters is not None:
+            for waiter in waiters:
+                waiter.release()
         return 0
 
     def poll(self, timeout=-1):
@@ -339,18 +360,24 @@ cdef class ProduceCore:
         cdef Message message
         cdef int64_t served = 0, due = self._due()
         # A callback, or another thread, may serve reports meanwhile.
-        while served < due and self.next_report < len(self.reports):
-            message = <Message>self.reports[self.next_report]
-            on_delivery = self.reports[self.next_report + 1]
-            self.reports[self.next_report] = self.reports[self.next_report + 1] = None
-            self.next_report += 2
-            self.drop_served()
-            self.held -= 1
+        while served < due:
+            enter_lock(&self.guard)
+            try:
+                if self.next_report >= len(self.reports):
+                    break
+                message = <Message>self.reports[self.next_report]
+                on_delivery = self.reports[self.next_report + 1]
+                self.drop_served()
+            finally:
+                leave_lock(&self.guard)
             served += 1
             on_delivery(None if message.failure is None else message.error(), message)
         return served
 
     cdef int drop_served(self) except -1:
+        self.reports[self.next_report] = self.reports[self.next_report + 1] = None
+        self.next_report += 2
+        self.held -= 1
         if self.next_report == len(self.reports) or self.next_report >= MOST_SERVED:
             del self.reports[:self.next_report]
             self.next_report = 0
@@ -362,11 +389,19 @@ cdef class ProduceCore:
 
     def _add_waiter(self, waiter):
         """Have `waiter.release()` called at the next report. False if there is a report now."""
-        if self.next_report < len(self.reports):
-            return False
-        self.waiters.append(waiter)
-        return True
+        enter_lock(&self.guard)
+        try:
+            if self.next_report < len(self.reports):
+                return False
+            self.waiters.append(waiter)
+            return True
+        finally:
+            leave_lock(&self.guard)
 
     def _remove_waiter(self, waiter):
-        if waiter in self.waiters:
-            self.waiters.remove(waiter)
+        enter_lock(&self.guard)
+        try:
+            if waiter in self.waiters:
+                self.waiters.remove(waiter)
+        finally:
+            leave_lock(&self.guard)
