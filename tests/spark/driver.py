@@ -16,7 +16,7 @@ import json
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,7 +100,7 @@ def report(context: StepContext) -> str:
 def origin(context: StepContext) -> list[str]:
     """The file of the package that each task imports."""
 
-    def package(_: Iterator[Any]) -> Iterator[str]:
+    def package(_: Iterable[int]) -> Iterable[str]:
         import kafkabuf
 
         yield kafkabuf.__file__
