@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from kafkabuf import errors
+from kafkabuf.compat._errors import converted
 from kafkabuf.errors import KafkaError
 
 try:
@@ -43,10 +44,7 @@ def peer_error(error: KafkaError) -> KafkaError:
     both = _class_of_both(kind)  # type: ignore[arg-type]
     if isinstance(error, both):
         return error
-    converted = both(*error.args)
-    converted.__dict__.update(error.__dict__)
-    converted.__cause__, converted.__suppress_context__ = error.__cause__, True
-    return converted.with_traceback(error.__traceback__)
+    return converted(error, both)
 
 
 @cache

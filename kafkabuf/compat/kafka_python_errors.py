@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from kafkabuf import errors
+from kafkabuf.compat._errors import converted
 from kafkabuf.errors import KafkaError
 
 # The classes of kafka.errors for errors that have no code, or another class than their code names. The first class that
@@ -40,13 +41,7 @@ def as_peer(error: KafkaError | None, *preferred: str) -> Any:
         return error
     # mypy takes the hash of an error, which an instance has, for that of its class.
     both = _class_for(type(error), preferred)  # type: ignore[arg-type]
-    if both is None:
-        return error
-    peers: KafkaError = both(*error.args)
-    peers.__dict__.update(error.__dict__)
-    peers.__cause__ = error.__cause__
-    peers.__suppress_context__ = True
-    return peers.with_traceback(error.__traceback__)
+    return error if both is None else converted(error, both)
 
 
 @cache
