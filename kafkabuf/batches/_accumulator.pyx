@@ -309,12 +309,14 @@ cdef class AccumulatorCore:
         finally:
             leave_lock(&self.pool.guard)
 
-    def waiting_batches(self):
-        """The batches that wait in the queues."""
+    def waiting_batches(self, PartitionQueue one=None):
+        """The batches that wait in one queue; None: in all queues."""
         cdef PartitionQueue queue
         self.require_pool()
         enter_lock(&self.pool.guard)
         try:
+            if one is not None:
+                return list(one.batches)
             return [batch for queue in self.active for batch in queue.batches]
         finally:
             leave_lock(&self.pool.guard)

@@ -385,7 +385,10 @@ cdef class ProduceCore:
 
     def _due(self):
         """The number of records that have an outcome which poll() has not reported."""
-        return (len(self.reports) - self.next_report) // 2
+        enter_lock(&self.guard)
+        cdef Py_ssize_t due = (len(self.reports) - self.next_report) // 2
+        leave_lock(&self.guard)
+        return due
 
     def _add_waiter(self, waiter):
         """Have `waiter.release()` called at the next report. False if there is a report now."""

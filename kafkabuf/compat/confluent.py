@@ -252,7 +252,7 @@ class Producer(ProduceCore):
         """The number of records without an outcome, and of delivery reports that poll() has to serve."""
         if not self._is_open():
             return 0
-        queued = sum(batch.count for batch in list(self._producer.accumulator.incomplete))
+        queued = sum(batch.count for batch in self._producer.accumulator.incomplete_batches())
         return queued + len(self._lines) + self._due()
 
     def __bool__(self) -> bool:

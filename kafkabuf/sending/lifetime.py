@@ -130,7 +130,7 @@ class Running:
 
     def unsent(self) -> int:
         """The number of records without an outcome."""
-        return sum(batch.count for batch in list(self.accumulator.incomplete))
+        return sum(batch.count for batch in self.accumulator.incomplete_batches())
 
     def abandon(self) -> None:
         """The producer was collected without close(): the Sender goes on until every record has an outcome."""

@@ -271,7 +271,7 @@ class Sender(SenderCore):
             self._fail_waiting(queue, error)
 
     def _fail_waiting(self, queue: PartitionQueue, error: KafkaError) -> None:
-        for batch in list(queue.batches):
+        for batch in self._accumulator.waiting_batches(queue):
             if not batch.claimed:  # the claimant of a claimed batch wakes the Sender, which then comes here again
                 self._accumulator.give_up(batch.whole or batch, error)
 
@@ -298,7 +298,7 @@ class Sender(SenderCore):
 
     def _topics_in_use(self) -> list[str]:
         """Topics with records that wait or are in flight, the oldest first: metadata keeps them up to date."""
-        return list(dict.fromkeys(batch.topic for batch in list(self._accumulator.incomplete)))
+        return list(dict.fromkeys(batch.topic for batch in self._accumulator.incomplete_batches()))
 
     def _fail_unsupported(self, batches: list[Batch], error: UnsupportedVersionError) -> None:
         magic = self._accumulator.magic

@@ -16,9 +16,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kafkabuf import KafkaProducer, RecordFuture
+from kafkabuf.compat.confluent import Producer
 
 PATIENCE = 30.0  # seconds
 TOPICS = {"threads-6": 6, "threads-3": 3}
@@ -114,6 +116,38 @@ def _check(producer: KafkaProducer, sharers: list[Sharer]) -> None:
     assert states["open"] == states["closed"] == states["in_flight"] == 0, states
 
 
+def share_with_polls(bootstrap_servers: str, seconds: float, threads: int) -> int:
+    """As `share`, with confluent-kafka's face: each thread calls produce(), poll() and flush()."""
+    settings = {"queue.buffering.max.messages": 5_000, "linger.ms": 1}
+    producer = Producer({"bootstrap.servers": bootstrap_servers, **settings})
+    until = time.monotonic() + seconds
+    reports: list[tuple[object, int, int]] = []
+
+    def on_delivery(error: object, message: Any) -> None:
+        reports.append((error, message.partition(), message.offset()))
+
+    def run(seed: int) -> int:
+        choices, sent = random.Random(seed), 0
+        while time.monotonic() < until:
+            try:
+                producer.produce("threads-6", b"v", on_delivery=on_delivery)
+                sent += 1
+            except BufferError:
+                producer.poll(0.01)
+            if choices.random() < 0.05:
+                producer.poll(0)
+            if choices.random() < 0.001:
+                producer.flush(PATIENCE)
+        return sent
+
+    with ThreadPoolExecutor(threads) as pool:
+        sent = sum(pool.map(run, range(threads), timeout=seconds + 4 * PATIENCE))
+    assert producer.flush(PATIENCE) == len(producer) == 0
+    assert len(reports) == len(set(reports)) == sent, f"{sent} sent, {len(reports)} reports, {len(set(reports))} differ"
+    assert not any(error for error, _, _ in reports)
+    return sent
+
+
 @contextlib.contextmanager
 def cluster() -> Iterator[str]:
     from kafkabuf.broker import EmbeddedCluster
@@ -132,7 +166,8 @@ def main() -> None:
     arguments = parser.parse_args()
     servers = arguments.bootstrap_servers
     with contextlib.nullcontext(servers) if servers else cluster() as bootstrap_servers:
-        sent = share(bootstrap_servers, arguments.seconds, arguments.threads)
+        sent = share(bootstrap_servers, arguments.seconds / 2, arguments.threads)
+        sent += share_with_polls(bootstrap_servers, arguments.seconds / 2, arguments.threads)
     gil = "with" if getattr(sys, "_is_gil_enabled", lambda: True)() else "without"
     print(f"{arguments.threads} threads sent {sent} records {gil} the GIL: each arrived once")
 
