@@ -13,7 +13,8 @@ ROOT = Path(__file__).parent
 PACKAGE = Path("kafkabuf")
 
 # No -march: the wheel must run on every x86-64 and aarch64 machine; CPU features are found at run time (_crc*.h).
-C_FLAGS = ["-O3", "-Wall", "-Wextra"]
+# -DNDEBUG and -fwrapv are among Python's own flags, which CFLAGS in the environment replaces.
+C_FLAGS = ["-O3", "-DNDEBUG", "-fwrapv", "-Wall", "-Wextra"]
 
 DIRECTIVES = {
     # Nothing of ours is pickled by its fields: __setstate__ would put in place what methods do not check.

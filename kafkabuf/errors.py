@@ -23,6 +23,11 @@ class KafkaError(Exception):
     rows_queued: int = 0
     report: Any = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the report, which has batches of this process."""
+        state = {name: value for name, value in self.__dict__.items() if name != "report"}
+        return type(self), self.args, state
+
 
 class RetriableError(KafkaError):
     retriable = True

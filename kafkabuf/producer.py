@@ -114,6 +114,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
         c = self.config
         self._user_objects = (*c.interceptor_classes, c.key_serializer, c.value_serializer, c.partitioner_class)
         self._clock = clock or SystemClock()
+        require_ssl_context(ssl_context)
         self._ssl_context = ssl_context
         self._start(check=check)
 
@@ -478,6 +479,16 @@ def config_of(config: Mapping[str, Any] | ProducerConfig | None, settings: dict[
         # The error names the type and not the value, which may hold a password.
         raise ConfigError(f"settings must be a mapping or keywords, found {type(config).__name__}")
     return ProducerConfig.from_mapping(config or {}, settings)
+
+
+def require_ssl_context(ssl_context: object) -> None:
+    """Raise ConfigError for an `ssl_context` that is none. Imports ssl only where there is one."""
+    if ssl_context is None:
+        return
+    import ssl
+
+    if not isinstance(ssl_context, ssl.SSLContext):
+        raise ConfigError(f"ssl_context must be an ssl.SSLContext, found {type(ssl_context).__name__}: {ssl_context!r}")
 
 
 def require_no_context(ssl_context: ssl.SSLContext | None) -> None:

@@ -232,11 +232,16 @@ cdef class Walker:
         segment.first_index = queue.open.builder.count
         segment.bytes = -<int64_t>queue.open.builder.position
         segment.first_row = self.first_row + self.row
-        self.accumulator.claim(queue)
-        self.claimed[queue.partition] = segment
-        self.cursors[queue.partition].builder = &segment.batch.builder
-        self.cursors[queue.partition].segment = <int32_t>len(self.segments)
+        # The claim comes after the steps that may raise, because only a segment in `claimed` is given back.
         self.segments.append(segment)
+        try:
+            self.claimed[queue.partition] = segment
+        except BaseException:
+            self.segments.pop()
+            raise
+        self.accumulator.claim(queue)
+        self.cursors[queue.partition].builder = &segment.batch.builder
+        self.cursors[queue.partition].segment = <int32_t>(len(self.segments) - 1)
         return 0
 
     cdef int give_back(self, Segment segment) except -1:

@@ -200,14 +200,16 @@ class BulkReport:
 
         If rows failed, it raises the first failure, as a future does: an error of the same class whose text counts the
         failed rows, with this report as `error.report`. With `errors="return"` it returns the outcomes of all rows.
-        Raises ValueError if the call was made with `report="errors"`.
+        A call that was made with `report="errors"` has no outcomes to return: if no row failed, this raises ValueError.
         """
         if errors not in get_args(OnErrors):
             raise ValueError(f"errors is 'raise' or 'return', found {errors!r}")
-        self._require_rows()
+        if errors == "return":
+            self._require_rows()
         failures = self.failures(timeout)
         if failures and errors == "raise":
             raise self._counted(failures) from failures[0].error
+        self._require_rows()
         return self._columns()
 
     def _counted(self, failures: tuple[Failure, ...]) -> KafkaError:

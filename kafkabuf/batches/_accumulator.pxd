@@ -116,6 +116,7 @@ cdef class AccumulatorCore:
     cdef PartitionQueue queue_for(self, Batch batch)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1
     cdef Batch first_incomplete(self)
+    cdef int enlist(self, PartitionQueue queue, Batch batch) except -1
     cdef list active_queues(self)
     # Fail the batch and take it out of its queue. The rest is `fail`'s.
     cdef bint decide(

@@ -338,17 +338,28 @@ cdef class AccumulatorCore:
             batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, n_slabs,
                                   self.batch_size, self.magic, self.incomplete)
             self.require_open()
+            self.enlist(queue, batch)
         except BaseException:
             self.pool.release(slab, n_slabs)
             raise
         batch.number = self.opened
-        queue.seal()
         self.opened += 1
-        queue.batches.append(batch)
         queue.open = batch
-        self.active[queue] = None
-        self.incomplete[batch] = None
         return batch
+
+    cdef int enlist(self, PartitionQueue queue, Batch batch) except -1:
+        """Put a new batch into all lists, or into no list if the memory for an entry is missing."""
+        queue.seal()
+        self.incomplete[batch] = None
+        try:
+            self.active[queue] = None
+            queue.batches.append(batch)
+        except BaseException:
+            del self.incomplete[batch]
+            if not queue.batches:
+                self.active.pop(queue, None)
+            raise
+        return 0
 
     cdef int compress(self, Batch batch) except -1:
         """Compress a batch. A batch larger than the scratch borrows a run; if no run is free the batch goes plain."""

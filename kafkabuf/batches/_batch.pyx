@@ -28,6 +28,7 @@ from kafkabuf.record_metadata import RecordMetadata
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t items)
+    bint PyFunction_Check(object)
 
 cdef extern from * nogil:
     bint __sync_bool_compare_and_swap(int* where, int expected, int wanted)
@@ -312,7 +313,7 @@ cdef class Batch:
 
     cdef int call_back(self, callback, RecordFuture future) except -1:
         try:
-            if isinstance(callback, FutureCallback):
+            if not PyFunction_Check(callback) and isinstance(callback, FutureCallback):
                 (<FutureCallback>callback).ended(future)
             else:
                 callback(future.metadata(), self.error_of(future))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -95,7 +96,8 @@ class Sender(SenderCore):
         self.failures = Failures()
         accumulator.on_failed = self._count_failed
         self._abort_deadline = float("inf")  # while closing: the Sender then no longer waits for the transaction's end
-        self._purging: bool | None = None  # the user wants a purge: of batches in flight too (True) or not (False)
+        # What the user has purged and the Sender has yet to fail: batches, and whether also those that are in flight.
+        self._purges: deque[tuple[list[Batch], bool]] = deque()
         if config.transactional_id is not None:
             self._transactions = TransactionManager(config, accumulator, client, clock)
             self._seen_state = self._transactions.state  # after the last _run_transactions
@@ -147,7 +149,7 @@ class Sender(SenderCore):
 
     def _turn_or_log(self) -> None:
         try:
-            if self._purging is not None:
+            if self._purges:
                 self._purge()
             self.run_once()
         except Exception:
@@ -160,14 +162,23 @@ class Sender(SenderCore):
             self._clock.wait(pause, self._config.retry_backoff_ms / 1000)
 
     def purge(self, *, in_flight: bool) -> None:
-        """Any thread: fail the batches that were not sent, and with `in_flight` all batches, in the next turn."""
-        self._purging = bool(self._purging) or in_flight
+        """Any thread: fail the batches that were not sent, and with `in_flight` all batches, in the next turn.
+
+        Records that are sent after this call go into other batches.
+        """
+        accumulator = self._accumulator
+        accumulator.seal_all()
+        self._purges.append(
+            (accumulator.incomplete_batches() if in_flight else accumulator.waiting_batches(), in_flight)
+        )
         self._client.wakeup()
 
     def _purge(self) -> None:
-        in_flight, self._purging = self._purging, None
-        fail_batches = self._accumulator.abort if in_flight else self._accumulator.drop_unsent
-        fail_batches(PurgedError("the record was purged"))
+        while self._purges:
+            batches, in_flight = self._purges.popleft()
+            for batch in batches:
+                if in_flight or (batch.base_sequence < 0 and self._accumulator.holds(batch)):
+                    self._accumulator.give_up(batch, PurgedError("the record was purged"))
 
     def _end(self) -> None:
         if self._disowned:

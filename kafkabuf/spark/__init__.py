@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from kafkabuf import extras
 from kafkabuf.errors import ConfigError
-from kafkabuf.spark.kept_report import last_report
-from kafkabuf.spark.listener import ReportListener
-from kafkabuf.spark.options import Guarantee
-from kafkabuf.spark.report import TaskReport, WriteReport
-from kafkabuf.spark.source import KafkabufDataSource
+
+with extras.needs("spark", "kafkabuf.spark"):
+    from kafkabuf.spark.kept_report import last_report
+    from kafkabuf.spark.listener import ReportListener
+    from kafkabuf.spark.options import Guarantee
+    from kafkabuf.spark.report import TaskReport, WriteReport
+    from kafkabuf.spark.source import KafkabufDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -272,6 +272,7 @@ class TransactionManager:
         self._to_add.clear()
         for request in self.queue.drop_before_abort():
             self._give_up_offsets(request)
+        self.queue.count_trouble_anew()
         self._end(result, committed=False)
 
     def _give_up_offsets(self, request: TransactionalRequest) -> None:

@@ -194,6 +194,11 @@ class RequestQueue:
             self.trouble_since = self._clock.monotonic()
         self.trouble = error
 
+    def count_trouble_anew(self) -> None:
+        """From now on other requests go: their coordinator has not refused any of them yet."""
+        if self.trouble is not None:
+            self.trouble_since = self._clock.monotonic()
+
     def forget_trouble(self) -> None:
         """A coordinator has responded without an error: earlier errors no longer explain a delay."""
         self.trouble, self.trouble_since = None, float("inf")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 import pytest
 
@@ -55,6 +57,14 @@ def test_result_raises_the_first_failure_with_the_number_of_failed_rows() -> Non
     assert raised.value.__cause__ is report.exception(0)
     with pytest.raises(ValueError, match="'raise' or 'return', found 'ignore'"):
         report.result(0, errors="ignore")
+
+
+def test_error_of_a_report_reaches_another_process_without_the_report() -> None:
+    report = outcome({0: Answer(INVALID_RECORD, -1)}, [0, 0])
+    with pytest.raises(InvalidRecordError) as raised:
+        report.result(0)
+    copy = pickle.loads(pickle.dumps(raised.value))
+    assert (type(copy), str(copy), copy.report) == (InvalidRecordError, str(raised.value), None)
 
 
 def test_failed_rows_are_named_by_number_with_the_records_that_share_their_error() -> None:

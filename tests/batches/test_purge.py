@@ -36,6 +36,20 @@ def test_purged_record_fails_and_is_never_sent(cluster: EmbeddedCluster, idempot
 
 
 @pytest.mark.parametrize("in_flight", [True, False])
+def test_records_that_are_sent_after_a_purge_are_not_purged(cluster: EmbeddedCluster, in_flight: bool) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=5) as producer:
+        producer.partitions_for("later")
+        for _ in range(100):
+            before = producer.send("later", b"before")
+            producer.purge(in_flight=in_flight)
+            after = [producer.send("later", b"after") for _ in range(3)]
+            producer.flush(10)
+            assert all(future.exception(0) is None for future in after)
+            assert before.done()
+        assert_all_free(producer.pool)
+
+
+@pytest.mark.parametrize("in_flight", [True, False])
 def test_records_in_flight_are_purged_only_on_request(cluster: EmbeddedCluster, in_flight: bool) -> None:
     topic = f"sent-{in_flight}"
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:

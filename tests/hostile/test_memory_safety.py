@@ -19,7 +19,7 @@ from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.batches.codec import Codec
 from kafkabuf.errors import BufferExhaustedError, KafkaError, SerializationError
 from rigs.arrow_abi import ArrowSchema, _get_pointer
-from rigs.producer import TOPIC, Appender, Rig, assert_whole
+from rigs.producer import SLAB, TOPIC, Appender, Rig, assert_whole
 from tests.hostile.forked import in_a_child
 
 # ---- batches and their queues ----------------------------------------------------------------------------------------
@@ -192,3 +192,40 @@ def test_arrow_type_that_is_its_own_dictionary_is_named() -> None:
     with pytest.raises(SerializationError, match="dictionary<string>"):
         Rig().producer.send_arrow(Endless(), TOPIC)
     ctypes.memmove(ctypes.addressof(dictionary), truth, len(truth))  # pyarrow needs the true struct to release it
+
+
+def spared(call: Callable[[], object], allocation: int) -> None:
+    """Run a call whose allocation with that number fails."""
+    testcapi = pytest.importorskip(
+        "_testcapi", reason="this interpreter has no _testcapi, which makes allocations fail"
+    )
+    testcapi.set_nomemory(allocation, allocation + 1)
+    try:
+        call()
+    except MemoryError:
+        pass
+    finally:
+        testcapi.remove_mem_hooks()
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_call_that_finds_no_memory_leaves_no_batch_behind(bulk: bool) -> None:
+    partitions = list(range(12)) * 2  # more claims at a time than a small dict has entries
+    for allocation in range(200):
+        rig = Rig(leaders=[1] * 12, slabs=32, linger_ms=0)
+        rig.send(b"first", 0)
+        rig.turn()
+        rig.ack_all()
+        producer = rig.producer
+        if bulk:
+            values = [b"v" * (SLAB // 2)] * len(partitions)
+            spared(lambda: producer.send_many(TOPIC, values, partitions=partitions), allocation)  # noqa: B023
+        else:
+            spared(lambda: producer.send(TOPIC, b"v" * (SLAB - 100), partition=0), allocation)  # noqa: B023
+        later = rig.send(b"later", 0)
+        for _ in range(20):
+            rig.turn()
+            rig.ack_all()
+        assert later.done(), f"allocation {allocation}"
+        assert not rig.accumulator.incomplete_batches()
+        assert_whole(rig.pool)

@@ -14,6 +14,7 @@ from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import (
     AbortableTransactionError,
     AuthenticationError,
+    CoordinatorNotAvailableError,
     KafkaError,
     SaslAuthenticationError,
     TimeoutError,
@@ -360,6 +361,16 @@ def test_close_gives_up_a_hopeless_abort_with_a_warning(trouble: str, caplog: py
     (text,) = [record.getMessage() for record in caplog.records if "close()" in record.getMessage()]
     assert "transaction.timeout.ms" in text
     assert "Last error" in text
+
+
+def test_close_aborts_after_a_request_that_was_refused_for_longer_than_an_abort_may_take() -> None:
+    rig = ready_for(COMMIT)
+    rig.manager.queue.note_trouble(CoordinatorNotAvailableError("of an earlier request"))
+    rig.clock.advance(10)
+    rig.sender.close()
+    rig.sender.run()
+    (end,) = rig.entities(END_TXN)
+    assert not end.committed
 
 
 def test_close_aborts_with_a_coordinator_that_moved() -> None:
