@@ -9,6 +9,8 @@ Settings that name parts of kafka-python itself are refused.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -199,13 +201,37 @@ class _Preparation:
 
 
 def _chooser(partitioner: Any) -> Callable[[str, Any, Any, Any, Any, _Cluster], int | None]:
-    """The user's partitioner as version 3 calls it. Versions 1 and 2 call a function with lists of numbers."""
+    """The user's partitioner as version 3 calls a Partitioner.
+
+    Other objects have the method's older form, partition(topic, key, cluster). Versions 1 and 2 call a function with
+    lists of numbers.
+    """
     choose: Callable[..., int | None] | None = getattr(partitioner, "partition", None)
-    if choose is not None:
-        return choose
+
+    def called_with_the_key(topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, cluster: Any) -> Any:
+        assert choose is not None
+        return choose(topic, key_bytes, cluster)
 
     def called_with_lists(topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, cluster: _Cluster) -> Any:
         everywhere, available = cluster.partitions_for_topic(topic), cluster.available_partitions_for_topic(topic)
         return partitioner(key_bytes, sorted(everywhere), sorted(available))
 
-    return called_with_lists
+    if choose is None:
+        return called_with_lists
+    return choose if _is_peers(partitioner) or not _takes(choose, 3) else called_with_the_key
+
+
+def _is_peers(partitioner: Any) -> bool:
+    """Whether it is a kafka.partitioner.Partitioner. kafka-python is imported already if it is."""
+    module = sys.modules.get("kafka.partitioner")
+    return module is not None and isinstance(partitioner, module.Partitioner)
+
+
+def _takes(function: Callable[..., Any], arguments: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:  # compiled code may hide its signature
+        return True
+    return True

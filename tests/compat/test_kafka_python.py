@@ -466,6 +466,46 @@ def test_a_partitioner_of_the_user_sees_key_and_value_before_and_after(new: Call
     assert mine.calls == [("k", b"k", "v", b"V")]
 
 
+class Older:
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def partition(self, topic: str, key: Any, cluster: Any) -> int:
+        self.calls.append((topic, key, sorted(cluster.partitions_for_topic(topic))))
+        return 2
+
+
+class TakesAll:
+    def partition(self, *arguments: Any) -> int:
+        return len(arguments) - 3
+
+
+class TakesAllInVersion3(Partitioner):  # type: ignore[misc]
+    def partition(self, *arguments: Any) -> int:
+        return len(arguments) - 3
+
+
+class WithoutBase:
+    partition = Noting.partition
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+
+def test_a_partitioner_of_the_older_form_gets_topic_key_and_cluster(new: Callable[..., KafkaProducer]) -> None:
+    mine = Older()
+    producer = new(partitioner=mine, key_serializer=str.encode)
+    assert producer.send(TOPIC, b"v", key="k").get(PATIENCE).partition == 2
+    assert mine.calls == [(TOPIC, b"k", [0, 1, 2, 3])]
+
+
+@pytest.mark.parametrize(("mine", "partition"), [(TakesAll(), 0), (TakesAllInVersion3(), 3), (WithoutBase(), 3)])
+def test_the_base_class_and_then_the_arguments_tell_the_form_of_a_partitioner(
+    new: Callable[..., KafkaProducer], mine: Any, partition: int
+) -> None:
+    assert new(partitioner=mine).send(TOPIC, b"v", b"k").get(PATIENCE).partition == partition
+
+
 def test_a_partitioner_of_version_2_gets_lists_of_numbers(new: Callable[..., KafkaProducer]) -> None:
     calls: list[Any] = []
 
