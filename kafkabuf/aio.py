@@ -138,6 +138,7 @@ class AIOKafkaProducer(Generic[K, V]):
     """
 
     _future = AIORecordFuture
+    _kind: type[KafkaProducer[Any, Any]] = KafkaProducer
 
     @overload
     def __init__(
@@ -215,7 +216,7 @@ class AIOKafkaProducer(Generic[K, V]):
         self._threads = ThreadPoolExecutor(MAX_THREADS, f"kafkabuf-aio-{self.config.client_id}")
         try:
             self._started = await self._run(
-                KafkaProducer, self.config, clock=self._clock, check=check, ssl_context=self._ssl_context
+                self._kind, self.config, clock=self._clock, check=check, ssl_context=self._ssl_context
             )
         except BaseException as error:
             # A cancelled task must not wait for the thread, in which the constructor still runs.

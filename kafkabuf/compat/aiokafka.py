@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from kafkabuf import aio
 from kafkabuf.aio_futures import AIORecordFuture
 from kafkabuf.compat import aiokafka_settings as theirs
+from kafkabuf.compat._late_names import LateProducer
 from kafkabuf.compat._names import with_port
 from kafkabuf.compat.aiokafka_errors import peer_error
 from kafkabuf.compat.aiokafka_records import BatchBuilder, RecordFuture, RecordMetadata, Serializer, metadata_of
@@ -35,6 +36,7 @@ T = TypeVar("T")
 
 class _Producer(aio.AIOKafkaProducer):
     _future = RecordFuture
+    _kind = LateProducer
 
     def queue(
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None

@@ -12,6 +12,7 @@ from kafkabuf.backoff import uniform
 from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.clock import Clock
 from kafkabuf.compat._confluent import MustWait
+from kafkabuf.compat._late_names import late_client
 from kafkabuf.compat.confluent_errors import AllBrokersDownError
 from kafkabuf.compat.confluent_settings import NO_SERVERS
 from kafkabuf.config.secret import SecretStr
@@ -42,11 +43,8 @@ class Opened(KafkaProducer):
         super().__init__(settings)
 
     def _connect(self, clock: Clock) -> NetworkClient:
-        resolver = _LateResolver()
-        resolver.connecting = self.config.client_dns_lookup != "use_all_dns_ips"  # then the constructor needs the names
-        client = _Client(self.config, clock, self._metadata, resolver=resolver)
+        client = late_client(_Client, self.config, clock, self._metadata, resolver=_resolve)
         client.errors = self._errors
-        resolver.connecting = True
         return client
 
     def _disown(self) -> None:
@@ -99,17 +97,10 @@ class _Client(NetworkClient):
             self.errors.popleft()
 
 
-class _LateResolver:
-    """Resolves names when the client connects. The constructor of a NetworkClient resolves them, too: too early."""
-
-    connecting = False
-
-    def __call__(self, host: str, port: int) -> list[Address]:
-        if not self.connecting:
-            return []
-        if f"{host}:{port}" == NO_SERVERS:
-            raise NetworkError("bootstrap.servers is not set")
-        return resolve.resolve(host, port)
+def _resolve(host: str, port: int) -> list[Address]:
+    if f"{host}:{port}" == NO_SERVERS:
+        raise NetworkError("bootstrap.servers is not set")
+    return resolve.resolve(host, port)
 
 
 class Forwarding(logging.Handler):

@@ -18,12 +18,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkabuf.compat._kafka_python import FutureRecordMetadata, RecordMetadata, SendCore, TopicPartition
+from kafkabuf.compat._late_names import LateProducer
 from kafkabuf.compat.kafka_python_errors import as_peer
 from kafkabuf.compat.kafka_python_settings import DEFAULTS, complete, partitioner_in, settings_of, ssl_context_in
 from kafkabuf.errors import KafkaError
 from kafkabuf.interceptors import close_all
 from kafkabuf.metadata.metadata import TopicInfo
-from kafkabuf.producer import KafkaProducer as OwnProducer
 from kafkabuf.serialization import serialize_with
 
 __all__ = ["FutureRecordMetadata", "KafkaProducer", "RecordMetadata", "TopicPartition"]
@@ -35,8 +35,8 @@ class KafkaProducer(SendCore):
     """kafka-python's KafkaProducer. Thread-safe.
 
     Without `api_version` the constructor waits for a broker, up to `bootstrap_timeout_ms`, and raises KafkaTimeoutError
-    where no broker answers. Raises KafkaConfigurationError, which is a ValueError, for a setting that does not exist,
-    is wrong or cannot be had here.
+    where no broker answers or no bootstrap server can be resolved. Raises KafkaConfigurationError, which is a
+    ValueError, for a setting that does not exist, is wrong or cannot be had here.
     """
 
     DEFAULT_CONFIG = DEFAULTS
@@ -47,7 +47,7 @@ class KafkaProducer(SendCore):
             self.config = complete(configs)
             if self.config["client_id"] is None:
                 self.config["client_id"] = f"kafkabuf-kafka-python-{next(_numbers)}"
-            self._producer = OwnProducer(settings_of(self.config, configs), ssl_context=ssl_context_in(self.config))
+            self._producer = LateProducer(settings_of(self.config, configs), ssl_context=ssl_context_in(self.config))
             self._preparation = self._prepared_by(partitioner_in(self.config))
             self._open(self._producer, self._preparation)
             for name in ("acks", "enable_idempotence"):
@@ -175,7 +175,7 @@ class _Cluster:
 class _Preparation:
     """Serializes a record and calls the user's partitioner, which sees key and value before and after."""
 
-    def __init__(self, producer: OwnProducer, config: dict[str, Any], partitioner: Any) -> None:
+    def __init__(self, producer: LateProducer, config: dict[str, Any], partitioner: Any) -> None:
         self._producer = producer
         self._choose = _chooser(partitioner)
         self._serializers = [serialize_with(config[f"{field}_serializer"], field) for field in ("key", "value")]

@@ -24,6 +24,7 @@ from kafkabuf.compat.kafka_python import FutureRecordMetadata, KafkaProducer, Re
 from kafkabuf.compat.kafka_python_errors import as_peer
 from kafkabuf.errors import error_for_code
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
+from tests.compat import late_name
 from tests.network.test_reconnect import closed_port
 
 TOPIC = "orders"
@@ -331,6 +332,22 @@ def test_an_early_limit_of_delivery_shortens_requests_too(new: Callable[..., Kaf
 def test_without_api_version_the_constructor_waits_for_a_broker() -> None:
     with pytest.raises(peers.KafkaTimeoutError, match="127"):
         KafkaProducer(bootstrap_servers="{}:{}".format(*closed_port()), bootstrap_timeout_ms=200)
+
+
+def test_the_constructor_waits_for_a_name_that_cannot_be_resolved_yet(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lookups = late_name.resolve_after(monkeypatch, failures=2)
+    port = cluster.bootstrap_servers.rpartition(":")[2]
+    with KafkaProducer(bootstrap_servers=f"{late_name.NAME}:{port}") as producer:
+        assert producer.send(TOPIC, b"v").get(PATIENCE).topic == TOPIC
+    assert len(lookups) == 3
+
+
+def test_a_name_that_is_never_resolved_is_kafka_pythons_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    late_name.resolve_after(monkeypatch, failures=1000)
+    with pytest.raises(peers.KafkaTimeoutError, match=late_name.NAME):
+        KafkaProducer(bootstrap_servers=late_name.NAME, bootstrap_timeout_ms=200)
 
 
 def test_wrong_credentials_end_the_wait_at_once() -> None:

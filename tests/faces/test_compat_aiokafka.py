@@ -23,6 +23,7 @@ from kafkabuf.compat.aiokafka import AIOKafkaProducer
 from kafkabuf.compat.aiokafka_errors import peer_error
 from kafkabuf.compat.aiokafka_settings import Tokens
 from kafkabuf.protocol.messages import PRODUCE
+from tests.compat import late_name
 from tests.faces.aio_support import read_back, run
 from tests.network.certificates import Authority
 
@@ -205,6 +206,23 @@ def test_start_fails_at_once_where_no_broker_answers() -> None:
     async def test() -> None:
         producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
         assert isinstance(await raised(producer.start()), their_errors.KafkaConnectionError)
+        await producer.stop()
+
+    run(test())
+
+
+def test_start_may_be_tried_again_until_the_name_can_be_resolved(
+    aio_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_name.resolve_after(monkeypatch, failures=2)
+
+    async def test() -> None:
+        port = aio_cluster.bootstrap_servers.rpartition(":")[2]
+        producer = AIOKafkaProducer(bootstrap_servers=f"{late_name.NAME}:{port}")
+        for _ in range(2):
+            assert isinstance(await raised(producer.start()), their_errors.KafkaConnectionError)
+        await producer.start()
+        await producer.send_and_wait("late", b"v")
         await producer.stop()
 
     run(test())
