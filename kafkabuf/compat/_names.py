@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,16 @@ def _entry_with_port(entry: str) -> str:
         return f"[{address}]:{KAFKA_PORT}"
     has_port = ":" in address.rpartition("]")[2]
     return entry if has_port else f"{entry}:{KAFKA_PORT}"
+
+
+def in_whole_ms(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with their times rounded up: the clients take fractions of a millisecond, and kafkabuf does not."""
+    return {name: _whole_ms(value) if name.endswith("_ms") else value for name, value in settings.items()}
+
+
+def _whole_ms(value: Any) -> Any:
+    # A value that is no time at all stays as it is: kafkabuf refuses it under its name.
+    return math.ceil(value) if isinstance(value, float) and 0 < value < math.inf else value
 
 
 def file_text(name: str, path: str) -> str:

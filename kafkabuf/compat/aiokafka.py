@@ -20,7 +20,7 @@ from kafkabuf import aio
 from kafkabuf.aio_futures import AIORecordFuture
 from kafkabuf.compat import aiokafka_settings as theirs
 from kafkabuf.compat._late_names import LateProducer
-from kafkabuf.compat._names import with_port
+from kafkabuf.compat._names import in_whole_ms, with_port
 from kafkabuf.compat.aiokafka_errors import peer_error
 from kafkabuf.compat.aiokafka_records import BatchBuilder, RecordFuture, RecordMetadata, Serializer, metadata_of
 from kafkabuf.errors import FatalTransactionError, IllegalStateError, KafkaError
@@ -79,8 +79,8 @@ class AIOKafkaProducer:
         loop: asyncio.AbstractEventLoop | None = None,
         bootstrap_servers: str | Sequence[str] = "localhost",
         client_id: str | None = None,
-        metadata_max_age_ms: int = 300000,
-        request_timeout_ms: int = 40000,
+        metadata_max_age_ms: float = 300000,
+        request_timeout_ms: float = 40000,
         api_version: str | None = None,
         acks: Any = None,
         key_serializer: Serializer | None = None,
@@ -89,14 +89,14 @@ class AIOKafkaProducer:
         max_batch_size: int = 16384,
         partitioner: theirs.Partitioner | None = None,
         max_request_size: int = 1048576,
-        linger_ms: int = 0,
-        retry_backoff_ms: int = 100,
+        linger_ms: float = 0,
+        retry_backoff_ms: float = 100,
         security_protocol: str = "PLAINTEXT",
         ssl_context: ssl.SSLContext | None = None,
-        connections_max_idle_ms: int | None = 540000,
+        connections_max_idle_ms: float | None = 540000,
         enable_idempotence: bool = False,
         transactional_id: str | None = None,
-        transaction_timeout_ms: int = 60000,
+        transaction_timeout_ms: float = 60000,
         sasl_mechanism: str = "PLAIN",
         sasl_plain_password: str | None = None,
         sasl_plain_username: str | None = None,
@@ -139,7 +139,7 @@ class AIOKafkaProducer:
         if secured and ssl_context is None:
             raise ValueError(f"`ssl_context` is mandatory if security_protocol=={security_protocol!r}")
         try:
-            self._producer = _Producer(settings, ssl_context=ssl_context if secured else None)
+            self._producer = _Producer(in_whole_ms(settings), ssl_context=ssl_context if secured else None)
         except KafkaError as error:
             raise peer_error(error) from error.__cause__
         # send() calls them, and not the producer beneath: the records of a batch are serialized already.

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kafkabuf.compat._names import in_whole_ms
 from kafkabuf.errors import ConfigError
 
 # aiokafka's partitioner: called with the key's bytes, all partitions, and those that have a leader.
@@ -31,8 +32,11 @@ def acks_of(acks: Any, *, idempotent: bool) -> Any:
     return acks
 
 
-def times(request_timeout_ms: int, retry_backoff_ms: int, linger_ms: int) -> dict[str, Any]:
+def times(request_timeout_ms: float, retry_backoff_ms: float, linger_ms: float) -> dict[str, Any]:
     """aiokafka tries a record for request_timeout_ms, and once more for as long if it is in a request then."""
+    # Each time is rounded up before they are added: kafkabuf compares the sum with its parts.
+    given = {"linger_ms": linger_ms, "request_timeout_ms": request_timeout_ms, "retry_backoff_ms": retry_backoff_ms}
+    linger_ms, request_timeout_ms, retry_backoff_ms = in_whole_ms(given).values()
     return {
         "request_timeout_ms": request_timeout_ms,
         "max_block_ms": request_timeout_ms,

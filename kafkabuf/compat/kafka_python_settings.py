@@ -8,7 +8,7 @@ import socket
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kafkabuf.compat._names import file_text, with_port
+from kafkabuf.compat._names import file_text, in_whole_ms, with_port
 from kafkabuf.config.kinds import INT32_MAX
 from kafkabuf.errors import ConfigError
 
@@ -124,6 +124,7 @@ def settings_of(config: dict[str, Any], configs: Mapping[str, Any]) -> dict[str,
     """kafkabuf's settings for a complete configuration of kafka-python. The user gave `configs`. Raises ConfigError."""
     given = {name for name, value in configs.items() if value is not None}
     _refuse(config, given)
+    config = in_whole_ms(config)
     own = {name: config[name] for name in _SAME}
     own["bootstrap_servers"] = with_port(config["bootstrap_servers"])
     own["compression_type"] = config["compression_type"] or "none"

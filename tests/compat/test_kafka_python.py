@@ -325,6 +325,22 @@ def test_settings_that_contradict_idempotence_switch_it_off(
     assert not cluster.requests(INIT_PRODUCER_ID)
 
 
+def test_fractions_of_a_millisecond_are_rounded_up(new: Callable[..., KafkaProducer]) -> None:
+    times = {"linger_ms": 0.5, "request_timeout_ms": 999.1, "delivery_timeout_ms": 1000.2, "max_block_ms": 5000.0}
+    producer = new(**times, retry_backoff_ms=0.0)
+    assert {name: producer.config[name] for name in times} == times
+    config = producer._producer.config
+    found = config.linger_ms, config.request_timeout_ms, config.delivery_timeout_ms, config.max_block_ms
+    assert (found, config.retry_backoff_ms) == ((1, 1000, 1001, 5000), 0)
+    producer.send(TOPIC, b"v").get(PATIENCE)
+
+
+@pytest.mark.parametrize("wrong", [-0.5, float("inf"), float("nan")])
+def test_a_time_that_is_no_time_is_refused(wrong: float) -> None:
+    with pytest.raises(peers.KafkaConfigurationError, match="linger"):
+        KafkaProducer(bootstrap_servers="127.0.0.1:1", api_version=(2, 5), linger_ms=wrong)
+
+
 def test_an_early_limit_of_delivery_shortens_requests_too(new: Callable[..., KafkaProducer]) -> None:
     new(delivery_timeout_ms=5000).send(TOPIC, b"v").get(PATIENCE)
 
