@@ -547,7 +547,12 @@ cdef class RecordFuture:
         return part.error_of(self)
 
     def add_done_callback(self, fn):
-        """Call `fn(future)` in the Sender's thread at the record's end, or at once if it has an outcome already."""
+        """Call `fn(future)` in the Sender's thread at the record's end, or at once if it has an outcome already.
+
+        Raises TypeError if `fn` is not callable.
+        """
+        if not callable(fn):
+            raise TypeError(f"fn must be callable with (future), found {type(fn).__name__}: {fn!r}")
         self.batch.add_callback(DoneCallback.__new__(DoneCallback, fn), self)
 
     def _await(self, timeout):

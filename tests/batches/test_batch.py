@@ -249,6 +249,14 @@ def test_done_callback_gets_its_own_future() -> None:
     assert seen == futures
 
 
+def test_done_callback_must_be_callable() -> None:
+    rig = Rig()
+    future = rig.send()
+    with pytest.raises(TypeError, match=r"fn must be callable with \(future\), found int: 5"):
+        future.add_done_callback(5)  # type: ignore[arg-type]
+    assert future.batch.callbacks == 0
+
+
 def test_callback_added_by_a_callback_runs() -> None:
     rig = Rig()
     seen: list[str] = []
