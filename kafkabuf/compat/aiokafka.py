@@ -78,7 +78,7 @@ class AIOKafkaProducer:
         *,
         loop: asyncio.AbstractEventLoop | None = None,
         bootstrap_servers: str | Sequence[str] = "localhost",
-        client_id: str | None = None,
+        client_id: Any = None,
         metadata_max_age_ms: float = 300000,
         request_timeout_ms: float = 40000,
         api_version: str | None = None,
@@ -152,7 +152,12 @@ class AIOKafkaProducer:
     # ---- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster, and initialise transactions if there is a `transactional_id`."""
+        """Connect to the cluster, and initialise transactions if there is a `transactional_id`.
+
+        A call after a success does nothing.
+        """
+        if self._closed is False:
+            return
         if self._tokens is not None:
             self._tokens.loop = asyncio.get_running_loop()
         await _as_peer(self._producer.start())

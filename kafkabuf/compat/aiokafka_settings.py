@@ -17,8 +17,8 @@ Leaders = Callable[[str], Sequence[int]]
 _numbers = itertools.count(1)
 
 
-def client_name(client_id: str | None) -> str:
-    return client_id if client_id is not None else f"aiokafka-producer-{next(_numbers)}"
+def client_name(client_id: Any) -> str:
+    return f"aiokafka-producer-{next(_numbers)}" if client_id is None else str(client_id)
 
 
 def acks_of(acks: Any, *, idempotent: bool) -> Any:

@@ -82,6 +82,7 @@ def test_settings_have_aiokafkas_defaults() -> None:
     assert config.max_in_flight_requests_per_connection == 1, "a retry would change the order"
     assert AIOKafkaProducer(enable_idempotence=True)._producer.config.acks == -1
     assert AIOKafkaProducer(transactional_id="t")._producer.config.enable_idempotence
+    assert AIOKafkaProducer(client_id=3)._producer.config.client_id == "3"
 
 
 def test_fractions_of_a_millisecond_are_rounded_up() -> None:
@@ -234,6 +235,17 @@ def test_start_may_be_tried_again_until_the_name_can_be_resolved(
         await producer.start()
         await producer.send_and_wait("late", b"v")
         await producer.stop()
+
+    run(test())
+
+
+def test_second_start_does_nothing(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        async with ours(aio_cluster, transactional_id="twice") as producer:
+            async with producer.transaction():
+                await producer.start()
+                await producer.send("twice", b"v")
+        assert isinstance(await raised(producer.start()), their_errors.IllegalOperation)
 
     run(test())
 
