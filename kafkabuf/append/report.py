@@ -215,10 +215,9 @@ class BulkReport:
     def _counted(self, failures: tuple[Failure, ...]) -> KafkaError:
         """The first failure as an error of this report, with the number of failed rows."""
         first, failed = failures[0].error, sum(failure.rows for failure in failures)
-        outcomes = ', result(errors="return") has the outcome of each row' if self.row_aligned else ""
-        error = type(first)(
-            f"{failed} of {self.rows} rows failed, the first with: {first} (error.report.failures() lists them{outcomes})"
-        )
+        more = ', result(errors="return") has the outcome of each row' if self.row_aligned else ""
+        text = f"{failed} of {self.rows} rows failed, the first with: {first}"
+        error = type(first)(f"{text} (error.report.failures() lists them{more})")
         error.report = self
         return error
 

@@ -20,6 +20,7 @@ PACKAGES = {
     "broker": {"kio", "crc32c"},
     "prometheus": {"prometheus_client"},
     "opentelemetry": {"opentelemetry"},
+    "spark": {"pyspark"},
 }
 # A finder in front of all others, so that a package looks as if it were not installed.
 WITHOUT = """
@@ -50,6 +51,7 @@ def test_only_numpy_and_cramjam_are_base_dependencies() -> None:
         ("broker", "kafkabuf.broker"),
         ("prometheus", "kafkabuf.prometheus"),
         ("opentelemetry", "kafkabuf.opentelemetry"),
+        ("spark", "kafkabuf.spark"),
     ],
 )
 def test_optional_part_names_its_extra(extra: str, module: str) -> None:

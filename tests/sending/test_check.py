@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -226,3 +226,8 @@ def test_cancelled_start_may_be_repeated(silent_port: int) -> None:
             await producer.start()
 
     asyncio.run(cancelled())
+
+
+def test_ssl_context_of_another_type_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"ssl_context must be an ssl\.SSLContext, found int: 5"):
+        KafkaProducer(bootstrap_servers="localhost:9", security_protocol="SSL", **{"ssl_context": cast(Any, 5)})
