@@ -59,7 +59,11 @@ cdef class ProduceCore:
     # Count a message in, or raise BufferError; and count it out.
     cdef int hold(self) except -1
     cdef void let_go(self) noexcept
-    cdef int drop_served(self) except -1
+    # Call the first callback that is due. 0: there is none. Any code may run in it, poll() too.
+    cdef int serve_next(self) except -1
+    # Advance `next_report` by one report. The caller holds the message, the callback and the lock.
+    cdef void drop_first(self) noexcept
+    cdef object next_waiter(self)   # take a waiter off the list; None: there is none
 
     # ---- methods that the subclass defines
     # _refuse_or_open() -> None: in a forked child open the producer anew; else raise RuntimeError, it is closed

@@ -2,6 +2,7 @@
 """The per-record path of compat/confluent.py: Producer.produce(), poll(), and messages."""
 
 cimport cython
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.types cimport clockid_t
@@ -13,6 +14,10 @@ from kafkabuf.batches._batch cimport SUCCEEDED, Batch, FutureCallback, RecordFut
 
 from kafkabuf.compat.confluent_errors import record_error
 from kafkabuf.errors import KafkaError
+
+cdef extern from "Python.h":
+    # `del reports[:n]` makes a slice, which may start a collection, and so run any code.
+    int set_slice "PyList_SetSlice"(list, Py_ssize_t low, Py_ssize_t high, PyObject* items) except -1
 
 cdef enum:
     NOT_AVAILABLE = 0
@@ -210,12 +215,17 @@ cdef class ProduceCore:
         return self.core is not None
 
     def _forget(self):
-        """Drop all records and reports: they are those of another process."""
+        """Forget all records and reports: they are those of another process.
+
+        Returns what held the records. Drop them when the producer's state is consistent: a callback's __del__ may
+        call the producer.
+        """
+        cdef list reports = []
+        forgotten = self.reports, self.lines, self.waiters
         break_lock(&self.guard)
-        self.held = 0
-        self.reports, self.next_report = [], 0
-        self.lines = {}
-        self.waiters = []
+        self.held = self.next_report = 0
+        self.reports, self.lines, self.waiters = reports, {}, []
+        return forgotten
 
     cdef int check_open(self) except -1:
         if self.core is None:
@@ -328,20 +338,22 @@ cdef class ProduceCore:
         self.report(message, on_delivery)
 
     cdef int report(self, Message message, object on_delivery) except -1:
-        cdef list waiters = None
         if on_delivery is None or (message.failure is None and self.only_errors):
             self.let_go()
             return 0
         enter_lock(&self.guard)
         self.reports.append(message)
         self.reports.append(on_delivery)
-        if self.waiters:
-            waiters, self.waiters = self.waiters, []
         leave_lock(&self.guard)
-        if waiters is not None:
-            for waiter in waiters:
-                waiter.release()
+        while self.waiters and (waiter := self.next_waiter()) is not None:
+            waiter.release()
         return 0
+
+    cdef object next_waiter(self):
+        enter_lock(&self.guard)
+        waiter = self.waiters.pop() if self.waiters else None
+        leave_lock(&self.guard)
+        return waiter
 
     def poll(self, timeout=-1):
         """Call the callbacks of all records that have an outcome, and return their number.
@@ -357,31 +369,34 @@ cdef class ProduceCore:
 
     def _serve(self):
         """Call the callbacks of the records that have an outcome now."""
-        cdef Message message
         cdef int64_t served = 0, due = self._due()
         # A callback, or another thread, may serve reports meanwhile.
-        while served < due:
-            enter_lock(&self.guard)
-            try:
-                if self.next_report >= len(self.reports):
-                    break
-                message = <Message>self.reports[self.next_report]
-                on_delivery = self.reports[self.next_report + 1]
-                self.drop_served()
-            finally:
-                leave_lock(&self.guard)
+        while served < due and self.serve_next():
             served += 1
-            on_delivery(None if message.failure is None else message.error(), message)
         return served
 
-    cdef int drop_served(self) except -1:
+    cdef int serve_next(self) except -1:
+        cdef Message message = None
+        cdef object on_delivery = None
+        enter_lock(&self.guard)
+        if self.next_report < len(self.reports):
+            # The locals hold the references: the last one goes after the lock, for its __del__ may call poll().
+            message = <Message>self.reports[self.next_report]
+            on_delivery = self.reports[self.next_report + 1]
+            self.drop_first()
+        leave_lock(&self.guard)
+        if message is None:
+            return 0
+        on_delivery(None if message.failure is None else message.error(), message)
+        return 1
+
+    cdef void drop_first(self) noexcept:
         self.reports[self.next_report] = self.reports[self.next_report + 1] = None
         self.next_report += 2
         self.held -= 1
         if self.next_report == len(self.reports) or self.next_report >= MOST_SERVED:
-            del self.reports[:self.next_report]
+            set_slice(self.reports, 0, self.next_report, NULL)
             self.next_report = 0
-        return 0
 
     def _due(self):
         """The number of records that have an outcome which poll() has not reported."""

@@ -99,10 +99,11 @@ class Producer(ProduceCore):
     def _disown(self) -> None:
         """In a forked child, where the records are the parent's: the next call opens a producer of the child's own."""
         if self._is_open():
-            self._shut()
-            self._forget()
             self._child_lock = threading.RLock()
             self._disowned = True
+            self._shut()
+            forgotten = self._forget()
+            del forgotten  # only now: a callback's __del__ may call the producer
 
     def _refuse_or_open(self) -> None:
         if not self._disowned:
@@ -252,8 +253,9 @@ class Producer(ProduceCore):
         """The number of records without an outcome, and of delivery reports that poll() has to serve."""
         if not self._is_open():
             return 0
+        waiting = len(self._lines)  # first: a record that moves meanwhile is counted twice, and never missed
         queued = sum(batch.count for batch in self._producer.accumulator.incomplete_batches())
-        return queued + len(self._lines) + self._due()
+        return waiting + queued + self._due()
 
     def __bool__(self) -> bool:
         return True

@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kafkabuf.compat._confluent import Message, MustWait
@@ -49,6 +51,8 @@ class Lines:
         self._propagation = propagation
         # Reentrant: a signal handler may produce. Guards the order of each line.
         self._lock = threading.RLock()
+        # True while a line moves. A signal handler, or a __del__ of a record that moves, does not move the line again.
+        self._moving = False
         move = weakref.WeakMethod(self.move)
         metadata.listeners.append(lambda cluster: (move() or _nothing)())
 
@@ -64,10 +68,22 @@ class Lines:
         """Queue the records of topics that are known now."""
         if not self.by_topic:
             return
-        with self._lock:
+        with self._alone() as alone:
+            if not alone:
+                return
             for topic in [only] if only is not None else list(self.by_topic):
                 if topic in self.by_topic and self._is_described(topic):
                     self._move_line(topic, self.by_topic[topic])
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Locks the lines. False in a call that interrupts another call of the same thread."""
+        with self._lock:
+            alone, self._moving = not self._moving, True
+            try:
+                yield alone
+            finally:
+                self._moving = not alone
 
     def _is_described(self, topic: str) -> bool:
         info = self._metadata.snapshot.topics.get(topic)
@@ -93,7 +109,9 @@ class Lines:
         self.move()
         producer = self._producer()
         assert producer is not None, "its own call"
-        with self._lock:
+        with self._alone() as alone:
+            if not alone:
+                return
             for topic, line in list(self.by_topic.items()):
                 missing = self._is_missing(topic)
                 limit = min(self._timeout, self._propagation) if missing else self._timeout
@@ -117,8 +135,8 @@ class Lines:
         """Fail all records that wait."""
         producer = self._producer()
         assert producer is not None, "its own call"
-        with self._lock:
-            while self.by_topic:
+        with self._alone() as alone:
+            while alone and self.by_topic:
                 _, line = self.by_topic.popitem()
                 for message, on_delivery in line:
                     producer._fail(message, on_delivery, PurgedError(why))

@@ -165,6 +165,69 @@ def test_an_error_of_a_callback_reaches_the_caller_and_the_next_poll_goes_on(new
     assert reports.values == [b"2"]
 
 
+class Dropped:
+    """A callback that runs code when its last reference goes."""
+
+    def __init__(self, calls: list[bytes], at_the_end: Callable[[], object]) -> None:
+        self._calls = calls
+        self._at_the_end = at_the_end
+
+    def __call__(self, error: Any, message: Message) -> None:
+        self._calls.append(message.value())
+
+    def __del__(self) -> None:
+        self._at_the_end()
+
+
+def test_a_callback_may_poll_when_it_is_dropped(new: Callable[..., Producer]) -> None:
+    producer, calls = new(), list[bytes]()
+    values = [str(n).encode() for n in range(500)]
+    for value in values:
+        producer.produce(TOPIC, value, partition=0, on_delivery=Dropped(calls, lambda: producer.poll(0)))
+    producer._producer.flush(PATIENCE)
+    producer.poll(PATIENCE)
+    assert producer.flush(PATIENCE) == 0
+    assert calls == values
+    assert producer.held == 0
+
+
+@pytest.mark.processes
+def test_threads_may_poll_while_callbacks_are_dropped(cluster: EmbeddedCluster) -> None:
+    subprocess.run([sys.executable, "-c", POLLING, cluster.bootstrap_servers], check=True, timeout=60)
+
+
+POLLING = """
+import sys, threading
+from kafkabuf.compat.confluent import Producer
+
+class Owned:
+    def __del__(self):
+        open("/dev/null").close()
+
+def callback_of(owned, value):
+    return lambda error, message, owned=owned: calls.append(value)
+
+sys.setswitchinterval(1e-6)
+producer, calls, over = Producer({"bootstrap.servers": sys.argv[1]}), [], threading.Event()
+
+def poll():
+    while not over.is_set():
+        producer.poll(0.01)
+
+threads = [threading.Thread(target=poll) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for value in range(20_000):
+    producer.produce("polled", b"v", on_delivery=callback_of(Owned(), value))
+assert producer.flush(20) == 0
+over.set()
+for thread in threads:
+    thread.join()
+assert sorted(calls) == list(range(20_000)), len(calls)
+assert producer.held == 0
+"""
+
+
 def test_only_failures_are_reported_if_the_setting_says_so(
     new: Callable[..., Producer], cluster: EmbeddedCluster
 ) -> None:
