@@ -9,6 +9,7 @@ Idempotence is on unless a setting contradicts it. A record without callback nee
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections import deque
@@ -21,8 +22,9 @@ from kafkabuf.compat._confluent import Message, ProduceCore
 from kafkabuf.compat.confluent_arguments import check_batch, config_of, group_in, limit_of
 from kafkabuf.compat.confluent_errors import call_error, classes, exception, new_error, peers_errors
 from kafkabuf.compat.confluent_lines import Lines
+from kafkabuf.compat.confluent_log import Forwarding
 from kafkabuf.compat.confluent_metadata import ClusterMetadata, cluster_metadata
-from kafkabuf.compat.confluent_opened import Core, Forwarding, Opened
+from kafkabuf.compat.confluent_opened import Core, Opened
 from kafkabuf.compat.confluent_settings import translated
 from kafkabuf.errors import (
     AbortableTransactionError,
@@ -35,6 +37,8 @@ from kafkabuf.errors import (
 from kafkabuf.errors import KafkaError as OwnError
 from kafkabuf.metadata.groups import group_of, offsets_of
 from kafkabuf.producer import described
+
+log = logging.getLogger("kafkabuf.compat")
 
 TIMESTAMP_NOT_AVAILABLE, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME = 0, 1, 2
 # How long poll() and flush() wait at a time, while records wait for their topic or errors are watched. Seconds.
@@ -71,9 +75,20 @@ class Producer(ProduceCore):
             self._producer = Opened(self._settings.own, self, errors=self._errors)
         self._unfinished: str | None = None  # the transactional call that has timed out
         self._lost: OwnError | None = None  # of a record that was in no batch, in the present transaction
-        logger, client_id = self._settings.logger, self._producer.config.client_id
-        self._end_log = None if logger is None else weakref.finalize(self, Forwarding(logger, client_id).end)
+        self._end_log = self._begin_log()
         self._begin()
+
+    def _begin_log(self) -> Callable[[], object]:
+        """Log to the setting `logger` until the result is called, or the producer is collected."""
+        if self._settings.logger is None:
+            for text in self._settings.warnings:
+                log.warning("%s", text)
+            return lambda: None
+        forwarding = Forwarding(self._settings.logger, self._producer)
+        forwarding.write(logging.INFO, "INIT", "kafkabuf's producer is open")
+        for text in self._settings.warnings:
+            forwarding.write(logging.WARNING, "CONFWARN", text)
+        return weakref.finalize(self, forwarding.end)
 
     def _begin(self) -> None:
         """Take records from now on: for the producer that is open in this process."""
@@ -365,8 +380,7 @@ class Producer(ProduceCore):
         finally:
             self._shut()
             self._producer.close()
-            if self._end_log is not None:
-                self._end_log()
+            self._end_log()
         return True
 
     def __enter__(self) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections import deque
 from typing import Any, Protocol
@@ -101,21 +100,3 @@ def _resolve(host: str, port: int) -> list[Address]:
     if f"{host}:{port}" == NO_SERVERS:
         raise NetworkError("bootstrap.servers is not set")
     return resolve.resolve(host, port)
-
-
-class Forwarding(logging.Handler):
-    """Hands the records of kafkabuf's loggers to the user's logger, until `end`."""
-
-    def __init__(self, logger: logging.Logger, client_id: str) -> None:
-        super().__init__()
-        self._logger = logger
-        self._source = logging.getLogger("kafkabuf")
-        self._source.addHandler(self)
-        logger.info("INIT kafkabuf producer %s", client_id)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._logger.isEnabledFor(record.levelno) and not record.name.startswith("kafkabuf.broker"):
-            self._logger.handle(record)
-
-    def end(self) -> None:
-        self._source.removeHandler(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,8 +11,6 @@ from kafkabuf._partition import KEY_RULES
 from kafkabuf.compat._names import file_text, with_port
 from kafkabuf.config.kinds import INT32_MAX
 from kafkabuf.errors import ConfigError
-
-log = logging.getLogger("kafkabuf.compat")
 
 DEFAULT_PARTITIONER = "consistent_random"
 # librdkafka's default of 1,000,000 bytes leaves the caches of most CPUs.
@@ -77,6 +74,17 @@ _NO_EFFECT = frozenset(
     "sticky.partitioning.linger.ms topic.blacklist topic.metadata.refresh.fast.cnt "
     "topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse".split()
 )
+# Settings of consumers: librdkafka's producer accepts them, and warns.
+_CONSUMERS = frozenset(
+    "auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs client.rack consume.callback.max.messages "
+    "consume_cb coordinator.query.interval.ms enable.auto.commit enable.auto.offset.store enable.partition.eof "
+    "fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms "
+    "fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type group.remote.assignor "
+    "heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms offset.store.method "
+    "offset.store.path offset.store.sync.interval.ms offset_commit_cb partition.assignment.strategy "
+    "queued.max.messages.kbytes queued.min.messages rebalance_cb session.timeout.ms".split()
+)
+_IGNORED = "Configuration property {} is a consumer property and will be ignored by this producer instance"
 # A value that changes something, and why kafkabuf refuses it.
 _REFUSED = {
     "broker.address.family": ("any", "kafkabuf tries the addresses of both families"),
@@ -110,11 +118,13 @@ class Translated(NamedTuple):
     stats_cb: Callable[[str], object] | None
     stats_interval: float
     """statistics.interval.ms; 0: never."""
-    logger: logging.Logger | None
+    logger: Any
+    """None, or an object with a method log(level, format, *arguments)."""
     only_errors: bool
     max_messages: int
     propagation: float
     """topic.metadata.propagation.max.ms."""
+    warnings: list[str]
 
 
 def translated(config: Mapping[str, Any]) -> Translated:
@@ -126,8 +136,9 @@ def translated(config: Mapping[str, Any]) -> Translated:
     rest = {name: value for name, value in rest.items() if value is not None and name != "default.topic.config"}
     own = _own_settings(rest)
     callbacks = {name: _callback(name, rest.pop(name, None)) for name in _CALLBACKS}
+    warnings = [_IGNORED.format(name) for name in sorted(_CONSUMERS & rest.keys()) if rest.pop(name) is not None]
     if callbacks["throttle_cb"] is not None:
-        log.warning("throttle_cb is never called: stats_cb and KafkaProducer.metrics() tell how the producer does")
+        warnings.append("throttle_cb is never called: stats_cb and KafkaProducer.metrics() tell how the producer does")
     argument = rest.pop("sasl.oauthbearer.config", "")
     if callbacks["oauth_cb"] is not None:
         own["sasl_oauthbearer_token_provider"] = _provider(callbacks["oauth_cb"], argument)
@@ -137,10 +148,11 @@ def translated(config: Mapping[str, Any]) -> Translated:
         callbacks["error_cb"],
         callbacks["stats_cb"],
         _number("statistics.interval.ms", rest.pop("statistics.interval.ms", 0)) / 1000,
-        rest.pop("logger", None),
+        _logger(rest.pop("logger", None)),
         _flag(rest.pop("delivery.report.only.error", False)),
         _number("queue.buffering.max.messages", rest.pop("queue.buffering.max.messages", 100_000)) or INT32_MAX,
         _number("", rest.pop("topic.metadata.propagation.max.ms", 30_000)) / 1000,
+        warnings,
     )
     _refuse_rest(rest)
     return result
@@ -149,6 +161,12 @@ def translated(config: Mapping[str, Any]) -> Translated:
 def _callback(name: str, value: Any) -> Any:
     if value is not None and not callable(value):
         raise _CALLBACKS[name](f"expected {name} property as a callable function")
+    return value
+
+
+def _logger(value: Any) -> Any:
+    if value is not None and not callable(getattr(value, "log", None)):
+        raise TypeError("expected logger property as an object with a method log(level, format, *arguments)")
     return value
 
 

@@ -526,19 +526,97 @@ def test_error_cb_hears_of_brokers_that_cannot_be_reached() -> None:
     producer._producer.close(0)
 
 
-def test_the_users_logger_gets_kafkabufs_records() -> None:
-    logger, records = logging.getLogger("user's"), list[logging.LogRecord]()
-    logger.setLevel(logging.INFO)
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[assignment]
-    logger.addHandler(handler)
-    producer = Producer({"bootstrap.servers": "127.0.0.1:1"}, logger=logger)
-    logging.getLogger("kafkabuf.network").warning("seen")
-    assert next(record.getMessage() for record in records if record.name != "kafkabuf.network").startswith("INIT")
-    assert "seen" in [record.getMessage() for record in records]
+class Lines:
+    """A logger that has only what confluent-kafka calls."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def log(self, level: int, form: str, *arguments: str) -> None:
+        self.texts.append(f"{level} {form % arguments}")
+
+
+def test_the_users_logger_gets_the_lines_until_the_producer_closes() -> None:
+    lines = Lines()
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "client.id": "named"}, logger=lines)
+    logging.getLogger("kafkabuf.network").warning("%s", "seen")
+    logging.getLogger("kafkabuf.broker").warning("of a broker")
+    assert lines.texts[0].startswith("20 INIT [named]")
+    assert "30 kafkabuf.network [named] seen" in lines.texts
     producer.close()
     logging.getLogger("kafkabuf.network").warning("late")
-    assert "late" not in [record.getMessage() for record in records]
+    assert not [text for text in lines.texts if "late" in text or "of a broker" in text]
+
+
+def test_the_users_logger_gets_no_lines_of_another_producer() -> None:
+    mine, others = Lines(), Lines()
+    settings = {"bootstrap.servers": dead_address(), "reconnect.backoff.max.ms": 100}
+    producer = Producer({"bootstrap.servers": "", "logger": mine})
+    failing = Producer(settings | {"logger": others})
+    failing.produce(TOPIC, b"v")
+    deadline = time.monotonic() + PATIENCE
+    while not (found := [text for text in others.texts if settings["bootstrap.servers"] in text]):  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        failing.poll(0.05)
+    assert not set(text.split("] ")[1] for text in found) & set(text.split("] ")[1] for text in mine.texts)
+    for each in (producer, failing):
+        each.purge()
+        each.close()
+
+
+def test_a_logger_that_fails_stops_no_producer(
+    cluster: EmbeddedCluster, new: Callable[..., Producer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        def log(self, *arguments: Any) -> None:
+            calls.append(threading.current_thread().name)
+            raise ZeroDivisionError
+
+    calls: list[str] = []
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    failing = Producer(
+        {"bootstrap.servers": f"{dead_address()},{cluster.bootstrap_servers}", "client.id": "f"}, logger=Failing()
+    )
+    deadline = time.monotonic() + PATIENCE
+    while "kafkabuf-f" not in calls and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert "kafkabuf-f" in calls
+    for producer in (failing, new()):
+        producer.produce(TOPIC, b"v")
+        assert producer.flush(PATIENCE) == 0
+    failing.close()
+
+
+def test_the_users_logger_may_be_a_child_of_kafkabufs() -> None:
+    logger = logging.getLogger("kafkabuf.user")
+    producer = Producer({"bootstrap.servers": ""}, logger=logger)
+    logger.warning("once")
+    producer.close()
+
+
+@pytest.mark.parametrize("logger", [3, logging, object()])
+def test_a_logger_that_cannot_log_is_refused(logger: Any) -> None:
+    before = list(logging.getLogger("kafkabuf").handlers)
+    if logger is logging:
+        Producer(logger=logger).close()  # its functions do
+    else:
+        with pytest.raises(TypeError, match="logger"):
+            Producer(logger=logger)
+    assert logging.getLogger("kafkabuf").handlers == before
+
+
+def test_settings_of_consumers_are_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    expected = [f"Configuration property {name} is a consumer property" for name in sorted(settings)]
+    peers, own = Lines(), Lines()
+    for module, lines in ((confluent_kafka, peers), (confluent, own)):
+        producer = module.Producer(settings | {"logger": lines})
+        producer.poll(0.1)
+        warned = sorted(text.split("[thrd:app]: ")[-1].split("] ")[-1] for text in lines.texts if "consumer" in text)
+        assert [text[: len(start)] for text, start in zip(warned, expected, strict=True)] == expected
+    Producer(settings).close()
+    warned = [text for text in caplog.messages if "consumer" in text]
+    assert [text[: len(start)] for text, start in zip(warned, expected, strict=True)] == expected
 
 
 def test_error_cb_hears_that_all_brokers_are_down_without_a_record() -> None:
@@ -953,6 +1031,7 @@ def test_a_callback_that_cannot_be_called_is_refused_as_confluent_does(name: str
 
 def test_none_means_the_default() -> None:
     names = [*confluent_settings._SAME, *confluent_settings._NO_EFFECT, *confluent_settings._CALLBACKS, "linger.ms"]
+    names += confluent_settings._CONSUMERS
     assert own_settings(dict.fromkeys([*names, "message.timeout.ms", "partitioner", "logger"])) == own_settings({})
 
 
@@ -980,6 +1059,7 @@ def test_every_setting_of_the_documentation_of_librdkafka_is_known_or_refused() 
         *confluent_settings._BUFFERS,
         *confluent_settings._NO_EFFECT,
         *confluent_settings._REFUSED,
+        *confluent_settings._CONSUMERS,
     ]
     unknown = []
     for name in names:
