@@ -168,6 +168,9 @@ class Producer(ProduceCore):
         return queued
 
     def _stand_in_line(self, message: Message, on_delivery: Any) -> None:
+        refusal = self._producer.accumulator.refusal
+        if refusal is not None:  # there is no transaction that the record could join
+            raise refusal()
         for data, keep in ((message.key(), message.set_key), (message.value(), message.set_value)):
             if data is not None:
                 keep(bytes(memoryview(data)))  # the caller may change a bytearray before the record is encoded
@@ -317,6 +320,8 @@ class Producer(ProduceCore):
 
     def begin_transaction(self) -> None:
         with self._transactional("begin_transaction"):
+            # Another thread's record may have come into a line while the transaction before was committed.
+            self._lines.purge("its transaction has ended")
             self._producer.begin_transaction()
             self._lost = None
 

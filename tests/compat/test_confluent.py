@@ -550,23 +550,21 @@ def test_the_users_logger_gets_the_lines_until_the_producer_closes() -> None:
 
 def test_the_users_logger_gets_no_lines_of_another_producer() -> None:
     mine, others = Lines(), Lines()
-    settings = {"bootstrap.servers": dead_address(), "reconnect.backoff.max.ms": 100}
+    address = dead_address()
     producer = Producer({"bootstrap.servers": "", "logger": mine})
-    failing = Producer(settings | {"logger": others})
+    failing = Producer({"bootstrap.servers": address, "logger": others})
     failing.produce(TOPIC, b"v")
     deadline = time.monotonic() + PATIENCE
-    while not (found := [text for text in others.texts if settings["bootstrap.servers"] in text]):  # type: ignore[operator]
+    while not [text for text in others.texts if address in text]:
         assert time.monotonic() < deadline
         failing.poll(0.05)
-    assert not set(text.split("] ")[1] for text in found) & set(text.split("] ")[1] for text in mine.texts)
+    assert not [text for text in mine.texts if address in text]
     for each in (producer, failing):
         each.purge()
         each.close()
 
 
-def test_a_logger_that_fails_stops_no_producer(
-    cluster: EmbeddedCluster, new: Callable[..., Producer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_logger_that_fails_stops_no_producer(new: Callable[..., Producer], monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
         def log(self, *arguments: Any) -> None:
             calls.append(threading.current_thread().name)
@@ -574,13 +572,12 @@ def test_a_logger_that_fails_stops_no_producer(
 
     calls: list[str] = []
     monkeypatch.setattr(logging, "raiseExceptions", False)
-    failing = Producer(
-        {"bootstrap.servers": f"{dead_address()},{cluster.bootstrap_servers}", "client.id": "f"}, logger=Failing()
-    )
+    settings = {"bootstrap.servers": dead_address(), "client.id": "failing", "message.timeout.ms": 100}
+    failing = Producer(settings, logger=Failing())
     deadline = time.monotonic() + PATIENCE
-    while "kafkabuf-f" not in calls and time.monotonic() < deadline:
+    while "kafkabuf-failing" not in calls and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert "kafkabuf-f" in calls
+    assert "kafkabuf-failing" in calls
     for producer in (failing, new()):
         producer.produce(TOPIC, b"v")
         assert producer.flush(PATIENCE) == 0
@@ -890,6 +887,46 @@ def test_a_transaction_that_has_lost_a_record_can_only_be_aborted() -> None:
             producer.abort_transaction(PATIENCE)
             producer.begin_transaction()
             producer.commit_transaction(PATIENCE)
+
+
+@pytest.mark.parametrize("reports", [None, Reports()])
+def test_a_record_outside_a_transaction_is_refused_though_its_topic_is_not_known(
+    new: Callable[..., Producer], cluster: EmbeddedCluster, reports: Reports | None
+) -> None:
+    producer, topic = new(transactional__id="outside"), f"outside-{reports is None}"
+
+    def refused() -> None:
+        with pytest.raises(KafkaException) as raised:
+            producer.produce(topic, b"v", on_delivery=reports)
+        assert raised.value.args[0].code() == KafkaError._STATE
+        assert (producer.held, len(producer)) == (0, 0)
+
+    refused()
+    producer.init_transactions(PATIENCE)
+    refused()
+    producer.begin_transaction()
+    producer.commit_transaction(PATIENCE)
+    if topic in cluster.topics():
+        assert sum(cluster.end_offset(topic, partition) for partition in range(4)) == 0
+
+
+def test_a_record_outside_a_transaction_is_refused_while_others_wait_for_its_topic(
+    new: Callable[..., Producer], cluster: EmbeddedCluster
+) -> None:
+    producer, reports = new(transactional__id="late"), Reports()
+    producer.init_transactions(PATIENCE)
+    producer.begin_transaction()
+    cluster.set_latency(30, METADATA)
+    producer.produce("late-topic", b"v", on_delivery=reports)
+    producer._producer._transaction_manager().commit(PATIENCE)  # another thread commits
+    with pytest.raises(KafkaException) as raised:
+        producer.produce("late-topic", b"v", on_delivery=reports)
+    assert raised.value.args[0].code() == KafkaError._STATE
+    producer.begin_transaction()
+    producer.poll(0)
+    assert [error.code() for error, _ in reports.calls] == [KafkaError._PURGE_QUEUE]
+    cluster.clear_faults()
+    producer.commit_transaction(PATIENCE)
 
 
 def test_repr_names_the_cluster_and_no_secret() -> None:
