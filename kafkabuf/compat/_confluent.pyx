@@ -47,11 +47,11 @@ cdef list pairs_of(object headers):
     if not isinstance(headers, (list, dict)):
         raise TypeError(f"headers must be a list of pairs or a dict, found {type(headers).__name__}")
     for pair in (headers.items() if isinstance(headers, dict) else headers):
-        if type(pair) is not tuple or len(pair) != 2 or not isinstance(pair[0], str):
+        if type(pair) is not tuple or len(pair) != 2 or not isinstance(pair[0], (str, bytes)):
             raise TypeError(f"a header must be a pair of str and bytes, str or None, found {pair!r}")
         if not isinstance(pair[1], (str, bytes, bytearray, memoryview)) and pair[1] is not None:
             raise TypeError(f"a header's value must be bytes, str or None, found {pair[1]!r}")
-        pairs.append((pair[0], encoded(pair[1])))
+        pairs.append(((<bytes>pair[0]).decode() if isinstance(pair[0], bytes) else pair[0], encoded(pair[1])))
     return pairs
 
 
@@ -69,8 +69,8 @@ cdef class Message(FutureCallback):
         return self.message_topic
 
     def partition(self):
-        """The record's partition; -1 if none was chosen."""
-        return self.number
+        """The record's partition; None if none was chosen."""
+        return None if self.number < 0 else self.number
 
     def offset(self):
         """The record's offset; None if the broker did not return one."""
@@ -245,7 +245,7 @@ cdef class ProduceCore:
             partition: a number; -1: the setting `partitioner` chooses.
             callback, on_delivery: `on_delivery(error, message)`; poll() and flush() call it, in their thread.
             timestamp: milliseconds since the epoch; 0: the present time.
-            headers: a dict or a list of pairs, of str and bytes, str or None.
+            headers: a dict or a list of pairs, of str (or bytes) and bytes, str or None.
 
         Raises:
             BufferError: the queue is full: call poll() and try again.

@@ -24,7 +24,7 @@ from kafkabuf.compat.confluent_errors import call_error, classes, exception, new
 from kafkabuf.compat.confluent_lines import Lines
 from kafkabuf.compat.confluent_log import Forwarding
 from kafkabuf.compat.confluent_metadata import ClusterMetadata, cluster_metadata
-from kafkabuf.compat.confluent_opened import Core, Opened
+from kafkabuf.compat.confluent_opened import Core, Opened, all_down
 from kafkabuf.compat.confluent_settings import translated
 from kafkabuf.errors import (
     AbortableTransactionError,
@@ -69,6 +69,8 @@ class Producer(ProduceCore):
     _disowned = False  # True in a forked child that has not opened the producer yet
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if "_producer" in self.__dict__:
+            raise RuntimeError("Producer already __init__:ialized")
         with peers_errors():
             self._settings = translated(config_of(args, kwargs))
             self._errors: deque[OwnError] | None = None if self._settings.error_cb is None else deque()
@@ -296,7 +298,12 @@ class Producer(ProduceCore):
         with peers_errors():
             try:
                 with Admin(config) as admin:
-                    return cluster_metadata(admin.describe_cluster(None if topic is None else [topic]))
+                    try:
+                        return cluster_metadata(admin.describe_cluster(None if topic is None else [topic]))
+                    except TimeoutError as error:
+                        if all_down(admin._client):
+                            raise NetworkError(f"Failed to get metadata: {error}") from error
+                        raise
             except ConfigError as error:  # no bootstrap server can be resolved
                 raise NetworkError(str(error)) from error
 
@@ -360,6 +367,9 @@ class Producer(ProduceCore):
     @contextmanager
     def _transactional(self, call: str) -> Iterator[None]:
         self._check_open()
+        if self._producer.config.transactional_id is None:
+            text = "The Transactional API requires transactional.id to be configured"
+            raise classes().exception(new_error("_NOT_CONFIGURED", text))
         if self._unfinished not in (None, call):
             text = f"{self._unfinished}() has timed out and goes on: call it again before {call}()"
             raise classes().exception(new_error("_CONFLICT", text, retriable=True))

@@ -36,6 +36,7 @@ LOCAL = {
     "_PURGE_QUEUE": -152,
     "_PURGE_INFLIGHT": -151,
     "_FATAL": -150,
+    "_NOT_CONFIGURED": -145,
     "_FENCED": -144,
 }
 
@@ -189,8 +190,10 @@ def new_error(name: str, text: str, *, retriable: bool = False, fatal: bool = Fa
 def call_error(error: errors.KafkaError, *, of_broker: bool = False) -> Any:
     """The error of a call as a KafkaError; `of_broker`: with the broker's code, and not one of librdkafka's own."""
     cause = error.__cause__ if isinstance(error.__cause__, errors.KafkaError) else error
-    abort = isinstance(error, errors.AbortableTransactionError)
-    fatal = isinstance(error, errors.FatalTransactionError)
+    # An epoch that is too old ends a producer of librdkafka. Below, abort_transaction() finds out whether it does.
+    fenced = isinstance(cause, errors.InvalidProducerEpochError) and cause is not error
+    fatal = isinstance(error, errors.FatalTransactionError) or fenced
+    abort = isinstance(error, errors.AbortableTransactionError) and not fatal
     kind = cause if abort or fatal else error
     code = error.code if of_broker else _code_of(kind, default=LOCAL["_FATAL" if fatal else "_FAIL"])
     return classes().error(

@@ -81,19 +81,31 @@ class Core(ProducerCore):
         self._producer._metadata.request_update()
 
 
+def all_down(client: NetworkClient) -> int:
+    """How many brokers the client knows, if it has failed to connect to each; else 0."""
+    nodes = client.known_nodes() or client.bootstrap_nodes()
+    return len(nodes) if all(node.last_error is not None for node in nodes) else 0
+
+
 class _Client(NetworkClient):
     errors: deque[KafkaError] | None = None
+    _outage = False  # all brokers are down, and `errors` says so
 
     def _disconnect(self, node: NodeConnection, error: KafkaError, now: float) -> None:
         super()._disconnect(node, error, now)
         if self.errors is None or node.last_error is None:
             return
-        nodes = self.known_nodes() or self.bootstrap_nodes()
         self.errors.append(node.last_error)
-        if all(each.last_error is not None for each in nodes):
-            self.errors.append(AllBrokersDownError(f"{len(nodes)}/{len(nodes)} brokers are down"))
+        down = all_down(self)
+        if down and not self._outage:
+            self._outage = True
+            self.errors.append(AllBrokersDownError(f"{down}/{down} brokers are down"))
         while len(self.errors) > MOST_ERRORS:
             self.errors.popleft()
+
+    def established(self, node: NodeConnection) -> None:
+        super().established(node)
+        self._outage = False
 
 
 def _resolve(host: str, port: int) -> list[Address]:
