@@ -86,7 +86,12 @@ def test_settings_have_aiokafkas_defaults() -> None:
 
 
 def test_fractions_of_a_millisecond_are_rounded_up() -> None:
-    times: dict[str, Any] = {"linger_ms": 0.1, "request_timeout_ms": 0.1, "retry_backoff_ms": 2000.5, "metadata_max_age_ms": 10.0}
+    times: dict[str, Any] = {
+        "linger_ms": 0.1,
+        "request_timeout_ms": 0.1,
+        "retry_backoff_ms": 2000.5,
+        "metadata_max_age_ms": 10.0,
+    }
     config = AIOKafkaProducer(**times, transactional_id="t", transaction_timeout_ms=7.5)._producer.config
     assert (config.linger_ms, config.request_timeout_ms, config.delivery_timeout_ms) == (1, 1, 3)
     assert (config.retry_backoff_ms, config.retry_backoff_max_ms, config.metadata_max_age_ms) == (2001, 2001, 10)

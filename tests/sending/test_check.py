@@ -230,4 +230,4 @@ def test_cancelled_start_may_be_repeated(silent_port: int) -> None:
 
 def test_ssl_context_of_another_type_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"ssl_context must be an ssl\.SSLContext, found int: 5"):
-        KafkaProducer(bootstrap_servers="localhost:9", security_protocol="SSL", **{"ssl_context": cast(Any, 5)})
+        KafkaProducer(bootstrap_servers="localhost:9", security_protocol="SSL", ssl_context=cast(Any, 5))
