@@ -51,6 +51,9 @@ cdef class Call:
             self.fn(self.future.metadata())
 
 
+seal(Call)
+
+
 @cython.final
 @cython.no_gc
 @cython.freelist(4096)
