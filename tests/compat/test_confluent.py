@@ -27,9 +27,9 @@ from kafkabuf.compat.confluent import Message, Producer
 from kafkabuf.compat.confluent_arguments import group_in
 from kafkabuf.compat.confluent_errors import LOCAL, OwnKafkaError, OwnKafkaException, _names, call_error, record_error
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
+from tests.compat import TOPIC
 from tests.network.test_reconnect import closed_port
 
-TOPIC = "orders"
 PATIENCE = 20
 
 
@@ -37,13 +37,6 @@ def dead_address() -> str:
     """Where no broker listens."""
     host, port = closed_port()
     return f"{host}:{port}"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(default_partitions=4) as running:
-        running.create_topic(TOPIC, 4)
-        yield running
 
 
 @pytest.fixture

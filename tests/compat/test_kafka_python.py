@@ -24,19 +24,11 @@ from kafkabuf.compat.kafka_python import FutureRecordMetadata, KafkaProducer, Re
 from kafkabuf.compat.kafka_python_errors import as_peer
 from kafkabuf.errors import error_for_code
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
-from tests.compat import late_name
+from tests.compat import TOPIC, late_name
 from tests.network.test_reconnect import closed_port
 
-TOPIC = "orders"
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.KafkaError)]
 PATIENCE = 20
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(default_partitions=4) as running:
-        running.create_topic(TOPIC, 4)
-        yield running
 
 
 @pytest.fixture

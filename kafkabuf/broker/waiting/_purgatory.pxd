@@ -50,12 +50,15 @@ cdef class DelayedOperation(TimerTask):
     # Both return True if this call completed the operation.
     cdef bint evaluate(self) except -1
     cdef bint complete(self) except -1
+    # Steps of `evaluate`: whether this thread, and no other, calls try_complete; and whether it must do so (again).
+    # Once goes_on returns False the thread evaluates no more.
     cdef bint begins(self) noexcept
     cdef bint goes_on(self) noexcept
     # Whether the operation has waited without a break since that admission.
     cdef bint waits_since(self, int64_t admission) noexcept
     # Ends the wait and the timer. Does nothing for an operation that does not wait and has no timer.
     cdef void leave(self) noexcept
+    # The caller holds the lock, and the operation waits.
     cdef void leave_rings(self) noexcept
 
 
@@ -71,10 +74,12 @@ cdef class Watchers:
     cdef Py_ssize_t count               # watches in the ring
     cdef Idle idle                      # in the purgatory's ring while count is 0
 
+    # Takes the oldest operation out of all its rings; None: there is none.
     cdef DelayedOperation take_first(self)
     # Returns how many operations it completed.
     cdef int check(self) except -1
     cdef int walk(self, Link* here, Link* end, list errors) except -1
+    # Moves the cursor `here` past the next operation, and returns the operation; None: the cursor has reached `end`.
     cdef DelayedOperation step(self, Link* here, Link* end)
     cdef Watch* first(self) noexcept
 
@@ -94,10 +99,13 @@ cdef class RequestPurgatory:
     cdef int64_t admit(self, DelayedOperation operation, Py_ssize_t keys) except -1
     # Both do nothing for an operation that does not wait any more, or was admitted again meanwhile.
     cdef int watch(self, DelayedOperation operation, int64_t admission, object key) except -1
+    # The steps of `watch`: `link` enters the lock, and `add_watch` expects it to be held. `link` returns False if the
+    # caller must find the Watchers again, because another thread is about to add it to the dict or to remove it.
     cdef bint link(self, DelayedOperation operation, int64_t admission, Watchers watchers) noexcept
     cdef void add_watch(self, DelayedOperation operation, Watchers watchers) noexcept
     cdef int set_timer(self, DelayedOperation operation, int64_t admission) except -1
     cdef Watchers watchers_of(self, object key)
     cdef list cancel(self, Watchers watchers)
+    # A Watchers that `purge` must remove from the dict, marked as purged; None: there are no more.
     cdef Watchers next_purged(self)
     cdef int purge(self) except -1

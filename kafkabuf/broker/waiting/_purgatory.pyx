@@ -227,7 +227,6 @@ cdef class Watchers:
         return completed
 
     cdef DelayedOperation step(self, Link* here, Link* end):
-        """Moves the cursor `here` past the next operation, and returns the operation; None at the end."""
         cdef DelayedOperation operation = None
         cdef Link* link
         enter_lock(guard)
@@ -357,7 +356,6 @@ cdef class RequestPurgatory:
         return 0
 
     cdef bint link(self, DelayedOperation operation, int64_t admission, Watchers watchers) noexcept:
-        """False: another thread, without a GIL, is about to add the Watchers to the dict or to remove it."""
         enter_lock(guard)
         cdef bint kept = watchers.kept and not watchers.purged
         # Else completed or cancelled meanwhile, and perhaps admitted again.

@@ -47,8 +47,10 @@ cdef class TimerTask:
 
 
 cdef class Timeout(TimerTask):
-    cdef object taken_call(self)
     cdef object call            # None once it was called or cancelled, so that the callable is released at once
+
+    # Returns `call` and leaves None: no other thread gets the callable.
+    cdef object taken_call(self)
 
 
 cdef class TimingWheel:
