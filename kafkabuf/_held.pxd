@@ -55,10 +55,14 @@ cdef inline int hold(object data, Field* field, Py_buffer* view, str name) excep
         field.data = <const uint8_t*>PyBytes_AS_STRING(data)
         field.size = PyBytes_GET_SIZE(data)
         return 0
+    if data is None:
+        field.data = NULL
+        field.size = -1
+        return 0
     return hold_not_bytes(data, field, view, name)
 
 
-# As `hold`, for any object that is not exactly bytes.
+# As `hold`, for any object that is neither exactly bytes nor None.
 cdef int hold_not_bytes(object data, Field* field, Py_buffer* view, str name) except -1
 # Hold the pairs (str, bytes-like or None) of a mapping or an iterable. If it raises, it holds nothing.
 cdef int hold_headers(Headers* held, object headers) except -1

@@ -21,10 +21,6 @@ from kafkabuf.errors import SerializationError
 
 
 cdef int hold_not_bytes(object data, Field* field, Py_buffer* view, str name) except -1:
-    if data is None:
-        field.data = NULL
-        field.size = -1
-        return 0
     if not PyObject_CheckBuffer(data):
         raise SerializationError(
             f"the {name} is a {type(data).__name__}, and only bytes-like objects or None can be sent as they are: "

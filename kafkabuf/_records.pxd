@@ -29,7 +29,9 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kafkabuf._held cimport Headers, Held, hold, hold_headers
-from kafkabuf._wire cimport Field, field_size, payload, uvarint_size, varint_size
+from kafkabuf._wire cimport (
+    Field, field_size, payload, put_field, put_i8, put_uvarint, put_varint, uvarint_size, varint_size,
+)
 
 
 cdef enum:
@@ -94,8 +96,8 @@ cdef struct RecordsBuilder:
 cdef void builder_init(
     RecordsBuilder* b, uint8_t* base, size_t capacity, size_t write_limit, int8_t magic
 ) noexcept nogil
-# The record must have been measured for the builder's present position.
-cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil
+# Magic 1; `append` calls it.
+cdef void append_message(RecordsBuilder* b, const Record* r) noexcept nogil
 # Replace the records by `n` compressed bytes, which must take no more space.
 cdef void wrap(RecordsBuilder* b, const uint8_t* data, size_t n, int8_t codec) noexcept nogil
 cdef void finish(
@@ -157,6 +159,34 @@ cdef inline size_t wrap_overhead(const RecordsBuilder* b) noexcept nogil:
 cdef inline bint has_room(const RecordsBuilder* b, Record* r) noexcept nogil:
     measure(b, r)
     return b.position + <size_t>r.size <= (b.write_limit if b.count else b.capacity)
+
+
+# The record must have been measured for the builder's present position.
+cdef inline void append(RecordsBuilder* b, const Record* r) noexcept nogil:
+    if b.count == 0:
+        b.base_timestamp = r.timestamp
+    if r.timestamp > b.max_timestamp:
+        b.max_timestamp = r.timestamp
+    if b.magic >= 2:
+        append_record_v2(b, r)
+    else:
+        append_message(b, r)
+    b.count += 1
+
+
+cdef inline void append_record_v2(RecordsBuilder* b, const Record* r) noexcept nogil:
+    cdef uint8_t* p = b.base + b.position
+    cdef int32_t i
+    p = put_uvarint(p, <uint64_t>r.body_size << 1)
+    p = put_i8(p, 0)
+    p = put_varint(p, r.timestamp - b.base_timestamp)
+    p = put_uvarint(p, <uint64_t>b.count << 1)
+    p = put_field(p, &r.key)
+    p = put_field(p, &r.value)
+    p = put_uvarint(p, <uint64_t>r.header_count << 1)
+    for i in range(2 * r.header_count):
+        p = put_field(p, &r.headers[i])
+    b.position = <size_t>(p - b.base)
 
 
 cdef class MemoryRecordsBuilder:

@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from kafkabuf._held cimport Headers, Held, hold_headers, hold_nothing, release_headers, release_held
 from kafkabuf._wire cimport (
     Field, kb_crc32, kb_crc32_init, kb_crc32_portable, kb_crc32c, kb_crc32c_init, kb_crc32c_portable, murmur2,
-    put_bytes, put_field, put_i8, put_i16, put_i32, put_i64, put_varint,
+    put_bytes, put_i8, put_i16, put_i32, put_i64,
 )
 
 import time
@@ -33,33 +33,6 @@ cdef void builder_init(
     b.base_timestamp = b.max_timestamp = -1
 
 
-cdef void append(RecordsBuilder* b, const Record* r) noexcept nogil:
-    if b.count == 0:
-        b.base_timestamp = r.timestamp
-    if r.timestamp > b.max_timestamp:
-        b.max_timestamp = r.timestamp
-    if b.magic >= 2:
-        _append_v2(b, r)
-    else:
-        _append_v1(b, r)
-    b.count += 1
-
-
-cdef inline void _append_v2(RecordsBuilder* b, const Record* r) noexcept nogil:
-    cdef uint8_t* p = b.base + b.position
-    cdef int32_t i
-    p = put_varint(p, r.body_size)
-    p = put_i8(p, 0)
-    p = put_varint(p, r.timestamp - b.base_timestamp)
-    p = put_varint(p, b.count)
-    p = put_field(p, &r.key)
-    p = put_field(p, &r.value)
-    p = put_varint(p, r.header_count)
-    for i in range(2 * r.header_count):
-        p = put_field(p, &r.headers[i])
-    b.position = <size_t>(p - b.base)
-
-
 cdef inline uint8_t* _put_message_head(
     uint8_t* p, int64_t offset, int64_t size, int8_t codec, int64_t timestamp
 ) noexcept nogil:
@@ -76,7 +49,7 @@ cdef inline void _seal_message(uint8_t* start, const uint8_t* end) noexcept nogi
     put_i32(start + MESSAGE_CRC, <int32_t>kb_crc32(0, start + MESSAGE_MAGIC, <size_t>(end - start) - MESSAGE_MAGIC))
 
 
-cdef inline void _append_v1(RecordsBuilder* b, const Record* r) noexcept nogil:
+cdef void append_message(RecordsBuilder* b, const Record* r) noexcept nogil:
     cdef uint8_t* start = b.base + b.position
     cdef uint8_t* p = _put_message_head(start, b.count, r.size, 0, r.timestamp)
     p = put_i32(p, <int32_t>r.key.size)

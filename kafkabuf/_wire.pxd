@@ -95,6 +95,8 @@ cdef inline uint64_t zigzag(int64_t v) noexcept nogil:
 
 
 cdef inline int uvarint_size(uint64_t v) noexcept nogil:
+    if v < 0x80:
+        return 1
     return (kb_bits(v) * 9 + 64) >> 6  # bits / 7, rounded up, without a division
 
 
@@ -129,12 +131,14 @@ cdef inline int64_t payload(const Field* f) noexcept nogil:
 
 # A magic 2 key or value: size varint, -1 for null, then the bytes.
 cdef inline uint8_t* put_field(uint8_t* p, const Field* f) noexcept nogil:
-    p = put_varint(p, f.size)
-    return put_bytes(p, f.data, <size_t>f.size) if f.size > 0 else p
+    if f.size <= 0:
+        return put_i8(p, 0 if f.size == 0 else 1)
+    p = put_uvarint(p, <uint64_t>f.size << 1)
+    return put_bytes(p, f.data, <size_t>f.size)
 
 
 cdef inline int64_t field_size(const Field* f) noexcept nogil:
-    return varint_size(f.size) + payload(f)
+    return 1 if f.size <= 0 else uvarint_size(<uint64_t>f.size << 1) + f.size
 
 
 # ---- murmur2 of a key, as Java's `Utils.murmur2`, and the partition that it selects ----------------------------------
