@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafkabuf.batches._batch import RecordFuture as RecordFuture
     from kafkabuf.config import ProducerConfig as ProducerConfig
     from kafkabuf.producer import KafkaProducer as KafkaProducer
+    from kafkabuf.record_metadata import BatchOutcome as BatchOutcome
     from kafkabuf.record_metadata import RecordMetadata as RecordMetadata
     from kafkabuf.version import __version__ as __version__
 
@@ -25,6 +26,7 @@ logging.getLogger("kafkabuf.broker").addHandler(logging.NullHandler())
 
 _HOMES = {
     "__version__": "kafkabuf.version",
+    "BatchOutcome": "kafkabuf.record_metadata",
     "BufferPool": "kafkabuf._pool",
     "KafkaProducer": "kafkabuf.producer",
     "MemoryRecordsBuilder": "kafkabuf._records",

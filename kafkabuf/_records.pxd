@@ -89,7 +89,8 @@ cdef struct RecordsBuilder:
     # Changed by every append.
     size_t position          # bytes written, including the space for the batch header
     int32_t count
-    int64_t base_timestamp   # of the first record
+    int64_t base_timestamp   # the one from which the records' timestamps count: of the batch's first record
+    int64_t first_timestamp  # of the first record that is left: after a split, it may differ from base_timestamp
     int64_t max_timestamp
 
 
@@ -164,7 +165,7 @@ cdef inline bint has_room(const RecordsBuilder* b, Record* r) noexcept nogil:
 # The record must have been measured for the builder's present position.
 cdef inline void append(RecordsBuilder* b, const Record* r) noexcept nogil:
     if b.count == 0:
-        b.base_timestamp = r.timestamp
+        b.base_timestamp = b.first_timestamp = r.timestamp
     if r.timestamp > b.max_timestamp:
         b.max_timestamp = r.timestamp
     if b.magic >= 2:

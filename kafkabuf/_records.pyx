@@ -30,7 +30,7 @@ cdef void builder_init(
     b.codec = 0
     b.position = records_start(b)
     b.count = 0
-    b.base_timestamp = b.max_timestamp = -1
+    b.base_timestamp = b.first_timestamp = b.max_timestamp = -1
 
 
 cdef inline uint8_t* _put_message_head(

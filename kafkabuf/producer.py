@@ -154,6 +154,7 @@ class KafkaProducer(ProducerCore, Generic[K, V]):
             partition: int | None = None,
             timestamp_ms: int | None = None,
             callback: Callable[[RecordMetadata, KafkaError | None], object] | None = None,
+            opaque: object = None,
         ) -> RecordFuture: ...
 
     def _connect(self, clock: Clock) -> NetworkClient:

@@ -111,13 +111,14 @@ class MockProducer(ProducerCore):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         callback: Any = None,
+        opaque: Any = None,
     ) -> RecordFuture:
         self._check_usable(self.send_exception)
         if self.transaction_initialized and not self.transaction_in_flight:
             raise IllegalStateError(
                 "a transactional producer cannot send() outside of a transaction: call begin_transaction() first"
             )
-        future = super().send(topic, value, key, headers, partition, timestamp_ms, callback)
+        future = super().send(topic, value, key, headers, partition, timestamp_ms, callback, opaque)
         record = MockRecord(topic, value, key, headers, future.batch.partition, timestamp_ms)
         (self._uncommitted if self.transaction_in_flight else self._history).append(record)
         self._pending.append(future.batch)

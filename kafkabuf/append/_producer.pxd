@@ -3,12 +3,10 @@
 
 from libc.stdint cimport int64_t
 
-from kafkabuf._held cimport Held, hold_nothing, release_held
-from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._partition cimport KeyRule
-from kafkabuf._records cimport Record, hold_record
+from kafkabuf._records cimport Record
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues
-from kafkabuf.batches._batch cimport RecordFuture
+from kafkabuf.batches._batch cimport Batch, RecordFuture
 
 
 # The value of an int or an object with __index__. Raises TypeError, for a bool and a float too, and OverflowError.
@@ -29,6 +27,7 @@ cdef class ProducerCore:
     cdef bint key_by_topic, value_by_topic          # called with (topic, headers, data) instead
     cdef object partitioner             # callable(topic, key, value, partitions), or None
     cdef readonly object interceptors   # interceptors.Interceptors, or None
+    cdef bint takes_opaque              # on_acknowledged is set
     cdef int64_t max_request_size
     cdef double max_block               # seconds
     cdef KeyRule key_rule               # partitioner.class (if it names a rule), partitioner.ignore.keys
@@ -50,7 +49,7 @@ cdef class ProducerCore:
     # Raises SerializationError, InvalidPartitionsError.
     cdef tuple prepared(self, TopicQueues topic, object key, object value, object headers, object partition)
     cdef object partition_by(self, TopicQueues topic, object key, object value)
-    cdef RecordFuture send_intercepted(self, object record, object callback)
+    cdef RecordFuture send_intercepted(self, object record, object callback, object opaque)
     # Raises ConfigError for settings that send_arrow does not support.
     cdef int check_takes_columns(self) except -1
     # Both may wait for metadata, and add the seconds of that wait to `waited`: max.block.ms bounds the waits for
@@ -61,7 +60,23 @@ cdef class ProducerCore:
     cdef object deadline(self, double waited)
     cdef int64_t now_ms(self) except -1
     cdef int check_size(self, const Record* r) except -1
-    cdef RecordFuture enqueue(self, TopicQueues topic, object partition, object callback, Record* r, double waited)
+    # The way of a record that meets one of the user's objects, or a producer that is not open.
+    cdef RecordFuture send_by_detour(
+        self, object topic, object value, object key, object headers, object partition, object timestamp_ms,
+        object callback, object opaque
+    )
+    # The end of send(): queue the bytes of a record. A caller that is not send() first finds that the producer needs no
+    # detour. `waited`: the seconds for which the call has waited for metadata.
+    cdef RecordFuture queue_record(
+        self, object name, object value, object key, object headers, object partition, object timestamp_ms,
+        object callback, object opaque, double waited
+    )
+    cdef RecordFuture enqueue(
+        self, TopicQueues topic, object partition, object callback, object opaque, Record* r, double waited
+    )
+    # The open batch has no room for the record, or no batch is open: a batch that has room. The caller holds the
+    # producer's lock, and appends before anything that could let another thread run.
+    cdef Batch room_for(self, TopicQueues topic, PartitionQueue queue, bint sticky, Record* r, double waited)
 
     # ---- methods that the subclass defines
     # _open_in_child() -> None: open the producer anew in a forked child, or raise. Only for a class that calls _disown
@@ -69,28 +84,3 @@ cdef class ProducerCore:
     #     max.block.ms. Raises TimeoutError
     # _await_partition(name: str, partition: int, timeout: float) -> None: the topic does not have the partition yet:
     #     wait for newer metadata, up to `timeout` seconds
-
-
-# The end of send(): queue the bytes of a record. A caller that is not send() first finds that the producer needs no
-# detour. `waited`: the seconds for which the call has waited for metadata.
-cdef inline RecordFuture queue_record(
-    ProducerCore producer, object name, object value, object key, object headers, object partition,
-    object timestamp_ms, object callback, double waited
-):
-    cdef Record r
-    cdef Held held
-    cdef TopicQueues topic
-    enter_lock(&producer.accumulator.pool.guard)
-    if name is producer.last_name:
-        topic = producer.last_topic
-        leave_lock(&producer.accumulator.pool.guard)
-    else:
-        leave_lock(&producer.accumulator.pool.guard)
-        topic = producer.topic_of(name, &waited)
-    r.timestamp = producer.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-    hold_nothing(&held)
-    try:
-        hold_record(&held, &r, key, value, headers)
-        return producer.enqueue(topic, partition, callback, &r, waited)
-    finally:
-        release_held(&held)

@@ -35,4 +35,5 @@ class ProducerCore:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         callback: Callable[[RecordMetadata, KafkaError | None], object] | None = None,
+        opaque: object = None,
     ) -> RecordFuture: ...

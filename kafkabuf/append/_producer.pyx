@@ -1,13 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """send(): checks, topic, partition, timestamp, encoding in place, future. producer.py has the calls per producer."""
 
+cimport cython
+
 from cpython.number cimport PyNumber_Index
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from kafkabuf._arguments cimport apply8, arrange, kb_quick, replace_way_in
+from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._partition cimport KeyRule, partition_by_key
-from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, measure, size_upper_bound
+from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, hold_record, measure, size_upper_bound
 from kafkabuf._wire cimport kb_crc32_init
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues, uninitialized
 from kafkabuf.batches._batch cimport Batch, RecordFuture, new_future
@@ -60,6 +65,7 @@ cdef class ProducerCore:
         self.key_rule = <KeyRule><int>key_rule_of(config.partitioner_class, config.partitioner_ignore_keys)
         self.detour = not (self.key_serializer is None and self.value_serializer is None and self.partitioner is None
                            and self.interceptors is None)
+        self.takes_opaque = config.on_acknowledged is not None
         self.closing = self.disowned = False
 
     def _begin_close(self, str because="the producer is closed"):
@@ -73,7 +79,8 @@ cdef class ProducerCore:
             self._begin_close(FORKED)
             self.disowned = True
 
-    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
+    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None,
+             opaque=None):
         """Queue one record and return a RecordFuture (KafkaProducer.send).
 
         Args:
@@ -84,6 +91,7 @@ cdef class ProducerCore:
                 chooses, as in Java; a record without key goes to the sticky partition.
             timestamp_ms: milliseconds since the epoch; None: the present time.
             callback: `callback(metadata, error)`; the Sender's thread calls it. `error` is None for a delivered record.
+            opaque: any object; it comes back in the BatchOutcome that `on_acknowledged` gets for the record's batch.
 
         Raises:
             SerializationError, RecordTooLargeError, InvalidTopicError, InvalidPartitionsError, InvalidTimestampError,
@@ -93,27 +101,54 @@ cdef class ProducerCore:
             TimeoutError: there was no metadata within `max.block.ms`.
             BufferExhaustedError: there was no memory within the rest of `max.block.ms`.
             ClosedError: after close().
+            ConfigError: `opaque` was given to a producer without `on_acknowledged`.
             The record was not queued if send() raises.
         """
+        return send_record(self, topic, value, key, headers, partition, timestamp_ms, callback, opaque)
+
+    cdef RecordFuture send_by_detour(
+        self, object topic, object value, object key, object headers, object partition, object timestamp_ms,
+        object callback, object opaque
+    ):
         cdef TopicQueues queues
         cdef AccumulatorCore begun
         cdef double waited = 0
-        if callback is not None and not callable(callback):
-            raise TypeError(
-                f"callback must be callable with (metadata, error), found {type(callback).__name__}: {callback!r}")
-        if self.detour:
-            self.check_open()
-            begun = self.accumulator
-            if self.interceptors is not None and type(callback) is not Acknowledgement:
-                record = ProducerRecord(topic, value, key, pairs_of(headers), partition, timestamp_ms)
-                return self.send_intercepted(record, callback)
-            queues = self.topic_of(topic, &waited)
-            key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
-            self.check_still_open(begun)  # a serializer or partitioner may have closed the producer, or forked
-        return queue_record(self, topic, value, key, headers, partition, timestamp_ms, callback, waited)
+        self.check_open()
+        begun = self.accumulator
+        if self.interceptors is not None and type(callback) is not Acknowledgement:
+            record = ProducerRecord(topic, value, key, pairs_of(headers), partition, timestamp_ms)
+            return self.send_intercepted(record, callback, opaque)
+        queues = self.topic_of(topic, &waited)
+        key, value, headers, partition = self.prepared(queues, key, value, headers, partition)
+        self.check_still_open(begun)  # a serializer or partitioner may have closed the producer, or forked
+        return self.queue_record(topic, value, key, headers, partition, timestamp_ms, callback, opaque, waited)
 
+    @cython.final
+    cdef RecordFuture queue_record(
+        self, object name, object value, object key, object headers, object partition, object timestamp_ms,
+        object callback, object opaque, double waited
+    ):
+        cdef Record r
+        cdef Held held
+        cdef TopicQueues topic
+        enter_lock(&self.accumulator.pool.guard)
+        if name is self.last_name:
+            topic = self.last_topic
+            leave_lock(&self.accumulator.pool.guard)
+        else:
+            leave_lock(&self.accumulator.pool.guard)
+            topic = self.topic_of(name, &waited)
+        r.timestamp = self.now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        hold_nothing(&held)
+        try:
+            hold_record(&held, &r, key, value, headers)
+            return self.enqueue(topic, partition, callback, opaque, &r, waited)
+        finally:
+            release_held(&held)
+
+    @cython.final
     cdef RecordFuture enqueue(
-        self, TopicQueues topic, object partition, object callback, Record* r, double waited
+        self, TopicQueues topic, object partition, object callback, object opaque, Record* r, double waited
     ):
         cdef PartitionQueue queue
         cdef RecordFuture future
@@ -132,25 +167,30 @@ cdef class ProducerCore:
                 queue = topic.sticky if sticky else <PartitionQueue>topic.queues[number]
             batch = queue.open
             if batch is None or not has_room(&batch.builder, r):
-                if topic.slow_nodes is not self.accumulator.slow_nodes:
-                    raise ClosedError(FORKED)  # in code that this call ran, a child has opened a producer of its own
-                if sticky:
-                    queue.seal()
-                    topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
-                    queue = topic.sticky
-                batch = self.accumulator.open_batch(queue, r, self.deadline(waited))
-                measure(&batch.builder, r)
+                batch = self.room_for(topic, queue, sticky, r, waited)
                 opened = True
             future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
+            if callback is not None or opaque is not None:
+                batch.keep(callback, opaque, future)
             append(&batch.builder, r)
             self.records_sent += 1
-            if callback is not None:
-                batch.add_callback(callback, future)
         finally:
             leave_lock(&self.accumulator.pool.guard)
         if opened:
             self.accumulator.wakeup()
         return future
+
+    cdef Batch room_for(self, TopicQueues topic, PartitionQueue queue, bint sticky, Record* r, double waited):
+        cdef Batch batch
+        if topic.slow_nodes is not self.accumulator.slow_nodes:
+            raise ClosedError(FORKED)  # in code that this call ran, a child has opened a producer of its own
+        if sticky:
+            queue.seal()
+            topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
+            queue = topic.sticky
+        batch = self.accumulator.open_batch(queue, r, self.deadline(waited))
+        measure(&batch.builder, r)
+        return batch
 
     # ---- the user's serializers, partitioner and interceptors --------------------------------------------------------
 
@@ -192,12 +232,13 @@ cdef class ProducerCore:
         raise InvalidPartitionsError(f"the partitioner returned {chosen!r} for topic {topic.name!r}: it must return an "
                                      f"int from 0 to {topic.partitions - 1}, or None to leave the choice to kafkabuf")
 
-    cdef RecordFuture send_intercepted(self, object record, object callback):
+    cdef RecordFuture send_intercepted(self, object record, object callback, object opaque):
         cdef AccumulatorCore begun = self.accumulator
         record = self.interceptors.on_send(record)
         try:
             self.check_still_open(begun)
-            return ProducerCore.send(self, *record, callback=Acknowledgement(self.interceptors, callback))
+            return ProducerCore.send(self, *record, callback=Acknowledgement(self.interceptors, callback),
+                                     opaque=opaque)
         except Exception as error:
             self.interceptors.on_send_error(record, error)
             raise
@@ -278,6 +319,43 @@ cdef class ProducerCore:
                 f"the record needs up to {size} bytes, more than max.request.size ({self.max_request_size}): raise "
                 f"max.request.size, or send smaller records")
         return 0
+
+
+# ---- send(): the way of every record ---------------------------------------------------------------------------------
+
+cdef inline object send_record(
+    object self, object topic, object value, object key, object headers, object partition, object timestamp_ms,
+    object callback, object opaque
+):
+    cdef ProducerCore producer = <ProducerCore>self
+    if callback is not None or opaque is not None:
+        check_user_objects(producer, callback, opaque)
+    if producer.detour:
+        return producer.send_by_detour(topic, value, key, headers, partition, timestamp_ms, callback, opaque)
+    return producer.queue_record(topic, value, key, headers, partition, timestamp_ms, callback, opaque, 0)
+
+
+cdef int check_user_objects(ProducerCore producer, object callback, object opaque) except -1:
+    if callback is not None and not callable(callback):
+        raise TypeError(
+            f"callback must be callable with (metadata, error), found {type(callback).__name__}: {callback!r}")
+    if opaque is not None and not producer.takes_opaque:
+        raise ConfigError("opaque comes back in on_acknowledged, which this producer does not have: give it "
+                          "on_acknowledged, or bind the object to a callback")
+    return 0
+
+
+cdef object send_quickly(object self, PyObject** given, Py_ssize_t count, PyObject* names):
+    cdef PyObject* arguments[8]
+    if not arrange(&quick_send, 8, given, count, names, arguments):
+        return quick_send.by_cython(self, given, count, names)
+    return apply8(send_record, self, arguments)
+
+
+cdef kb_quick quick_send
+replace_way_in(
+    &quick_send, ProducerCore, b"send",
+    ("topic", "value", "key", "headers", "partition", "timestamp_ms", "callback", "opaque"), send_quickly)
 
 
 cdef int64_t whole_number(object number) except? -1:

@@ -82,6 +82,7 @@ cdef class AccumulatorCore:
     cdef readonly int magic
     cdef readonly Py_ssize_t batch_size
     cdef readonly object codec          # codec.Codec, or None
+    cdef public object on_acknowledged  # the setting: callable(BatchOutcome), or None
     cdef Py_ssize_t scratch             # first of the slabs that the codec writes to, until the accumulator is closed
     cdef Py_ssize_t scratch_slabs       # 0: no scratch
     cdef readonly double availability_timeout   # seconds after which a node that takes nothing is slow; 0: never

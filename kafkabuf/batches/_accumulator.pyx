@@ -337,6 +337,9 @@ cdef class AccumulatorCore:
         try:
             batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, n_slabs,
                                   self.batch_size, self.magic, self.incomplete)
+            batch.thunks = []
+            batch.opaques = []
+            batch.on_acknowledged = self.on_acknowledged
             self.require_open()
             self.enlist(queue, batch)
         except BaseException:

@@ -68,7 +68,11 @@ cdef class Batch:
     cdef readonly dict record_errors        # place in the batch: error, for records that the broker named; None: all
     #                                         records failed with `error`
     cdef readonly object error_of_others    # the error of the records that record_errors does not name
-    cdef list thunks                        # callback, RecordFuture, callback, RecordFuture, ... or None
+    # Callback, RecordFuture, callback, RecordFuture, ... None before the accumulator opens the batch, and after the end.
+    cdef list thunks
+    # The `opaque` of each record up to the last that has one, None for others. Is None when `thunks` is.
+    cdef list opaques
+    cdef object on_acknowledged             # callable(BatchOutcome), or None; the accumulator sets it
     cdef list sleepers                      # (lock, RecordFuture or None); the end calls lock.release(); or None
     cdef public object error_watcher        # its seen(batch) is called when the user reads the error; or None
 
@@ -90,9 +94,13 @@ cdef class Batch:
     cdef int give_back(self) except -1
     cdef object error_of(self, RecordFuture future)
     cdef int run_callbacks(self, list thunks) except -1
+    cdef int tell(self, list opaques) except -1
     cdef int remove_sleeper(self, tuple sleeper) except -1
     cdef int call_back(self, object callback, RecordFuture future) except -1
     cdef int add_callback(self, object callback, RecordFuture future) except -1
+    # Keep the user's objects (or None) for the record that is appended next, to an open batch. Runs no Python code. If it
+    # raises, the record must not be appended. The caller holds the producer's lock.
+    cdef int keep(self, object callback, object opaque, RecordFuture future) except -1
 
 
 cdef class RecordFuture:

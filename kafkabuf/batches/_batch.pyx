@@ -24,7 +24,7 @@ from kafkabuf.batches.codec import DoesNotFit
 from kafkabuf.batches.ending import ends_here
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
-from kafkabuf.record_metadata import RecordMetadata
+from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t items)
@@ -111,9 +111,11 @@ cdef class Batch:
         return 0 if self.sleepers is None else len(self.sleepers)
 
     @property
-    def callbacks(self):
-        """The number of callbacks that have yet to run."""
-        return 0 if self.thunks is None else len(self.thunks) // 2
+    def unwatched(self):
+        """The number of records whose outcome no callback gets; all of them, once the callbacks have run."""
+        if self.on_acknowledged is not None:
+            return 0
+        return max(0, self.builder.count - (0 if self.thunks is None else len(self.thunks) // 2))
 
     @property
     def succeeded(self):
@@ -247,17 +249,20 @@ cdef class Batch:
     cdef int announce(self) except -1:
         # The slab goes back first, so that a callback that sends finds memory. The callbacks run next, so that flush()
         # returns after them. The waiting threads wake last, whatever failed before.
-        cdef list thunks
+        cdef list thunks, opaques
         try:
             enter_lock(&self.pool.guard)
             try:
                 self.closed = True
                 thunks, self.thunks = self.thunks, None
+                opaques, self.opaques = self.opaques, None
                 self.give_back()
             finally:
                 leave_lock(&self.pool.guard)
             if thunks is not None:
                 self.run_callbacks(thunks)
+            if self.on_acknowledged is not None and self.builder.count and not self.pool.disowned:
+                self.tell(opaques)
         finally:
             self.end()
         return 0
@@ -309,6 +314,23 @@ cdef class Batch:
             if self.pool.disowned:  # a callback forked, and this is the child: the parent runs the other callbacks
                 break
             self.call_back(thunks[i], <RecordFuture>thunks[i + 1])
+        return 0
+
+    cdef int tell(self, list opaques) except -1:
+        """Call `on_acknowledged`."""
+        cdef bint by_broker = self.log_append_time >= 0
+        try:
+            if opaques:
+                opaques.extend([None] * (self.builder.count - len(opaques)))
+            self.on_acknowledged(BatchOutcome(
+                self.topic, self.partition, self.base_offset, self.builder.count,
+                self.log_append_time if by_broker else self.builder.first_timestamp,
+                self.log_append_time if by_broker else self.builder.max_timestamp,
+                self.error if self.record_errors is None else self.error_of_others,
+                self.record_errors or {}, opaques or []))
+        except BaseException as error:  # even SystemExit: the waiting threads must wake
+            logger.error("on_acknowledged raised for a batch of %s-%d: %r", self.topic, self.partition, error)
+            report_unraisable(error, self.on_acknowledged)
         return 0
 
     cdef int call_back(self, callback, RecordFuture future) except -1:
@@ -383,6 +405,20 @@ cdef class Batch:
                 part.sleepers.remove(sleeper)
         finally:
             leave_lock(&self.pool.guard)
+        return 0
+
+    cdef int keep(self, object callback, object opaque, RecordFuture future) except -1:
+        if opaque is not None:
+            while len(self.opaques) < future.index:
+                self.opaques.append(None)
+            self.opaques.append(opaque)
+        if callback is not None:
+            self.thunks.append(callback)
+            try:
+                self.thunks.append(future)
+            except MemoryError:
+                self.thunks.pop()
+                raise
         return 0
 
     cdef int add_callback(self, callback, RecordFuture future) except -1:

@@ -77,11 +77,13 @@ cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
 
 
 cdef Batch halve(Batch batch, Batch whole):
-    """Make a batch of the first half of a batch's records, with their callbacks and waiting threads."""
+    """Make a batch of the first half of a batch's records, with the users' objects and waiting threads."""
     cdef Batch front = Batch.__new__(Batch, batch.topic, batch.partition, batch.created, batch.pool, batch.slab,
                                      batch.n_slabs, 0, batch.builder.magic, batch.incomplete)
-    cdef list parts = [whole], thunks = [], sleepers = []
+    cdef list parts = [whole], thunks = [], opaques = [], sleepers = []
+    front.on_acknowledged = batch.on_acknowledged
     front.thunks = []
+    front.opaques = []
     front.sleepers = []
     # The code makes no object below, so that no other thread runs and finds a record in both batches or in neither.
     enter_lock(&batch.pool.guard)
@@ -96,7 +98,7 @@ cdef Batch halve(Batch batch, Batch whole):
         if whole.parts is None:
             whole.parts = parts
         stand_in_front(whole.parts, batch, front)
-        hand_over(batch, front, thunks, sleepers)
+        hand_over(batch, front, thunks, opaques, sleepers)
     finally:
         leave_lock(&batch.pool.guard)
     return front
@@ -132,8 +134,8 @@ cdef int stand_in_front(list parts, Batch batch, Batch front) except -1:
     return 0
 
 
-cdef int hand_over(Batch batch, Batch front, list thunks, list sleepers) except -1:
-    """Divide callbacks and waiting threads between both. `batch` gets the given empty lists, filled with its part."""
+cdef int hand_over(Batch batch, Batch front, list thunks, list opaques, list sleepers) except -1:
+    """Divide the users' objects and waiting threads between both. `batch` gets the given lists, filled with its part."""
     cdef Py_ssize_t i
     cdef RecordFuture future
     if batch.thunks is not None:
@@ -149,7 +151,11 @@ cdef int hand_over(Batch batch, Batch front, list thunks, list sleepers) except 
                 front.sleepers.append(sleeper)
             else:
                 sleepers.append(sleeper)
+    if batch.opaques is not None:
+        for i in range(len(batch.opaques)):
+            (front.opaques if i < front.builder.count else opaques).append(batch.opaques[i])
     batch.thunks = thunks
+    batch.opaques = opaques
     batch.sleepers = sleepers
     return 0
 
@@ -237,6 +243,7 @@ cdef void cut(RecordsBuilder* b, RecordsBuilder* front) noexcept nogil:
         p = following
         following = end_of(b.magic, p)
     front.position = front.capacity = <size_t>(p - front.base)
+    b.first_timestamp = timestamp_of(b, p)
     b.base = <uint8_t*>p - records_start(b)
     b.capacity -= front.position - records_start(b)
     b.count = 0

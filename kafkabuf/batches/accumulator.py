@@ -51,6 +51,7 @@ class RecordAccumulator(DrainCore):
 
             levels = config.compression_gzip_level, config.compression_lz4_level, config.compression_zstd_level
             self.use_codec(codec(config.compression_type, *levels))
+        self.on_acknowledged = config.on_acknowledged
         self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)

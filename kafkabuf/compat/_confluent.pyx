@@ -9,7 +9,7 @@ from posix.types cimport clockid_t
 
 from kafkabuf._lock cimport break_lock, enter_lock, leave_lock
 from kafkabuf._sealed cimport seal
-from kafkabuf.append._producer cimport ProducerCore, queue_record
+from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._batch cimport SUCCEEDED, Batch, FutureCallback, RecordFuture
 
 from kafkabuf.compat.confluent_errors import record_error
@@ -265,8 +265,8 @@ cdef class ProduceCore:
             on_delivery = self.on_delivery
         if on_delivery is None and not self.lines:
             try:
-                queue_record(self.core, topic, value, key, headers, None if partition == -1 else partition,
-                             timestamp if timestamp > 0 else None, None, 0)
+                self.core.queue_record(topic, value, key, headers, None if partition == -1 else partition,
+                             timestamp if timestamp > 0 else None, None, None, 0)
                 return
             except MustWait:
                 pass
@@ -318,8 +318,8 @@ cdef class ProduceCore:
     cdef int send(self, Message message, object on_delivery) except -1:
         cdef int64_t time = message.time if message.kind_of_time else <int64_t>(message.produced_at * 1000)
         message.producer, message.on_delivery = self, on_delivery
-        queue_record(self.core, message.message_topic, message.message_value, message.message_key,
-                     message.message_headers, None if message.number == -1 else message.number, time, message, 0)
+        self.core.queue_record(message.message_topic, message.message_value, message.message_key,
+                     message.message_headers, None if message.number == -1 else message.number, time, message, None, 0)
         return 0
 
     def _send(self, Message message not None, on_delivery):

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kafkabuf._sealed cimport seal
-from kafkabuf.append._producer cimport ProducerCore, queue_record
+from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._batch cimport FAILED, RecordFuture
 
 from kafkabuf.compat.kafka_python_errors import as_peer
@@ -200,7 +200,7 @@ cdef class SendCore:
             if self.producer.detour:
                 sent = self.producer.send(topic, value, key, headers, partition, timestamp_ms)
             else:
-                sent = queue_record(self.producer, topic, value, key, headers, partition, timestamp_ms, None, 0)
+                sent = self.producer.queue_record(topic, value, key, headers, partition, timestamp_ms, None, None, 0)
         except KafkaError as error:
             return self.refuse(error, topic, partition, timestamp_ms)
         future = FutureRecordMetadata.__new__(FutureRecordMetadata)

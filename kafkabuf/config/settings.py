@@ -29,6 +29,10 @@ class ProducerSettings(SecuritySettings):
         values.objects, (), "Objects that may change a record before send() and see its outcome.", "list", "objects"
     )
 
+    on_acknowledged: Any = special(
+        values.callable_only, None, "Called once for each batch with its BatchOutcome, in the Sender's thread."
+    )
+
     buffer_memory: int = integer(
         32 * 1024 * 1024,
         "Bytes for all records without an outcome; the producer allocates them when it opens.",

@@ -24,8 +24,8 @@ class Failures:
 
     def add(self, batch: Batch) -> bool:
         """A batch has failed, and its callbacks have not run yet. Returns whether a record of it has no callback."""
-        records = batch.count - batch.callbacks
-        if records <= 0:
+        records = batch.unwatched
+        if records == 0:
             return False
         if len(self._unseen) < MOST_BATCHES:
             self._unseen[batch] = records

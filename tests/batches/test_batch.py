@@ -254,7 +254,7 @@ def test_done_callback_must_be_callable() -> None:
     future = rig.send()
     with pytest.raises(TypeError, match=r"fn must be callable with \(future\), found int: 5"):
         future.add_done_callback(5)  # type: ignore[arg-type]
-    assert future.batch.callbacks == 0
+    assert future.batch.unwatched == 1
 
 
 def test_callback_added_by_a_callback_runs() -> None:
