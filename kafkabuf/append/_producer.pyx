@@ -6,7 +6,6 @@ cimport cython
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kafkabuf._arguments cimport apply8, arrange, kb_quick, replace_way_in
 from kafkabuf._held cimport Held, hold_nothing, release_held
@@ -26,7 +25,12 @@ from kafkabuf.interceptors import Acknowledgement, Interceptors, ProducerRecord,
 from kafkabuf.partitioner import key_rule_of, partitioner_of
 from kafkabuf.serialization import serialize_with
 
+cdef extern from "_milliseconds.h":
+    void kb_time_ms_init()
+    int64_t kb_time_ms()
+
 kb_crc32_init()
+kb_time_ms_init()
 
 
 # An object that no caller can pass as a topic, for the time before the first send().
@@ -302,12 +306,9 @@ cdef class ProducerCore:
     cdef object deadline(self, double waited):
         return self.clock.monotonic() + (self.max_block - waited)
 
+    @cython.final
     cdef int64_t now_ms(self) except -1:
-        cdef timespec now
-        if not self.system_clock:
-            return self.clock.time_ms()
-        clock_gettime(CLOCK_REALTIME, &now)
-        return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
+        return kb_time_ms() if self.system_clock else self.clock.time_ms()
 
     cdef int check_size(self, const Record* r) except -1:
         cdef int64_t size = size_upper_bound(self.accumulator.magic, r)

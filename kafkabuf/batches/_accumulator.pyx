@@ -338,8 +338,9 @@ cdef class AccumulatorCore:
             batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, n_slabs,
                                   self.batch_size, self.magic, self.incomplete)
             batch.thunks = []
-            batch.opaques = []
-            batch.on_acknowledged = self.on_acknowledged
+            if self.on_acknowledged is not None:
+                batch.opaques = []
+                batch.on_acknowledged = self.on_acknowledged
             self.require_open()
             self.enlist(queue, batch)
         except BaseException:

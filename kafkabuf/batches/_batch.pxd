@@ -96,7 +96,8 @@ cdef class Batch:
     cdef int run_callbacks(self, list thunks) except -1
     cdef int tell(self, list opaques) except -1
     cdef int remove_sleeper(self, tuple sleeper) except -1
-    cdef int call_back(self, object callback, RecordFuture future) except -1
+    cdef int run_until_raised(self, list thunks, Py_ssize_t* done) except -1
+    cdef int report_raised(self, object callback, object error) except -1
     cdef int add_callback(self, object callback, RecordFuture future) except -1
     # Keep the user's objects (or None) for the record that is appended next, to an open batch. Runs no Python code. If it
     # raises, the record must not be appended. The caller holds the producer's lock.

@@ -29,6 +29,8 @@ from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t items)
     bint PyFunction_Check(object)
+    size_t PY_VECTORCALL_ARGUMENTS_OFFSET
+    object PyObject_Vectorcall(object, PyObject** arguments, size_t count, PyObject* names)
 
 cdef extern from * nogil:
     bint __sync_bool_compare_and_swap(int* where, int expected, int wanted)
@@ -309,11 +311,39 @@ cdef class Batch:
         return self.record_errors.get(future.index - self.first, self.error_of_others)
 
     cdef int run_callbacks(self, list thunks) except -1:
-        cdef Py_ssize_t i
-        for i in range(0, len(thunks), 2):
-            if self.pool.disowned:  # a callback forked, and this is the child: the parent runs the other callbacks
-                break
-            self.call_back(thunks[i], <RecordFuture>thunks[i + 1])
+        cdef Py_ssize_t done = 0
+        # A callback that forks returns here in the child too: the parent runs the other callbacks.
+        while done < len(thunks) and not self.pool.disowned:
+            try:
+                self.run_until_raised(thunks, &done)
+            except BaseException as error:
+                self.report_raised(thunks[done - 2], error)
+        return 0
+
+    cdef int run_until_raised(self, list thunks, Py_ssize_t* done) except -1:
+        """Run callbacks from `done` on. The records of a batch share most of what their metadata says."""
+        cdef RecordFuture future
+        cdef PyObject* arguments[3]
+        cdef int64_t offset
+        cdef object partition = self.partition, timestamp = self.log_append_time, metadata, error = self.error
+        cdef int64_t shared_timestamp = self.log_append_time
+        while done[0] < len(thunks) and not self.pool.disowned:
+            callback = thunks[done[0]]
+            future = <RecordFuture>thunks[done[0] + 1]
+            done[0] += 2
+            if not PyFunction_Check(callback) and isinstance(callback, FutureCallback):
+                (<FutureCallback>callback).ended(future)
+                continue
+            if self.log_append_time < 0 and future.timestamp != shared_timestamp:
+                shared_timestamp = future.timestamp
+                timestamp = shared_timestamp
+            offset = self.base_offset + future.index - self.first if self.base_offset >= 0 else -1
+            metadata = new_metadata(self.topic, partition, offset, timestamp, future.key_size, future.value_size)
+            if self.record_errors is not None:
+                error = self.error_of(future)
+            arguments[1] = <PyObject*>metadata
+            arguments[2] = <PyObject*>error
+            PyObject_Vectorcall(callback, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL)
         return 0
 
     cdef int tell(self, list opaques) except -1:
@@ -333,16 +363,10 @@ cdef class Batch:
             report_unraisable(error, self.on_acknowledged)
         return 0
 
-    cdef int call_back(self, callback, RecordFuture future) except -1:
-        try:
-            if not PyFunction_Check(callback) and isinstance(callback, FutureCallback):
-                (<FutureCallback>callback).ended(future)
-            else:
-                callback(future.metadata(), self.error_of(future))
-        except BaseException as error:  # even SystemExit: the other callbacks must run, and the waiting threads wake
-            logger.error("a callback raised for a record of %s-%d: %r", self.topic, self.partition, error)
-            report_unraisable(error, callback)
-        return 0
+    cdef int report_raised(self, callback, error) except -1:
+        """A callback has raised, even SystemExit: the other callbacks must run, and the waiting threads wake."""
+        logger.error("a callback raised for a record of %s-%d: %r", self.topic, self.partition, error)
+        return report_unraisable(error, callback)
 
     def wait(self, timeout=None, clock=system_clock, RecordFuture future=None):
         """Wait until the outcome is decided and the callbacks have run; False when `timeout` seconds pass first.
@@ -438,7 +462,7 @@ cdef class Batch:
         finally:
             leave_lock(&self.pool.guard)
         part.note_error_seen()
-        return part.call_back(callback, future)
+        return part.run_callbacks([callback, future])
 
 
 cdef int report_unraisable(object error, object culprit) except -1:
@@ -517,7 +541,7 @@ cdef PyObject* thunks_of(PyObject* batch) noexcept:
 answer_for_futures(Batch, thunks_of)
 
 
-cdef object new_metadata(object topic, object partition, object offset, object timestamp, object key_size,
+cdef inline object new_metadata(object topic, object partition, object offset, object timestamp, object key_size,
                          object value_size):
     """Make a RecordMetadata as NamedTuple's constructor does, without a Python frame and a second tuple."""
     # All fields are objects already. The code makes no object below, so that no collector sees a half filled tuple.
