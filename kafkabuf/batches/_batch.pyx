@@ -7,7 +7,7 @@ import logging
 import threading
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
-from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
+from cpython.exc cimport PyErr_Clear, PyErr_SetObject, PyErr_WriteUnraisable
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -29,6 +29,7 @@ from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t items)
     bint PyFunction_Check(object)
+    int push "PyList_Append"(list, object) noexcept  # -1: no memory, and an exception is set
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
     object PyObject_Vectorcall(object, PyObject** arguments, size_t count, PyObject* names)
 
@@ -324,9 +325,10 @@ cdef class Batch:
         """Run callbacks from `done` on. The records of a batch share most of what their metadata says."""
         cdef RecordFuture future
         cdef PyObject* arguments[3]
-        cdef int64_t offset
-        cdef object partition = self.partition, timestamp = self.log_append_time, metadata, error = self.error
-        cdef int64_t shared_timestamp = self.log_append_time
+        cdef int64_t offset, last_timestamp = self.log_append_time
+        cdef int32_t last_key_size = -1, last_value_size = -1
+        cdef object partition = self.partition, timestamp = self.log_append_time, key_size = -1, value_size = -1
+        cdef object metadata, error = self.error
         while done[0] < len(thunks) and not self.pool.disowned:
             callback = thunks[done[0]]
             future = <RecordFuture>thunks[done[0] + 1]
@@ -334,11 +336,14 @@ cdef class Batch:
             if not PyFunction_Check(callback) and isinstance(callback, FutureCallback):
                 (<FutureCallback>callback).ended(future)
                 continue
-            if self.log_append_time < 0 and future.timestamp != shared_timestamp:
-                shared_timestamp = future.timestamp
-                timestamp = shared_timestamp
+            if future.timestamp != last_timestamp and self.log_append_time < 0:
+                timestamp = last_timestamp = future.timestamp
+            if future.key_size != last_key_size:
+                key_size = last_key_size = future.key_size
+            if future.value_size != last_value_size:
+                value_size = last_value_size = future.value_size
             offset = self.base_offset + future.index - self.first if self.base_offset >= 0 else -1
-            metadata = new_metadata(self.topic, partition, offset, timestamp, future.key_size, future.value_size)
+            metadata = new_metadata(self.topic, partition, offset, timestamp, key_size, value_size)
             if self.record_errors is not None:
                 error = self.error_of(future)
             arguments[1] = <PyObject*>metadata
@@ -438,11 +443,10 @@ cdef class Batch:
             self.opaques.append(opaque)
         if callback is not None:
             self.thunks.append(callback)
-            try:
-                self.thunks.append(future)
-            except MemoryError:
+            if push(self.thunks, future) < 0:
+                PyErr_Clear()
                 self.thunks.pop()
-                raise
+                raise MemoryError("no memory for a callback")
         return 0
 
     cdef int add_callback(self, callback, RecordFuture future) except -1:
@@ -541,11 +545,14 @@ cdef PyObject* thunks_of(PyObject* batch) noexcept:
 answer_for_futures(Batch, thunks_of)
 
 
+cdef PyTypeObject* metadata_type = <PyTypeObject*>RecordMetadata
+
+
 cdef inline object new_metadata(object topic, object partition, object offset, object timestamp, object key_size,
                          object value_size):
     """Make a RecordMetadata as NamedTuple's constructor does, without a Python frame and a second tuple."""
     # All fields are objects already. The code makes no object below, so that no collector sees a half filled tuple.
-    metadata = PyType_GenericAlloc(<PyTypeObject*>RecordMetadata, 6)
+    metadata = PyType_GenericAlloc(metadata_type, 6)
     set_field(metadata, 0, topic)
     set_field(metadata, 1, partition)
     set_field(metadata, 2, offset)
