@@ -34,7 +34,7 @@ class BatchOutcome(NamedTuple):
     partition: int
     first_offset: int
     """-1 if the broker did not return it (acks=0), or the batch was not delivered."""
-    count: int
+    record_count: int
     """Records in the batch; their offsets follow each other."""
     first_timestamp: int
     """Of the first record, in ms; the broker's time if the topic uses LogAppendTime."""

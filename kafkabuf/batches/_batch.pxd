@@ -68,10 +68,9 @@ cdef class Batch:
     cdef readonly dict record_errors        # place in the batch: error, for records that the broker named; None: all
     #                                         records failed with `error`
     cdef readonly object error_of_others    # the error of the records that record_errors does not name
-    # Callback, RecordFuture, callback, RecordFuture, ... None before the accumulator opens the batch, and after the end.
-    cdef list thunks
-    # The `opaque` of each record up to the last that has one, None for others. Is None when `thunks` is.
-    cdef list opaques
+    cdef list thunks                        # callback, RecordFuture, callback, ...; None before the batch is opened,
+    #                                         and after its end
+    cdef list opaques                       # by record, up to the last that has one; None without on_acknowledged
     cdef object on_acknowledged             # callable(BatchOutcome), or None; the accumulator sets it
     cdef list sleepers                      # (lock, RecordFuture or None); the end calls lock.release(); or None
     cdef public object error_watcher        # its seen(batch) is called when the user reads the error; or None
@@ -99,8 +98,8 @@ cdef class Batch:
     cdef int run_until_raised(self, list thunks, Py_ssize_t* done) except -1
     cdef int report_raised(self, object callback, object error) except -1
     cdef int add_callback(self, object callback, RecordFuture future) except -1
-    # Keep the user's objects (or None) for the record that is appended next, to an open batch. Runs no Python code. If it
-    # raises, the record must not be appended. The caller holds the producer's lock.
+    # Keep the user's objects (or None) for the record that is appended next to the open batch. Runs no Python code. If
+    # it raises, the record must not be appended. The caller holds the producer's lock.
     cdef int keep(self, object callback, object opaque, RecordFuture future) except -1
 
 

@@ -262,7 +262,7 @@ cdef class Batch:
                 self.give_back()
             finally:
                 leave_lock(&self.pool.guard)
-            if thunks is not None:
+            if thunks is not None and not self.pool.disowned:  # in a forked child: the parent runs the callbacks
                 self.run_callbacks(thunks)
             if self.on_acknowledged is not None and self.builder.count and not self.pool.disowned:
                 self.tell(opaques)
@@ -313,8 +313,9 @@ cdef class Batch:
 
     cdef int run_callbacks(self, list thunks) except -1:
         cdef Py_ssize_t done = 0
+        cdef bint disowned = self.pool.disowned
         # A callback that forks returns here in the child too: the parent runs the other callbacks.
-        while done < len(thunks) and not self.pool.disowned:
+        while done < len(thunks) and self.pool.disowned == disowned:
             try:
                 self.run_until_raised(thunks, &done)
             except BaseException as error:
@@ -329,7 +330,8 @@ cdef class Batch:
         cdef int32_t last_key_size = -1, last_value_size = -1
         cdef object partition = self.partition, timestamp = self.log_append_time, key_size = -1, value_size = -1
         cdef object metadata, error = self.error
-        while done[0] < len(thunks) and not self.pool.disowned:
+        cdef bint disowned = self.pool.disowned
+        while done[0] < len(thunks) and self.pool.disowned == disowned:
             callback = thunks[done[0]]
             future = <RecordFuture>thunks[done[0] + 1]
             done[0] += 2
@@ -549,7 +551,7 @@ cdef PyTypeObject* metadata_type = <PyTypeObject*>RecordMetadata
 
 
 cdef inline object new_metadata(object topic, object partition, object offset, object timestamp, object key_size,
-                         object value_size):
+                                object value_size):
     """Make a RecordMetadata as NamedTuple's constructor does, without a Python frame and a second tuple."""
     # All fields are objects already. The code makes no object below, so that no collector sees a half filled tuple.
     metadata = PyType_GenericAlloc(metadata_type, 6)

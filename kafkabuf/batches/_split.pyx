@@ -135,7 +135,7 @@ cdef int stand_in_front(list parts, Batch batch, Batch front) except -1:
 
 
 cdef int hand_over(Batch batch, Batch front, list thunks, list opaques, list sleepers) except -1:
-    """Divide the users' objects and waiting threads between both. `batch` gets the given lists, filled with its part."""
+    """Divide the user's objects and waiting threads. `batch` gets the given empty lists, filled with its part."""
     cdef Py_ssize_t i
     cdef RecordFuture future
     if batch.thunks is not None:

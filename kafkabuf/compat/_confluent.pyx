@@ -265,8 +265,9 @@ cdef class ProduceCore:
             on_delivery = self.on_delivery
         if on_delivery is None and not self.lines:
             try:
-                self.core.queue_record(topic, value, key, headers, None if partition == -1 else partition,
-                             timestamp if timestamp > 0 else None, None, None, 0)
+                self.core.queue_record(
+                    topic, value, key, headers, None if partition == -1 else partition,
+                    timestamp if timestamp > 0 else None, None, None, 0)
                 return
             except MustWait:
                 pass
@@ -318,8 +319,9 @@ cdef class ProduceCore:
     cdef int send(self, Message message, object on_delivery) except -1:
         cdef int64_t time = message.time if message.kind_of_time else <int64_t>(message.produced_at * 1000)
         message.producer, message.on_delivery = self, on_delivery
-        self.core.queue_record(message.message_topic, message.message_value, message.message_key,
-                     message.message_headers, None if message.number == -1 else message.number, time, message, None, 0)
+        self.core.queue_record(
+            message.message_topic, message.message_value, message.message_key, message.message_headers,
+            None if message.number == -1 else message.number, time, message, None, 0)
         return 0
 
     def _send(self, Message message not None, on_delivery):

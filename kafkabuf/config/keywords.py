@@ -15,6 +15,7 @@ class Settings(TypedDict, total=False):
     bootstrap_servers: str | Sequence[str] | None
     client_id: str | None
     interceptor_classes: str | Sequence[Any] | None
+    on_acknowledged: Any | None
     buffer_memory: int | None
     batch_size: int | None
     linger_ms: int | None

@@ -129,7 +129,7 @@ _LIBRDKAFKA = {
     "oauth_cb": PeerName(_TOKEN, "it is a callable that returns a token"),
     "oauthbearer_token_refresh_cb": PeerName(_TOKEN, "it is a callable that returns a token"),
     "on_delivery": PeerName("", _CALLBACK),
-    "opaque": PeerName("", "bind the object to the callback of send()"),
+    "opaque": PeerName("", "give the object to send(opaque=...): it comes back in `on_acknowledged`"),
     "open_cb": PeerName("", _INSIDE),
     "partitioner_cb": PeerName("partitioner.class", _PARTITIONER),
     "plugin.library.paths": PeerName("interceptor.classes", "it takes objects with on_send and on_acknowledgement"),

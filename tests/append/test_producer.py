@@ -489,6 +489,6 @@ def test_import_starts_no_thread() -> None:
 
 def test_send_has_a_signature_and_a_docstring() -> None:
     """send() is a plain method descriptor, for speed; such a descriptor has a signature only if Cython embeds it."""
-    names = ["self", "topic", "value", "key", "headers", "partition", "timestamp_ms", "callback"]
+    names = ["self", "topic", "value", "key", "headers", "partition", "timestamp_ms", "callback", "opaque"]
     assert list(inspect.signature(KafkaProducer.send).parameters) == names
     assert (KafkaProducer.send.__doc__ or "").startswith("Queue one record")
