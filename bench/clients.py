@@ -69,6 +69,32 @@ def kafkabuf(
     return open_
 
 
+def kafkabuf_told(batch_size: int) -> Client:
+    """send() in a loop, an object for each record, and on_acknowledged, which gets the objects of a batch at once."""
+
+    @contextmanager
+    def open_(bootstrap: str, topic: str) -> Iterator[Publish]:
+        from kafkabuf import KafkaProducer
+
+        delivered = Delivered()
+
+        def publish(records: int) -> int:
+            send = producer.send
+            for number in range(records):
+                send(topic, VALUE, opaque=number)
+            producer.flush()
+            delivered.check(records)
+            return records
+
+        settings = {"batch_size": batch_size, "linger_ms": LINGER_MS, "acks": "all"}
+        with closing(
+            KafkaProducer(settings, bootstrap_servers=bootstrap, on_acknowledged=delivered.on_acknowledged)
+        ) as producer:
+            yield publish
+
+    return open_
+
+
 def kafkabuf_arrow(batch_size: int) -> Client:
     """send_arrow() of a table's batches, 10,000 rows each."""
 

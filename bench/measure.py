@@ -6,11 +6,15 @@ import resource
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bench.claim import Job, Measurement, Metric
+
+if TYPE_CHECKING:
+    from kafkabuf import BatchOutcome
 
 VALUE_SIZE = 100
 BATCH_SMALL = 16 * 1024  # the default of Java and of kafkabuf
@@ -81,6 +85,10 @@ class Delivered:
     def on_kafkabuf(self, metadata: object, error: object) -> None:
         if error is None:
             self._count += 1
+
+    def on_acknowledged(self, outcome: BatchOutcome) -> None:
+        if outcome.error is None:
+            self._count += len(outcome.opaques)
 
     def on_confluent(self, error: object, message: object) -> None:
         if error is None:

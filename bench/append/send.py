@@ -23,6 +23,8 @@ SEND_SMALL, SEND_LARGE = "kafkabuf send 16 KiB", "kafkabuf send 128 KiB"
 # Idempotence is on by default; a case without it shows its cost.
 NOT_IDEMPOTENT = {"enable_idempotence": False}
 PLAIN_SMALL, PLAIN_LARGE = "kafkabuf send 16 KiB, not idempotent", "kafkabuf send 128 KiB, not idempotent"
+SEND_CALLBACK = "kafkabuf send 128 KiB, callback"
+SEND_TOLD = "kafkabuf send 128 KiB, opaque and on_acknowledged"
 SEND_FULL = "kafkabuf send 128 KiB, key, 2 headers, callback"
 CONFLUENT, CONFLUENT_BEST = "confluent-kafka, callback", "confluent-kafka, best setting"
 CONFLUENT_FULL = "confluent-kafka, key, 2 headers, callback"
@@ -62,7 +64,8 @@ CLAIM = Claim(
         _case(SEND_LARGE, clients.kafkabuf(BATCH_LARGE)),
         _case(PLAIN_SMALL, clients.kafkabuf(BATCH_SMALL, settings=NOT_IDEMPOTENT)),
         _case(PLAIN_LARGE, clients.kafkabuf(BATCH_LARGE, settings=NOT_IDEMPOTENT)),
-        _case("kafkabuf send 128 KiB, callback", clients.kafkabuf(BATCH_LARGE, callback=True)),
+        _case(SEND_CALLBACK, clients.kafkabuf(BATCH_LARGE, callback=True)),
+        _case(SEND_TOLD, clients.kafkabuf_told(BATCH_LARGE)),
         _case(SEND_FULL, clients.kafkabuf(BATCH_LARGE, full=True)),
         _case(CONFLUENT, clients.confluent(callback=True)),
         _case("confluent-kafka, no callback", clients.confluent()),
@@ -88,7 +91,8 @@ CLAIM = Claim(
         Goal("CPU of send(), 128 KiB", SEND_LARGE, CPU.name, 1 / 7, CONFLUENT, at_most=True),
         Goal("send() with idempotence, 16 KiB, of that without", SEND_SMALL, RATE.name, 0.95, PLAIN_SMALL),
         Goal("send() with idempotence, 128 KiB, of that without", SEND_LARGE, RATE.name, 0.95, PLAIN_LARGE),
-        Goal("send() with key, two headers, callback", SEND_FULL, RATE.name, 4, CONFLUENT_FULL),
+        Goal("send() with a callback", SEND_CALLBACK, RATE.name, 4, CONFLUENT),
+        Goal("send() with key, two headers, callback", SEND_FULL, RATE.name, 4.5, CONFLUENT_FULL),
     ],
     notes=[
         "acks=all, one partition, 100-byte values; linger.ms 5 and batch.size 128 KiB unless a case says otherwise.",
