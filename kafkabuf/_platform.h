@@ -4,6 +4,7 @@
                    -DKB_PORTABLE a build for Linux is what a build for another system is (`make test-portable`).
    KB_SEND_FLAGS   the flags of sendmsg: do not wait, and no SIGPIPE if the peer has closed the connection
    kb_no_sigpipe   the same for systems where not the call but the socket has the flag (macOS); call it once a socket
+   kb_monotonic    the seconds of time.monotonic(), whose clock on macOS stands while the machine sleeps
    KB_ARM_CRC      defined if an aarch64 CPU may have instructions for CRCs: the attribute of functions that use them.
                    kb_has_arm_crc() finds at run time whether this CPU has them, KB_ARM_CRC32* are the instructions
                    (CRC-32C, or with the polynomial of CRC-32; of eight bytes, or of one) */
@@ -11,6 +12,7 @@
 #define KAFKABUF_PLATFORM_H
 
 #include <sys/socket.h>
+#include <time.h>
 
 #if defined(__linux__) && !defined(KB_PORTABLE)
 #define KB_LINUX 1
@@ -32,6 +34,18 @@ static inline void kb_no_sigpipe(int fd) {
 #else
     (void)fd;
 #endif
+}
+
+#if defined(__APPLE__)
+#define KB_MONOTONIC CLOCK_UPTIME_RAW
+#else
+#define KB_MONOTONIC CLOCK_MONOTONIC
+#endif
+
+static inline double kb_monotonic(void) {
+    struct timespec now;
+    clock_gettime(KB_MONOTONIC, &now);
+    return (double)((long long)now.tv_sec * 1000000000 + now.tv_nsec) / 1e9; /* rounded as Python rounds it */
 }
 
 #if defined(__aarch64__)

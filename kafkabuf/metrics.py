@@ -59,7 +59,6 @@ class Metrics:
         pool.on_wait = lambda seconds: stats.waits.add(seconds, clock.monotonic())
         pool.on_failure = lambda: stats.exhausted.add(1, clock.monotonic())
         client.stats = stats
-        client.on_throttle_time = lambda ms: stats.throttle.add(ms, clock.monotonic())
         for reporter in self._reporters:
             getattr(reporter, "init", reporter)(self.snapshot)
 

@@ -12,6 +12,7 @@ from kafkabuf._held cimport Held, hold_nothing, release_held
 from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._partition cimport KeyRule, partition_by_key
 from kafkabuf._records cimport LARGEST_BATCH, Record, append, has_room, hold_record, measure, size_upper_bound
+from kafkabuf._time cimport kb_time_ms, kb_time_ms_init
 from kafkabuf._wire cimport kb_crc32_init
 from kafkabuf.batches._accumulator cimport AccumulatorCore, PartitionQueue, TopicQueues, uninitialized
 from kafkabuf.batches._batch cimport Batch, RecordFuture, new_future
@@ -24,10 +25,6 @@ from kafkabuf.errors import (
 from kafkabuf.interceptors import Acknowledgement, Interceptors, ProducerRecord, pairs_of
 from kafkabuf.partitioner import key_rule_of, partitioner_of
 from kafkabuf.serialization import serialize_with
-
-cdef extern from "_milliseconds.h":
-    void kb_time_ms_init()
-    int64_t kb_time_ms()
 
 kb_crc32_init()
 kb_time_ms_init()

@@ -3,21 +3,23 @@
 
 from kafkabuf._metrics cimport ProducerStats
 from kafkabuf.network._io cimport Connection, Poller
-from kafkabuf.network._request cimport InFlight
+from kafkabuf.network._node cimport NodeCore
+from kafkabuf.network._request cimport InFlight, Request
 
 
 cdef class ClientCore:
     # ---- fixed at construction
     cdef readonly object _clock, _metadata
+    cdef bint system_clock                  # the clock is the machine's, and `now` reads it in C
     cdef public object _updater             # MetadataUpdater
     cdef readonly Poller _poller
+    cdef bint plain_poller                  # no subclass of Poller, whose poll() would have to be called
     cdef int max_in_flight
     cdef public int most_ahead              # requests that may wait behind a full in-flight table
     cdef public object _authenticator       # Authenticator, or None without SASL
     cdef double request_timeout             # seconds
     cdef double max_idle                    # seconds after which an unused connection is closed
-    cdef public ProducerStats stats         # counts requests and responses; None: nothing is counted
-    cdef public object on_throttle_time     # callable(ms), called with the throttle time of every response; or None
+    cdef public ProducerStats stats         # counts requests, responses and throttle times; None: nothing is counted
     # ---- thread: Sender
     cdef readonly dict _nodes               # node id -> NodeConnection
     cdef readonly list _completions         # the next poll returns them
@@ -29,13 +31,20 @@ cdef class ClientCore:
     cdef double metadata_due                # clock time at which the next metadata update is due
     cdef int unanswered                     # requests in flight that get no response (acks=0)
 
-    cdef bint throttled(self, object node) except -1
-    cpdef object _connected(self, int node_id)
+    cdef double now(self) except? -1
+    # The public methods ready, api_version, throttle, send and poll, without the cost of a Python call
+    cdef bint is_ready(self, int node_id) except -1
+    cdef int agreed_version(self, int node_id, int api_key, object supported) except -1
+    cdef int keep_pause(self, int node_id, Request request, int throttle_ms) except -1
+    cdef int put_in_flight(self, NodeCore node, Request request, object deliver) except -1
+    cdef list poll_for(self, double timeout)
+    cdef bint throttled(self, NodeCore node) except -1
+    cpdef NodeCore _connected(self, int node_id)
     cdef double metadata_wait(self, double now) except? -1
-    cdef int note_started(self, object node, double now) except -1
+    cdef int note_started(self, NodeCore node, double now) except -1
     cdef int on_news(self, Connection connection) except -1
-    cdef int on_frame(self, object node, bytes frame) except -1
-    cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=*,
+    cdef int on_frame(self, NodeCore node, bytes frame) except -1
+    cpdef int _complete(self, NodeCore node, InFlight entry, object response, object error, object entity=*,
                         bint never_left=*) except -1
     cpdef list _take_completions(self)
 

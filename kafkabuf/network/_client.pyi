@@ -32,7 +32,6 @@ class ClientCore:
     _authenticator: Authenticator | None
     _nodes: dict[int, NodeConnection]
     stats: ProducerStats | None
-    on_throttle_time: Callable[[int], None] | None
     _completions: list[Completion]
     _resolving: set[NodeConnection]
     _decoding: list[Any]

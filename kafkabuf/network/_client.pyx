@@ -4,10 +4,13 @@
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.math cimport INFINITY
 
+from kafkabuf._time cimport kb_monotonic
 from kafkabuf.network._io cimport Connection, Poller
-from kafkabuf.network._request cimport Completion, InFlight, Request, throttle_ms_of
+from kafkabuf.network._node cimport NodeCore
+from kafkabuf.network._request cimport Completion, InFlight, Request, new_completion, throttle_ms_of
 from kafkabuf.network._socket cimport kb_big_endian
 
+from kafkabuf.clock import SystemClock
 from kafkabuf.errors import AuthenticationError, CorruptMessageError, KafkaError, NetworkError, ProtocolError
 from kafkabuf.network import bounds
 from kafkabuf.network.connection_state import State
@@ -37,8 +40,10 @@ cdef class ClientCore:
 
     def __init__(self, config, clock, metadata, Poller poller not None):
         self._clock = clock
+        self.system_clock = type(clock) is SystemClock
         self._metadata = metadata
         self._poller = poller
+        self.plain_poller = type(poller) is Poller
         self.max_in_flight = config.max_in_flight_requests_per_connection
         self.request_timeout = config.request_timeout_ms / 1000
         self.max_idle = config.connections_max_idle_ms / 1000 if config.connections_max_idle_ms >= 0 else INFINITY
@@ -49,6 +54,9 @@ cdef class ClientCore:
         self._decoding = []
         self._next_check = INFINITY
 
+    cdef double now(self) except? -1:
+        return kb_monotonic() if self.system_clock else self._clock.monotonic()
+
     # ---- requests ----------------------------------------------------------------------------------------------------
 
     def ready(self, int node_id):
@@ -56,7 +64,10 @@ cdef class ClientCore:
 
         Starts a connection to a node that has no connection.
         """
-        node = self._nodes.get(node_id)
+        return self.is_ready(node_id)
+
+    cdef bint is_ready(self, int node_id) except -1:
+        cdef NodeCore node = self._nodes.get(node_id)
         if node is None or node.state is not READY:
             self._start(node_id)
             return False
@@ -64,7 +75,7 @@ cdef class ClientCore:
 
     def takes_ahead(self, int node_id):
         """Whether a node takes requests behind its full in-flight table. They start as earlier requests end."""
-        node = self._nodes.get(node_id)
+        cdef NodeCore node = self._nodes.get(node_id)
         if node is None or node.state is not READY or self.throttled(node):
             return False
         return len(node.in_flight) < self.max_in_flight + self.most_ahead
@@ -74,21 +85,21 @@ cdef class ClientCore:
 
         Raises NetworkError if the node is not connected.
         """
-        self._send(self._connected(node_id), request)
+        self.put_in_flight(self._connected(node_id), request, None)
 
     def take_back(self, int node_id, int api_key):
         """Take back the requests of one API that the connection has not started. Returns them, oldest first."""
         cdef InFlight entry
         cdef list taken = []
-        node = self._nodes.get(node_id)
+        cdef NodeCore node = self._nodes.get(node_id)
         if node is None or node.connection is None:
             return taken
-        waiting = [node.in_flight.pop() for _ in (<Connection>node.connection).take_back()]
+        waiting = [node.in_flight.pop() for _ in node.connection.take_back()]
         for entry in reversed(waiting):
             if entry.request.api_key == api_key:
                 taken.append(entry.request)
             else:
-                (<Connection>node.connection).send(entry.frame)
+                node.connection.send(entry.frame)
                 node.in_flight.append(entry)
         return taken
 
@@ -97,49 +108,61 @@ cdef class ClientCore:
 
         Raises UnsupportedVersionError if they share no version, NetworkError if the node is not connected.
         """
-        node = self._connected(node_id)
-        cdef dict agreed = node.agreed
-        version = agreed.get((api_key, supported))
+        return self.agreed_version(node_id, api_key, supported)
+
+    cdef int agreed_version(self, int node_id, int api_key, object supported) except -1:
+        cdef NodeCore node = self._connected(node_id)
+        version = node.agreed.get((api_key, supported))
         if version is None:
-            version = agreed[api_key, supported] = node.api_version(api_key, supported)
+            version = node.agreed[api_key, supported] = (<object>node).api_version(api_key, supported)
         return version
 
-    cdef bint throttled(self, object node) except -1:
-        return node.throttled_until and self._clock.monotonic() < node.throttled_until
+    cdef bint throttled(self, NodeCore node) except -1:
+        return node.throttled_until and self.now() < node.throttled_until
 
     def throttle(self, int node_id, Request request not None, int throttle_ms):
         """Keep the pause that a response asks for: until its end the node is not `ready`, and its deadlines move.
 
         Call this for every response that has a throttle time, even if it is 0.
         """
+        self.keep_pause(node_id, request, throttle_ms)
+
+    cdef int keep_pause(self, int node_id, Request request, int throttle_ms) except -1:
         cdef InFlight entry
         cdef double now, until, extension
-        if self.on_throttle_time is not None:
-            self.on_throttle_time(throttle_ms)
+        cdef NodeCore node
+        if self.stats is not None:
+            self.stats.throttle.record(throttle_ms, self.now())
+        if throttle_ms <= 0:
+            return 0
         node = self._nodes.get(node_id)
-        if node is None or throttle_ms <= 0 or request.version < FIRST_TO_THROTTLE.get(request.api_key, 1):
-            return
-        now = self._clock.monotonic()
+        if node is None or request.version < FIRST_TO_THROTTLE.get(request.api_key, 1):
+            return 0
+        now = self.now()
         until = now + min(throttle_ms, LONGEST_PAUSE_MS) / 1000.0
-        extension = until - max(<double>node.throttled_until, now)
+        extension = until - max(node.throttled_until, now)
         if extension <= 0:
-            return
+            return 0
         node.throttled_until = until
         for entry in node.in_flight:
             entry.deadline += extension
+        return 0
 
-    cpdef object _connected(self, int node_id):
+    cpdef NodeCore _connected(self, int node_id):
         """The NodeConnection of a connected node. Raises NetworkError if the node is not connected."""
-        node = self._nodes.get(node_id)
+        cdef NodeCore node = self._nodes.get(node_id)
         if node is None or node.state is not READY:
             raise NetworkError(f"{node or f'broker {node_id}'} is not connected")
         return node
 
-    def _send(self, node, Request request not None, deliver=None):
+    def _send(self, NodeCore node not None, Request request not None, deliver=None):
         """As `send`. If `deliver` is given, `poll` calls it with the Completion and does not return the Completion."""
+        self.put_in_flight(node, request, deliver)
+
+    cdef int put_in_flight(self, NodeCore node, Request request, object deliver) except -1:
         cdef InFlight entry = InFlight.__new__(InFlight)
         cdef Connection connection = node.connection
-        cdef double now = self._clock.monotonic()
+        cdef double now = self.now()
         self.correlation_id = (self.correlation_id + 1) & 0x7FFF_FFFF
         entry.request = request
         entry.correlation_id = self.correlation_id
@@ -156,9 +179,9 @@ cdef class ClientCore:
         node.in_flight.append(entry)
         if self.stats is not None:
             self.stats.request(node.node_id, entry.frame.nbytes, now)
-        self.note_started(node, now)
+        return self.note_started(node, now)
 
-    cdef int note_started(self, object node, double now) except -1:
+    cdef int note_started(self, NodeCore node, double now) except -1:
         """Start the time-outs of the requests at the head of the in-flight table: the connection has started them."""
         cdef object in_flight = node.in_flight
         cdef Py_ssize_t i
@@ -185,17 +208,18 @@ cdef class ClientCore:
         Completions of one node come in the order of its requests. Those of requests that never left come last, the
         newest first. The list may be empty before the time-out.
         """
-        cdef double now = self._clock.monotonic()
+        return self.poll_for(INFINITY if timeout is None else <double>timeout)
+
+    cdef list poll_for(self, double timeout):
+        cdef double now = self.now()
         cdef double wait = self.metadata_wait(now)
         # Not in one expression: Cython's min() reads its second operand first, and metadata_wait may move _next_check.
-        wait = min(wait, self._next_check - now)
-        if timeout is not None:
-            wait = min(wait, <double>timeout)
+        wait = min(min(wait, self._next_check - now), timeout)
         if self._completions:  # of a connection that failed since the last poll
             wait = 0.0
-        for connection in self._poller.poll(wait):
+        for connection in self._poller.poll_for(wait) if self.plain_poller else self._poller.poll(wait):
             self.on_news(connection)
-        now = self._clock.monotonic()
+        now = self.now()
         if self.stats is not None:
             self.stats.polled(<double>self._poller.waited_ns, <double>self._poller.worked_ns, now)
         if self._resolving:
@@ -228,18 +252,19 @@ cdef class ClientCore:
     # ---- responses ---------------------------------------------------------------------------------------------------
 
     cdef int on_news(self, Connection connection) except -1:
-        cdef double now = self._clock.monotonic()
-        node = connection.context
+        cdef double now = self.now()
+        cdef NodeCore node = connection.context
         try:
             if node.state is CONNECTING and connection.connected:
                 if self.stats is not None:
                     self.stats.opened.record(1, now)
                 self._greet(node)
             if self.unanswered:
-                for entry in node.take_written():
+                for entry in (<object>node).take_written():
                     self._complete(node, entry, None, None)
-            for frame in connection.take_frames():
-                self.on_frame(node, frame)
+            if connection.received:
+                for frame in connection.take_frames():
+                    self.on_frame(node, frame)
         except Exception as error:
             # The broker broke the protocol, so the client does not know where the next response begins. Only a new
             # connection helps. An error of our own code also leaves the stream in the middle of a response.
@@ -258,9 +283,9 @@ cdef class ClientCore:
         """Close the connection after a response that breaks the protocol: its requests complete with a NetworkError."""
         node = self._nodes.get(node_id)
         if node is not None and node.established:
-            self._disconnect(node, broken(node, error), self._clock.monotonic())
+            self._disconnect(node, broken(node, error), self.now())
 
-    cdef int on_frame(self, object node, bytes frame) except -1:
+    cdef int on_frame(self, NodeCore node, bytes frame) except -1:
         # The Poller refuses a frame shorter than a correlation id.
         cdef int correlation_id = <int>kb_big_endian(<const unsigned char*>PyBytes_AS_STRING(frame))
         cdef InFlight oldest = node.in_flight[0] if node.in_flight else None
@@ -282,21 +307,21 @@ cdef class ClientCore:
             pause = throttle_ms_of(entity)
         node.in_flight.popleft()
         if pause >= 0:
-            self.throttle(node.node_id, oldest.request, pause)
+            self.keep_pause(node.node_id, oldest.request, pause)
         return self._complete(node, oldest, frame, None, entity)
 
     def _on_decoded(self, node, InFlight entry, bytes frame, entity):
         """Complete a request whose response another thread has decoded, as on_frame does at its end."""
         cdef int pause = throttle_ms_of(entity)
         if pause >= 0:
-            self.throttle(node.node_id, entry.request, pause)
+            self.keep_pause(node.node_id, entry.request, pause)
         self._complete(node, entry, frame, None, entity)
 
-    cpdef int _complete(self, object node, InFlight entry, object response, object error, object entity=None,
+    cpdef int _complete(self, NodeCore node, InFlight entry, object response, object error, object entity=None,
                         bint never_left=False) except -1:
-        cdef double now = self._clock.monotonic()
-        cdef Completion completion = Completion(entry.request, node.node_id, response, error, now - entry.sent_at,
-                                                never_left)
+        cdef double now = self.now()
+        cdef Completion completion = new_completion(entry, node.node_id, response, error, now - entry.sent_at,
+                                                    never_left)
         completion.entity = entity
         self.unanswered -= not entry.request.expects_response
         if response is not None and self.stats is not None:

@@ -52,6 +52,7 @@ cdef class Poller:
     cdef uint32_t polls             # how often the owner has entered poll
     cdef uint32_t standing_back     # threads that gave the GIL to the owner and wait until it polls again
 
+    cdef list poll_for(self, double timeout)            # seconds; infinite: until there is news
     cdef void wake(self) noexcept nogil
     cdef int require_own_process(self) except -1
     cdef int require_fresh(self, Wire* wire) except -1

@@ -10,7 +10,7 @@ from os import environ, strerror
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
-from libc.math cimport ceil
+from libc.math cimport INFINITY, ceil
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
@@ -249,13 +249,16 @@ cdef class Poller:
         return 0
 
     def poll(self, timeout=None):
+        return self.poll_for(INFINITY if timeout is None else <double>timeout)
+
+    cdef list poll_for(self, double timeout):
         cdef int timeout_ms = -1
         cdef double rounded_up
         cdef list news = []
         self.require_own_process()
         if self.polling:
             raise ValueError("poll is under way already: only its owner's thread calls it, and no callback does")
-        if timeout is not None:
+        if timeout != INFINITY:
             # A Poller that wakes before the deadline would spin until the deadline.
             rounded_up = ceil(timeout * 1000.0)
             timeout_ms = <int> min(max(rounded_up, 0.0), <double> LONGEST_WAIT_MS)

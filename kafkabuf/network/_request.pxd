@@ -32,6 +32,11 @@ cdef class InFlight:
     cdef object deliver                     # callable(Completion); None: the next poll returns the Completion
 
 
+# As the constructors, without the cost of a Python call. The Sender and the client make these for each request.
+cdef Request new_request(int api_key, int version, object build, object context, bint expects_response)
+cdef Completion new_completion(InFlight entry, int node_id, object response, object error, double latency,
+                               bint never_left)
+
 # The throttle time of a decoded response, in milliseconds; -1: the response has no such field.
 # Raises CorruptMessageError.
 cdef int throttle_ms_of(object entity) except -2

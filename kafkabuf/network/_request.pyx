@@ -45,6 +45,28 @@ cdef class Completion:
         return self.entity
 
 
+cdef Request new_request(int api_key, int version, object build, object context, bint expects_response):
+    cdef Request request = Request.__new__(Request)
+    request.api_key = api_key
+    request.version = version
+    request.build = build
+    request.context = context
+    request.expects_response = expects_response
+    return request
+
+
+cdef Completion new_completion(InFlight entry, int node_id, object response, object error, double latency,
+                               bint never_left):
+    cdef Completion completion = Completion.__new__(Completion)
+    completion.request = entry.request
+    completion.node_id = node_id
+    completion.response = response
+    completion.error = error
+    completion.latency = latency
+    completion.never_left = never_left
+    return completion
+
+
 @cython.final
 cdef class InFlight:
     """A request that is queued on a connection or sent. The Sender's thread delivers its Completion once."""

@@ -12,6 +12,7 @@ from enum import Enum
 from kafkabuf.backoff import ExponentialBackoff
 from kafkabuf.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
 from kafkabuf.network._io import Connection
+from kafkabuf.network._node import NodeCore
 from kafkabuf.network._request import InFlight
 from kafkabuf.network.resolve import Address, Lookup, Resolver
 
@@ -30,18 +31,16 @@ class State(Enum):
     READY = "ready"
 
 
-class NodeConnection:
-    """State and in-flight table of one node. `connection` is None exactly while DISCONNECTED or RESOLVING."""
+class NodeConnection(NodeCore):
+    """State and in-flight table of one node. The fields that every request reads are in NodeCore."""
+
+    state: State
 
     def __init__(self, node_id: int, host: str, port: int) -> None:
-        self.node_id = node_id
         self.host = host
         self.port = port
         self.state = State.DISCONNECTED
-        self.connection: Connection | None = None
-        self.in_flight: deque[InFlight] = deque()  # in the order sent, which is the order of the responses
         self.versions: dict[int, tuple[int, int]] = {}  # API key: lowest and highest version that the broker supports
-        self.agreed: dict[tuple[int, object], int] = {}  # API key and the versions of the caller: the version to use
         self.failures = 0  # attempts in a row that did not reach READY, over all addresses
         self.slow_setups = 0  # how many of these attempts timed out
         self.not_before = 0.0  # the back-off ends: no attempt starts earlier
@@ -50,8 +49,6 @@ class NodeConnection:
         self.authentication_error: AuthenticationError | None = None  # of the newest attempt
         self.last_error: KafkaError | None = None  # of the newest attempt or connection; None: the node is READY
         self.reauthenticate_at = NEVER
-        self.last_used = 0.0
-        self.throttled_until = 0.0  # the broker asked for a pause until then (KIP-219)
         self.lookup: Lookup | None = None  # the newest; it may outlast the attempt that started it
         self._untried: deque[Address] = deque()
 

@@ -8,6 +8,8 @@ from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport Batch
 from kafkabuf.batches._drain cimport DrainCore
 from kafkabuf.batches._sequences cimport SequenceCore
+from kafkabuf.network._client cimport ClientCore
+from kafkabuf.network._request cimport Completion, Request
 from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.sending._produce cimport ProduceResponse
 
@@ -27,6 +29,8 @@ cdef class SenderCore:
     # ---- fixed at construction
     cdef readonly DrainCore _accumulator
     cdef readonly object _metadata, _client, _clock
+    cdef ClientCore core                # the client, unless a test has put another in its place
+    cdef bint system_clock              # the clock is the machine's, and `now` reads it in C
     cdef readonly SequenceCore _producer_state      # None: idempotence is off
     cdef public object _transactions        # a TransactionManager, or None
     cdef readonly ProducerStats stats
@@ -41,9 +45,18 @@ cdef class SenderCore:
     cdef public tuple produce_versions  # lowest and highest Produce version that carry batches of the producer's magic
     cdef public double tell_at          # when to warn of failures that the user has not seen; infinite: no failure
     cdef public bint closing            # any thread sets it before it wakes the Sender
+    cdef readonly object _purges        # deque of what the user has purged and the Sender has yet to fail: (batches,
+    #                                     whether also those in flight). Any thread appends, and then wakes the Sender
     cdef set fresh_topics               # topics that the Sender has reported to metadata as in use, until fresh_until
     cdef double fresh_until
 
+    cdef double now(self) except? -1
+    cdef int turn(self, double max_wait) except -1
+    cdef bint is_ready(self, object node_id) except -1
+    cdef int api_version(self, object node_id) except -1
+    cdef int hand_over(self, object node_id, Request request) except -1
+    cdef list poll(self, double wait)
+    cdef int keep_pause(self, Completion completion, int throttle_ms) except -1
     cdef double send_to(self, object node_id, list queues, double now) except? -1
     cdef double delay(self, object node_id, list queues) except? -1
     cdef double send_to_all(self, dict queues_by_node, double now) except? -1
@@ -55,9 +68,9 @@ cdef class SenderCore:
     cdef int count_request(self, ProduceRequest request, int change) except -1
     cdef int on_completions(self, list completions) except -1
     cdef int clean_up(self, object completion, object error) except -1
-    cdef int end_request(self, object completion) except -1
-    cdef bint end_batches(self, ProduceRequest request, object completion) except -1
-    cdef bint on_response(self, ProduceRequest request, object completion) except -1
+    cdef int end_request(self, Completion completion) except -1
+    cdef bint end_batches(self, ProduceRequest request, Completion completion) except -1
+    cdef bint on_response(self, ProduceRequest request, Completion completion) except -1
     cdef bint on_partitions(self, list batches, ProduceResponse response) except -1
     cdef bint on_partition(self, Batch batch, ProduceResponse response) except -1
     cdef int learn_leaders(self, list batches, ProduceResponse response) except -1
@@ -67,6 +80,9 @@ cdef class SenderCore:
     cdef int complete(self, PartitionQueue queue, Batch batch, int64_t base_offset, int64_t log_append_time) except -1
 
     # ---- methods that the subclass defines
+    # _is_finished() -> bool: while the producer closes: nothing is left to do
+    # _purge() -> None: fail the batches in `_purges`
+    # _pause_after(error: Exception) -> None: log the error of a turn, and wait: the next turn may fail as well
     # _expire(now: float) -> None: fail the batches whose delivery.timeout.ms is over
     # _tell_failures() -> None: warn of the failures that the user has not seen
     # _update_producer_state(now: float) -> float: get a producer id, resolve the sequences in doubt; returns the

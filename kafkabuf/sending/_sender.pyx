@@ -4,28 +4,33 @@
 cimport cython
 
 import logging
+from collections import deque
 
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 
 from kafkabuf._metrics cimport ProducerStats, TopicStats
 from kafkabuf._sealed cimport seal
+from kafkabuf._time cimport kb_monotonic
 from kafkabuf.batches._accumulator cimport PartitionQueue
 from kafkabuf.batches._batch cimport PENDING, Batch
 from kafkabuf.batches._drain cimport DrainCore, Ready
+from kafkabuf.network._client cimport ClientCore
+from kafkabuf.network._request cimport Completion, Request, new_request
 from kafkabuf.protocol._frame cimport Frame
 from kafkabuf.sending._produce cimport PartitionResponse, ProduceResponse, build_request, parse_response
 
+from kafkabuf.clock import SystemClock
 from kafkabuf.errors import (
     AuthenticationError, CorruptMessageError, NetworkError, UnsupportedVersionError, error_for_code,
 )
-from kafkabuf.network._request import Request
 from kafkabuf.sending._produce import PRODUCE, VERSIONS_BY_MAGIC
 
 # Seconds. Metadata forgets topics that were not used for minutes, so a report each second is often enough.
 cdef double KEEP_FRESH_EVERY = 1.0
 
 cdef enum:
+    PRODUCE_API = 0
     DUPLICATE_SEQUENCE_NUMBER = 46
 
 cdef object logger = logging.getLogger("kafkabuf.producer")
@@ -56,7 +61,9 @@ cdef class SenderCore:
         self._accumulator = accumulator
         self._metadata = metadata
         self._client = client
+        self.core = client if isinstance(client, ClientCore) else None
         self._clock = clock
+        self.system_clock = type(clock) is SystemClock
         self._producer_state = accumulator.producer_state
         self.stats = ProducerStats(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
         self.client_id = config.client_id.encode()
@@ -72,14 +79,38 @@ cdef class SenderCore:
         self.produce_versions = VERSIONS_BY_MAGIC[accumulator.magic]
         self.fresh_topics = set()
         self.tell_at = INFINITY
+        self._purges = deque()
+
+    cdef double now(self) except? -1:
+        return kb_monotonic() if self.system_clock else self._clock.monotonic()
+
+    def step(self):
+        """Run one turn. False, without a turn, once there is nothing left to do."""
+        if self._accumulator is None:
+            raise TypeError(f"{type(self).__name__}.__init__ was not called")
+        if self._accumulator.pool.disowned or (self.closing and self._is_finished()):
+            return False
+        try:
+            if self._purges:
+                self._purge()
+            self.turn(INFINITY)
+        except Exception as error:
+            self._pause_after(error)
+        return True
 
     def run_once(self, double max_wait=INFINITY):
         """Run one turn, which waits in `poll` for at most `max_wait` seconds."""
-        cdef double now = self._clock.monotonic()
+        self.turn(max_wait)
+
+    cdef int turn(self, double max_wait) except -1:
+        cdef double now = self.now()
+        # A batch that another thread opens from here on does not change it: that thread ends the poll.
+        cdef double until_expiry = self._accumulator.until_expiry(now)
         cdef double wait
         cdef Ready ready
-        if self._accumulator.until_expiry(now) <= 0:
+        if until_expiry <= 0:
             self._expire(now)
+            until_expiry = self._accumulator.until_expiry(now)
         if now >= self.tell_at:
             self.tell_at = INFINITY
             self._tell_failures()
@@ -92,13 +123,14 @@ cdef class SenderCore:
             max_wait = min(max_wait, self._run_transactions(now))
         if self._accumulator.waits_since:
             self._accumulator.forget_idle(ready.queues_by_node)
-        wait = min(max_wait, ready.next_check, self._accumulator.until_expiry(now), self.tell_at - now)
+        wait = min(max_wait, ready.next_check, until_expiry, self.tell_at - now)
         if ready.queues_by_node:
             wait = min(wait, self.send_to_all(ready.queues_by_node, now))
         if self.closing:
             # This turn may have ended the last batch: then nothing would wake the poll.
             wait = min(wait, <double>self._wait_while_closing(now))
-        self.on_completions(self._client.poll(max(wait, 0.0)))
+        self.on_completions(self.poll(max(wait, 0.0)))
+        return 0
 
     cdef double send_to_all(self, dict queues_by_node, double now) except? -1:
         """Call send_to for each node. An error at one node must not delay other nodes or responses."""
@@ -120,7 +152,7 @@ cdef class SenderCore:
         cdef double wait = INFINITY
         cdef bint taken = False
         while True:
-            if self._client.ready(node_id):
+            if self.is_ready(node_id):
                 taken = True
                 batches = self._accumulator.drain_from(queues, now, False)
             elif self.goes_ahead and self._client.takes_ahead(node_id):
@@ -186,8 +218,8 @@ cdef class SenderCore:
         request.batches = batches
         self.count_request(request, 1)
         try:
-            request.version = self._client.api_version(node_id, PRODUCE, self.produce_versions)
-            self._client.send(node_id, Request(PRODUCE, request.version, request.build, request, self.acks != 0))
+            request.version = self.api_version(node_id)
+            self.hand_over(node_id, new_request(PRODUCE_API, request.version, request.build, request, self.acks != 0))
         except Exception as error:
             self.not_sent(node_id, request, error)
         return 0
@@ -228,6 +260,33 @@ cdef class SenderCore:
         queue.muted = queue.in_flight > 0 and (self.ordered or not (queue.proven or self._producer_state is not None))
         return 0
 
+    # ---- the client: a real one without the cost of Python calls, any other (of a test) by its methods ---------------
+
+    cdef bint is_ready(self, object node_id) except -1:
+        return self._client.ready(node_id) if self.core is None else self.core.is_ready(node_id)
+
+    cdef int api_version(self, object node_id) except -1:
+        if self.core is None:
+            return self._client.api_version(node_id, PRODUCE, self.produce_versions)
+        return self.core.agreed_version(node_id, PRODUCE_API, self.produce_versions)
+
+    cdef int hand_over(self, object node_id, Request request) except -1:
+        if self.core is None:
+            self._client.send(node_id, request)
+        else:
+            self.core.put_in_flight(self.core._connected(node_id), request, None)
+        return 0
+
+    cdef list poll(self, double wait):
+        return self._client.poll(wait) if self.core is None else self.core.poll_for(wait)
+
+    cdef int keep_pause(self, Completion completion, int throttle_ms) except -1:
+        if self.core is None:
+            self._client.throttle(completion.node_id, completion.request, throttle_ms)
+        else:
+            self.core.keep_pause(completion.node_id, completion.request, throttle_ms)
+        return 0
+
     # ---- responses ---------------------------------------------------------------------------------------------------
 
     cdef int on_completions(self, list completions) except -1:
@@ -237,7 +296,7 @@ cdef class SenderCore:
             try:
                 while place < len(completions):
                     place += 1
-                    self.end_request(completions[place - 1])
+                    self.end_request(<Completion?>completions[place - 1])
             except Exception as error:
                 logger.error("handling a request's completion failed", exc_info=error)
                 self.clean_up(completions[place - 1], error)
@@ -275,17 +334,19 @@ cdef class SenderCore:
         self._go_again(request.batches, error, True)
         return 0
 
-    def on_completion(self, completion):
+    def on_completion(self, Completion completion not None):
         """Handle one completion as a turn does, for tests."""
         self.end_request(completion)
 
-    cdef int end_request(self, object completion) except -1:
+    cdef int end_request(self, Completion completion) except -1:
         """A request has ended: each of its batches gets its outcome, or goes back into its queue.
 
         The context of any other request is a callable that takes the Completion.
         """
         cdef ProduceRequest request
         cdef Batch batch
+        if completion is None or completion.request is None:
+            raise TypeError("there is no Completion, or the Completion has no request")
         context = completion.request.context
         if type(context) is not ProduceRequest:
             context(completion)
@@ -326,7 +387,7 @@ cdef class SenderCore:
                 self._accumulator.put_back(queue, batch)
         return 0
 
-    cdef bint end_batches(self, ProduceRequest request, object completion) except -1:
+    cdef bint end_batches(self, ProduceRequest request, Completion completion) except -1:
         """Each batch gets its outcome or goes back. True: the broker has all batches and takes further requests."""
         cdef Batch batch
         if completion.error is not None:
@@ -341,7 +402,7 @@ cdef class SenderCore:
             return True
         return self.on_response(request, completion)
 
-    cdef bint on_response(self, ProduceRequest request, object completion) except -1:
+    cdef bint on_response(self, ProduceRequest request, Completion completion) except -1:
         cdef ProduceResponse response
         cdef bint has_all
         try:
@@ -350,8 +411,8 @@ cdef class SenderCore:
             self._client.fail_connection(completion.node_id, error)
             self._retry_or_fail_all(request.batches, error)
             return False
-        self._client.throttle(completion.node_id, completion.request, response.throttle_ms)
-        self.stats.answered(completion.node_id, completion.latency, self._clock.monotonic())
+        self.keep_pause(completion, response.throttle_ms)
+        self.stats.answered(completion.node_id, completion.latency, self.now())
         has_all = self.on_partitions(request.batches, response)
         if not has_all:
             self.learn_leaders(request.batches, response)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -96,8 +95,6 @@ class Sender(SenderCore):
         self.failures = Failures()
         accumulator.on_failed = self._count_failed
         self._abort_deadline = float("inf")  # while closing: the Sender then no longer waits for the transaction's end
-        # What the user has purged and the Sender has yet to fail: batches, and whether also those that are in flight.
-        self._purges: deque[tuple[list[Batch], bool]] = deque()
         if config.transactional_id is not None:
             self._transactions = TransactionManager(config, accumulator, client, clock)
             self._seen_state = self._transactions.state  # after the last _run_transactions
@@ -118,18 +115,13 @@ class Sender(SenderCore):
         finally:
             self._end()
 
-    def step(self) -> bool:
-        """Run one turn. False, without a turn, once there is nothing left to do."""
-        if self._disowned:
-            return False
-        if self.closing and (self._forced or not self._has_unfinished_work()):
-            return False
-        self._turn_or_log()
-        return True
+    def _is_finished(self) -> bool:
+        """While the producer closes: whether nothing is left to do."""
+        return self._forced or not self._has_unfinished_work()
 
     def _wait_while_closing(self, now: float) -> float:
         """Seconds that the poll may last while the producer closes. 0: this turn may be the last."""
-        if self._forced or not self._has_unfinished_work():
+        if self._is_finished():
             return 0.0
         if self._transactions is None:
             return float("inf")
@@ -147,19 +139,14 @@ class Sender(SenderCore):
         may_end = self._clock.monotonic() < self._abort_deadline and not self._transactions.abort_is_hopeless
         return may_end and self._transactions.has_ongoing_transaction
 
-    def _turn_or_log(self) -> None:
-        try:
-            if self._purges:
-                self._purge()
-            self.run_once()
-        except Exception:
-            if self._disowned:
-                return
-            log.exception("the Sender's turn failed; the Sender goes on with the next turn")
-            # A turn that fails at once each time must not use a whole core.
-            pause = threading.Lock()
-            pause.acquire()
-            self._clock.wait(pause, self._config.retry_backoff_ms / 1000)
+    def _pause_after(self, error: Exception) -> None:
+        """A turn has failed: log the error, and wait. A turn that fails at once each time must not use a whole core."""
+        if self._disowned:
+            return
+        log.error("the Sender's turn failed; the Sender goes on with the next turn", exc_info=error)
+        pause = threading.Lock()
+        pause.acquire()
+        self._clock.wait(pause, self._config.retry_backoff_ms / 1000)
 
     def purge(self, *, in_flight: bool) -> None:
         """Any thread: fail the batches that were not sent, and with `in_flight` all batches, in the next turn.
