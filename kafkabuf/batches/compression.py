@@ -134,4 +134,3 @@ def _lz4_high(records: memoryview, target: memoryview, level: int) -> int:
     frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     frame.compress(bytes(records))
     return _put(target, 0, memoryview(frame.finish()))
-

@@ -31,7 +31,13 @@ OTHER_DEFAULTS = {
     "metric.reporters": "there is no JMX",
 }
 # Settings that Kafka does not have.
-OUR_OWN = {"record.magic", "sasl.username", "sasl.password", "sasl.oauthbearer.token.provider"}
+OUR_OWN = {
+    "compression.thread.enable",
+    "record.magic",
+    "sasl.username",
+    "sasl.password",
+    "sasl.oauthbearer.token.provider",
+}
 ALIKE = {"int": {"int", "long", "short"}, "float": {"double"}, "object": {"class"}}
 
 
