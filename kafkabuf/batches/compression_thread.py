@@ -30,7 +30,7 @@ class CompressionThread:
         thread = cls(compress_ahead, name)
         try:
             thread._thread.start()
-        except RuntimeError as error:  # there are too many threads
+        except (RuntimeError, MemoryError) as error:  # there are too many threads
             log.warning("%s did not start, so the Sender compresses all batches: %s", name, error)
             return None
         return thread
