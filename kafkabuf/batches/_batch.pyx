@@ -144,6 +144,7 @@ cdef class Batch:
         cdef size_t begin = records_start(b)
         cdef size_t plain = b.position - begin
         cdef Py_ssize_t size
+        self.tried = True
         # Both views are of memory that the batch owns during the call. A codec keeps neither view.
         source = PyMemoryView_FromMemory(<char*>b.base + begin, plain, PyBUF_READ)
         target = PyMemoryView_FromMemory(<char*>scratch, scratch_size, PyBUF_WRITE)
@@ -184,7 +185,7 @@ cdef class Batch:
             leave_lock(&self.pool.guard)
 
     cdef int claim(self) except -1:
-        """A bulk append claims the batch, to write without the GIL. It counts as a reader, so that the slab stays."""
+        """A thread claims the batch, to write without the GIL. It counts as a reader, so that the slab stays."""
         self.claimed = True
         self.readers += 1
         return 0

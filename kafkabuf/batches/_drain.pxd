@@ -25,6 +25,7 @@ cdef class DrainCore(AccumulatorCore):
     cdef double delivery_timeout            # seconds
     cdef int64_t max_request_size
     cdef readonly SequenceCore producer_state   # None: idempotence is off
+    cdef public object wake_compression     # wakes the compression thread; None: there is no such thread
     # ---- guarded by the producer's lock
     cdef readonly set flushes               # one token for each flush under way
 
@@ -37,6 +38,9 @@ cdef class DrainCore(AccumulatorCore):
     # Take the oldest batch out of its queue; then close, compress and number it.
     cdef Batch take(self, PartitionQueue queue)
     cdef int make_ready(self, PartitionQueue queue, Batch batch) except -1
+    # Thread: compression. Claim the batch to compress next, or None. The caller holds the producer's lock. Runs no
+    # Python code after it has made an iterator.
+    cdef Batch claim_ahead(self)
     # Called only where partitioner.availability.timeout.ms is set. A node has batches that are ready. `taken`:
     # the node takes batches in this turn. Nodes that `queues_by_node` does not name have no batches to take.
     cdef int note_taken(self, object node_id, bint taken, double now) except -1

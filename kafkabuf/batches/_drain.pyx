@@ -15,6 +15,12 @@ from kafkabuf.batches._sequences cimport SequenceCore
 # alone, which costs the batches behind it one round trip.
 cdef double PROOF_LASTS = 1.0
 
+# The compression thread leaves so many batches at the front to the Sender, which would else wait for them, and looks at
+# so many places at most: a look must not cost more than a batch.
+cdef enum:
+    LEFT_TO_SENDER = 4
+    FARTHEST_AHEAD = 64
+
 
 @cython.final
 cdef class Ready:
@@ -159,7 +165,9 @@ cdef class DrainCore(AccumulatorCore):
         cdef SequenceCore state = self.producer_state
         batch.close()
         batch.leader_epoch = max(batch.leader_epoch, queue.leader_epoch)
-        if batch.attempts == 0 and self.codec is not None and not batch.builder.codec:
+        if batch.attempts == 0 and self.codec is not None and not batch.tried:
+            if self.wake_compression is not None and len(queue.batches) + len(self.active) > LEFT_TO_SENDER + 1:
+                self.wake_compression()
             self.compress(batch)
         if state is not None:
             state.number(queue, batch)
@@ -168,6 +176,56 @@ cdef class DrainCore(AccumulatorCore):
             finish(&batch.builder, batch.producer_id, batch.producer_epoch, batch.base_sequence,
                    state is not None and state.transactional)
         return 0
+
+    def compress_ahead(self):
+        """Compress a batch before the Sender takes it (Thread: compression). Returns False if no batch waits for that.
+
+        The thread claims the batch meanwhile: the Sender leaves it alone, and if it expires or is purged it keeps its
+        slab until the codec has returned.
+        """
+        cdef PartitionQueue queue
+        cdef Batch batch
+        cdef bint is_next
+        self.require_pool()
+        if self.scratches < 2:
+            raise ValueError("use_codec() has made no scratch for a second thread")
+        enter_lock(&self.pool.guard)
+        try:
+            batch = self.claim_ahead()
+        finally:
+            leave_lock(&self.pool.guard)
+        if batch is None:
+            return False
+        queue = self.queue_for(batch)
+        try:
+            batch.compress(self.codec, self.pool.address(self.scratch + self.scratch_slabs),
+                           self.scratch_slabs * self.pool.slab_size)
+        finally:
+            enter_lock(&self.pool.guard)
+            batch.unclaim()
+            is_next = len(queue.batches) > 0 and queue.batches[0] is batch
+            leave_lock(&self.pool.guard)
+            if is_next:
+                self.wakeup()  # the Sender may have found the batch claimed
+        return True
+
+    cdef Batch claim_ahead(self):
+        cdef PartitionQueue queue
+        cdef Batch batch
+        cdef Py_ssize_t i, place = 0
+        for queue in self.active:
+            for i in range(len(queue.batches)):
+                place += 1
+                if place > FARTHEST_AHEAD:
+                    return None
+                batch = <Batch>queue.batches[i]
+                # A part of a split batch shares its slab with others. A larger batch does not fit the scratch.
+                if (place > LEFT_TO_SENDER and batch.closed and not batch.claimed and not batch.tried
+                        and batch.attempts == 0 and batch.whole is None and batch.parts is None
+                        and <Py_ssize_t>batch.builder.position <= self.batch_size):
+                    batch.claim()
+                    return batch
+        return None
 
     cdef int note_taken(self, object node_id, bint taken, double now) except -1:
         enter_lock(&self.pool.guard)

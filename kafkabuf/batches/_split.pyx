@@ -53,6 +53,7 @@ def split(AccumulatorCore accumulator not None, Batch refused not None):
     limit = refused.builder.position
     # A part counts as a batch that was never sent: it is compressed again, and has all its attempts, as in Java.
     refused.attempts = 0
+    refused.tried = False
     refused.retry_at = 0
     for part in [refused] if whole.parts is None else list(whole.parts):
         if part.outcome == PENDING and part.builder.count > 1 and part.builder.position >= limit:

@@ -14,6 +14,7 @@ from kafkabuf.batches._accumulator import TopicQueues
 from kafkabuf.batches._batch import Batch
 from kafkabuf.batches._drain import DrainCore
 from kafkabuf.batches._sequences import SequenceCore
+from kafkabuf.batches.compression_thread import CompressionThread
 from kafkabuf.clock import Clock
 from kafkabuf.errors import ClosedError, KafkaError, TimeoutError
 
@@ -50,8 +51,9 @@ class RecordAccumulator(DrainCore):
             from kafkabuf.batches.compression import codec
 
             levels = config.compression_gzip_level, config.compression_lz4_level, config.compression_zstd_level
-            self.use_codec(codec(config.compression_type, *levels))
+            self.use_codec(codec(config.compression_type, *levels), 2 if config.compression_thread_enable else 1)
         self.on_acknowledged = config.on_acknowledged
+        self._compression_thread: CompressionThread | None = None
         self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -89,6 +91,19 @@ class RecordAccumulator(DrainCore):
             self.flushes.discard(token)
 
     # ---- thread: Sender ----------------------------------------------------------------------------------------------
+
+    def start_compression_thread(self, name: str) -> None:
+        """Start the thread that compresses beside the Sender, if compression.thread.enable says so."""
+        if self.scratches > 1:
+            self._compression_thread = CompressionThread.started(self.compress_ahead, name)
+            self.wake_compression = None if self._compression_thread is None else self._compression_thread.wake
+
+    def release_scratch(self) -> None:
+        """Give the scratch back to the pool, once the compression thread has ended."""
+        if self._compression_thread is not None:
+            self.wake_compression = None
+            self._compression_thread.stop()
+        super().release_scratch()
 
     def topic_queues(
         self, name: str, leaders: Sequence[int], epochs: Iterable[int] = (), topic_id: UUID | None = None

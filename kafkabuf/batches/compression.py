@@ -6,10 +6,14 @@ not fit are sent plain.
 Frames::
 
     gzip    RFC 1952                                    zstd    RFC 8878
-    snappy  xerial: 82 'SNAPPY' 00 | version i32 = 1 | compatible i32 = 1 | blocks: size i32 | raw snappy of <= 32 KiB
-    lz4     LZ4 frame: magic u32le | FLG | BD | header checksum | blocks: size u32le | block of <= 64 KiB | end u32le 0
+    snappy  xerial: 82 'SNAPPY' 00 | version i32 = 1 | compatible i32 = 1 | blocks: size i32 | raw snappy
+    lz4     LZ4 frame: magic u32le | FLG | BD | header checksum | blocks: size u32le | block | end u32le 0
             FLG: version 1, blocks independent (Java's reader takes no other), no checksums, no content size;
-            bit 31 of a block's size is set if the block is plain
+            BD: the most bytes of a block before compression; bit 31 of a block's size is set if the block is plain
+
+A block holds up to 256 KiB of records, so that most batches are one block. Each block starts with an empty history, and
+each is a call that gives up the GIL. In blocks of 64 KiB (lz4) and 32 KiB (snappy), as Java writes them, batches of
+128 KiB are 23 % and 5 % larger.
 """
 
 from __future__ import annotations
@@ -22,14 +26,19 @@ import cramjam
 from kafkabuf.batches.codec import Codec, DoesNotFit
 from kafkabuf.errors import ConfigError
 
+BLOCK = 256 * 1024
 SNAPPY_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
-SNAPPY_BLOCK = 32 * 1024
-# FLG 0x60, BD 0x40 (blocks of 64 KiB) and their checksum: the second byte of xxh32(60 40).
-LZ4_HEADER = struct.pack("<I", 0x184D2204) + bytes((0x60, 0x40, 0x82))
-LZ4_BLOCK = 64 * 1024
+LZ4_MAGIC = struct.pack("<I", 0x184D2204)
+LZ4_SMALL_BLOCK = 64 * 1024
+# FLG, BD and their checksum, which is the second byte of their xxh32. A reader allocates as much as BD says.
+LZ4_SMALL_HEADER = LZ4_MAGIC + bytes((0x60, 0x40, 0x82))  # blocks of LZ4_SMALL_BLOCK
+LZ4_HEADER = LZ4_MAGIC + bytes((0x60, 0x50, 0xFB))  # blocks of BLOCK
 LZ4_PLAIN = 1 << 31
 # At this level Java uses LZ4's fast compressor, at any other level the high compressor.
 LZ4_DEFAULT_LEVEL = 9
+# The levels of Kafka are those of zlib. The levels of cramjam's gzip (miniz) search longer: level 6 needs 1.6 times the
+# CPU time of zlib's and compresses more. For each level of zlib, the quickest of miniz that compresses as much.
+GZIP_LEVELS = {-1: 5, 1: 2, 2: 2, 3: 3, 4: 3, 5: 4, 6: 5, 7: 6, 8: 7, 9: 9}
 
 
 def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec:
@@ -47,8 +56,7 @@ def codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec:
 
 def _codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec:
     if name == "gzip":
-        level = 6 if gzip_level == -1 else gzip_level
-        return Codec(1, _into(cramjam.gzip.compress_into, level), cramjam.gzip.decompress_into)
+        return Codec(1, _into(cramjam.gzip.compress_into, GZIP_LEVELS[gzip_level]), cramjam.gzip.decompress_into)
     if name == "snappy":
         return Codec(2, _snappy, _snappy_decompress)
     if name == "lz4":
@@ -61,12 +69,18 @@ def _codec(name: str, gzip_level: int, lz4_level: int, zstd_level: int) -> Codec
 def _into(
     compress: Callable[[memoryview, memoryview, int], int], level: int
 ) -> Callable[[memoryview, memoryview], int]:
-    return lambda records, target: _checked(lambda: compress(records, target, level))
+    def compressed(records: memoryview, target: memoryview) -> int:
+        try:
+            return compress(records, target, level)
+        except cramjam.CompressionError:
+            raise DoesNotFit from None
+
+    return compressed
 
 
-def _blocks(records: memoryview, size: int) -> Iterator[memoryview]:
-    for start in range(0, len(records), size):
-        yield records[start : start + size]
+def _blocks(records: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(records), BLOCK):
+        yield records[start : start + BLOCK]
 
 
 def _put(target: memoryview, place: int, data: bytes | memoryview) -> int:
@@ -79,9 +93,11 @@ def _put(target: memoryview, place: int, data: bytes | memoryview) -> int:
 
 def _snappy(records: memoryview, target: memoryview) -> int:
     place = _put(target, 0, SNAPPY_HEADER)
-    for block in _blocks(records, SNAPPY_BLOCK):
-        room = target[place + 4 :]
-        size = _checked(lambda: cramjam.snappy.compress_raw_into(block, room))  # noqa: B023
+    for block in _blocks(records):
+        try:
+            size = cramjam.snappy.compress_raw_into(block, target[place + 4 :])
+        except cramjam.CompressionError:
+            raise DoesNotFit from None
         place = _put(target, place, struct.pack(">i", size)) + size
     return place
 
@@ -97,13 +113,16 @@ def _snappy_decompress(frame: memoryview, target: memoryview) -> int:
 
 
 def _lz4(records: memoryview, target: memoryview) -> int:
-    place = _put(target, 0, LZ4_HEADER)
-    for block in _blocks(records, LZ4_BLOCK):
-        room = target[place + 4 : place + 4 + len(block)]
+    place = _put(target, 0, LZ4_SMALL_HEADER if len(records) <= LZ4_SMALL_BLOCK else LZ4_HEADER)
+    for block in _blocks(records):
+        # LZ4 is quicker where even an incompressible block would fit, so the block gets the whole rest of the target.
         try:
-            size = _checked(lambda: cramjam.lz4.compress_block_into(block, room, store_size=False))  # noqa: B023
+            size = cramjam.lz4.compress_block_into(block, target[place + 4 :], store_size=False)
+        except cramjam.CompressionError:
+            size = len(block)
+        if size < len(block):
             place = _put(target, place, struct.pack("<I", size)) + size
-        except DoesNotFit:
+        else:
             place = _put(target, place, struct.pack("<I", len(block) | LZ4_PLAIN))
             place = _put(target, place, block)
     return _put(target, place, struct.pack("<I", 0))
@@ -115,10 +134,3 @@ def _lz4_high(records: memoryview, target: memoryview, level: int) -> int:
     frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     frame.compress(bytes(records))
     return _put(target, 0, memoryview(frame.finish()))
-
-
-def _checked(call: Callable[[], int]) -> int:
-    try:
-        return call()
-    except cramjam.CompressionError:
-        raise DoesNotFit from None

@@ -25,6 +25,7 @@ class Settings(TypedDict, total=False):
     compression_gzip_level: int | None
     compression_lz4_level: int | None
     compression_zstd_level: int | None
+    compression_thread_enable: bool | None
     record_magic: Literal["auto", 1, 2] | None
     partitioner_class: Any | None
     partitioner_ignore_keys: bool | None

@@ -50,6 +50,9 @@ class ProducerSettings(SecuritySettings):
     )
     compression_lz4_level: int = integer(9, "A higher level compresses more.", low=1, high=17)
     compression_zstd_level: int = integer(3, "A higher level compresses more.", low=-131072, high=22)
+    compression_thread_enable: bool = flag(
+        False, "A second thread compresses beside the Sender: quicker where a core is free (not in Java)."
+    )
     record_magic: Literal["auto", 1, 2] = special(
         values.magic,
         "auto",

@@ -42,7 +42,7 @@ class Explanation:
         queue = self._accumulator.queue_of(batch)
         name = f"{batch.topic}-{batch.partition}"
         state = self._accumulator.producer_state
-        if batch.claimed and batch.whole is None and batch.parts is None:
+        if batch.claimed and not batch.closed and batch.whole is None and batch.parts is None:
             return f"a send_many() or send_arrow() still writes to the batch of {name}"
         if queue.leader < 0:
             info = self._metadata.snapshot.topics.get(batch.topic)

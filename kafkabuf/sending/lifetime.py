@@ -95,6 +95,7 @@ class Running:
         self.accumulator.nonwaiting_allocators[threading.get_ident()] = self.accumulator.refuse_callback
         try:
             with ending(self.accumulator.incomplete):
+                self.accumulator.start_compression_thread(f"{self.thread.name}-compression")
                 self.sender.run()
         finally:
             _running.discard(self)

@@ -31,7 +31,14 @@ OTHER_DEFAULTS = {
     "metric.reporters": "there is no JMX",
 }
 # Settings that Kafka does not have.
-OUR_OWN = {"on.acknowledged", "record.magic", "sasl.username", "sasl.password", "sasl.oauthbearer.token.provider"}
+OUR_OWN = {
+    "compression.thread.enable",
+    "on.acknowledged",
+    "record.magic",
+    "sasl.username",
+    "sasl.password",
+    "sasl.oauthbearer.token.provider",
+}
 ALIKE = {"int": {"int", "long", "short"}, "float": {"double"}, "object": {"class"}}
 
 

@@ -106,8 +106,8 @@ def test_claim_refuses_unknown_and_repeated_names(wrong: dict[str, Any], message
 
 
 def test_chosen_case_brings_its_baseline() -> None:
-    cases = claims.load("compression").chosen(["kafkabuf zstd"])
-    assert [case.name for case in cases] == ["confluent-kafka zstd", "kafkabuf zstd"]
+    cases = claims.load("compression").chosen(["kafkabuf zstd, CSV"])
+    assert [case.name for case in cases] == ["confluent-kafka zstd, CSV", "kafkabuf zstd, CSV"]
 
 
 def test_every_claim_has_a_command() -> None:
@@ -317,14 +317,14 @@ def test_flight_row_has_the_json_that_spark_writes() -> None:
 def test_reported_compression_is_that_of_the_log(
     kafka_4: RealKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flights, "PATH", tmp_path / "rows")
+    monkeypatch.setattr(flights, "JSON", tmp_path / "rows")
     flights._lines.cache_clear()
     (tmp_path / "rows").write_text("\n".join(flights.as_json(n, {"carrier": "UA", "flight": "1545"}) for n in range(9)))
     ratios = {}
-    for name in ("kafkabuf none", "kafkabuf zstd"):
+    for name in ("kafkabuf none, JSON", "kafkabuf zstd, JSON"):
         ratios[name] = claims.load("compression").case(name).run(Job(1000, kafka_4.bootstrap_servers))["compression"]
     flights._lines.cache_clear()
-    assert 0.5 < ratios["kafkabuf none"] < 1 < 5 < ratios["kafkabuf zstd"]
+    assert 0.5 < ratios["kafkabuf none, JSON"] < 1 < 5 < ratios["kafkabuf zstd, JSON"]
 
 
 def test_java_without_a_compiler_is_refused_before_any_case_runs(

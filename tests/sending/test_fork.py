@@ -112,6 +112,39 @@ def test_workers_of_a_preloaded_application_share_its_producer(used: str) -> Non
         assert values(cluster, "preloaded") == {b"parent's": 2 if used == "used" else 1, b"worker's": 3 * 400}
 
 
+COMPRESSING = """
+import os, sys, threading, warnings
+from kafkabuf import KafkaProducer
+
+warnings.simplefilter("ignore", DeprecationWarning)
+producer = KafkaProducer(
+    bootstrap_servers=sys.argv[1], batch_size=1024, linger_ms=60_000, compression_type="gzip",
+    compression_thread_enable=True,
+)
+
+def send():
+    for number in range(2000):
+        producer.send("compressed", b"%d" % number + b"." * 200, partition=0)
+    threads = [thread for thread in threading.enumerate() if thread.name.endswith("-compression")]
+    assert len(threads) == 1
+
+send()  # the fork may come while the thread compresses
+child = os.fork()
+send()
+producer.close(10)
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_child_of_a_compressing_producer_has_a_compression_thread_of_its_own() -> None:
+    with EmbeddedCluster(verify_records=True) as cluster:
+        done = run(COMPRESSING, cluster.bootstrap_servers)
+        assert done.returncode == 0, done.stderr
+        assert cluster.end_offsets("compressed")[0] == 3 * 2000
+
+
 POOL = """
 import multiprocessing, sys, warnings
 from kafkabuf import KafkaProducer

@@ -1,0 +1,58 @@
+"""A thread that compresses batches beside the Sender, where `compression.thread.enable` is set.
+
+The Sender wakes the thread when it compresses a batch while more batches wait. The thread then compresses batches that
+the Sender will take soon, until none is left, and sleeps. No record depends on the thread: the Sender compresses what
+the thread has not tried.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+log = logging.getLogger("kafkabuf.producer")
+
+
+class CompressionThread:
+    """The Sender's thread calls every method."""
+
+    def __init__(self, compress_ahead: Callable[[], bool], name: str) -> None:
+        self._compress_ahead = compress_ahead
+        self._work = threading.Event()
+        self._over = False
+        # A daemon: the interpreter must not wait for it.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @classmethod
+    def started(cls, compress_ahead: Callable[[], bool], name: str) -> CompressionThread | None:
+        """A thread that calls `compress_ahead` until it returns False; None where no thread can start."""
+        thread = cls(compress_ahead, name)
+        try:
+            thread._thread.start()
+        except (RuntimeError, MemoryError) as error:  # there are too many threads
+            log.warning("%s did not start, so the Sender compresses all batches: %s", name, error)
+            return None
+        return thread
+
+    def wake(self) -> None:
+        """More batches wait to be compressed."""
+        if not self._work.is_set():
+            self._work.set()
+
+    def stop(self) -> None:
+        """Wait until the thread has ended: for the batch that it compresses now, at most."""
+        self._over = True
+        self._work.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over:
+            self._work.wait()
+            # Clear first: a wake-up during the loop below counts for the next one.
+            self._work.clear()
+            try:
+                while not self._over and self._compress_ahead():
+                    pass
+            except Exception:
+                log.exception("compression ahead of the Sender failed; the Sender compresses the batch")
