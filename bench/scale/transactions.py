@@ -43,9 +43,10 @@ class Asked:
 def exactly_once(tasks: int, partitions_of_task: int) -> Asked:
     """A transaction for each task: TxnOffsetCommit and EndTxn.
 
-    A task without a note also asks for both coordinators, for a producer id and for its marker.
+    A task without a note also looks both coordinators up (its admin looks for the group's again), and asks for a
+    producer id and for its marker.
     """
-    return Asked(tasks, 2 * tasks, 6 * tasks, tasks * (partitions_of_task + 1), 0)
+    return Asked(tasks, 2 * tasks, 7 * tasks, tasks * (partitions_of_task + 1), 0)
 
 
 def atomic(tasks: int, partitions: int, brokers: int) -> Asked:
@@ -53,9 +54,10 @@ def atomic(tasks: int, partitions: int, brokers: int) -> Asked:
 
     The driver asks for a producer id and for the marker before the tasks. Afterwards it describes the transaction,
     commits the marker and ends the transaction. Each task asks the leader of its partition who writes there, and the
-    driver asks all leaders.
+    driver asks all leaders. The first time the driver also looks coordinators up, and looks for a marker of
+    exactly_once.
     """
-    return Asked(1, 5, 7, partitions + 1, tasks + min(brokers, partitions))
+    return Asked(1, 5, 11, partitions + 1, tasks + min(brokers, partitions))
 
 
 COORDINATOR_COLUMNS = (

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bench import report
 from bench.claim import Goal, Sheet
-from bench.scale import check, costs, failure, jobs, kafka, transactions
+from bench.scale import check, costs, document, failure, jobs, kafka, transactions
 from bench.scale.costs import Costs
 from bench.scale.events import Cores, Simulation, Thread
 from bench.scale.kafka import KafkaCosts
 from bench.scale.load import Load, Pattern
 from bench.scale.model import Outcome, Place, simulate
 from bench.scale.real import Counts, cluster, run
+from kafkabuf import KafkaProducer
+from kafkabuf.broker import EmbeddedCluster
+from kafkabuf.config.model import ProducerConfig
+from kafkabuf.metadata.admin_transactions import TransactionAdmin
+from kafkabuf.protocol import messages
+from kafkabuf.sharing import assign, pause, resume
+from kafkabuf.spark.marker import Marker, read_marker
+from kafkabuf.spark.place import MicroBatch
 
 COSTS = Costs(
     call_s=5e-6, nap_s=1e-5, memory_wait_s=1e-5, record_s=5e-8, key_s=1e-8, batch_s=2e-6, request_s=2e-5, turn_s=3e-5,
@@ -183,6 +193,36 @@ def test_only_exactly_once_with_keys_has_a_transaction_of_all_partitions_for_eac
     assert [asked.partitions for asked in (keys, aligned, atomic)] == [9 * 31, 60, 31]
 
 
+def test_coordinators_are_asked_as_often_as_the_table_says() -> None:
+    """The steps of a task of exactly_once, in two micro-batches: the second goes on from the note of the first."""
+    name, asked = "scale-task", transactions.exactly_once(1, 4)
+    requests = []
+    with EmbeddedCluster() as running:
+        running.create_topic("t", 4)
+        settings = {"bootstrap.servers": running.bootstrap_servers, "transactional.id": "unassigned"}
+        with (
+            closing(KafkaProducer(settings)) as producer,
+            closing(TransactionAdmin(ProducerConfig.from_mapping(settings))) as admin,
+        ):
+            assign(producer, name)
+            producer.init_transactions()
+            assert read_marker(admin, name, "t") is None
+            for number in range(2):
+                producer.begin_transaction()
+                for partition in range(4):
+                    producer.send("t", b"row", partition=partition)
+                marker = Marker(MicroBatch(number, "query", "run"), 4, 0)
+                producer.send_offsets_to_transaction({("t", 0): marker.offset()}, name)
+                producer.commit_transaction()
+                paused = pause(producer)
+                assert paused is not None
+                resume(producer, paused)
+                others = (messages.PRODUCE, messages.METADATA, messages.API_VERSIONS)
+                requests.append(sum(request.api_key not in others for request in running.requests()))
+                running.clear_requests()
+    assert requests == [asked.first_requests, asked.requests]
+
+
 def test_producers_ask_for_metadata_until_the_election_and_once_after_it() -> None:
     at_once, later = failure.ask(10, 0.0), failure.ask(10, 9.0)
     assert (at_once.requests, at_once.peak) == (10, 10)
@@ -201,6 +241,21 @@ def test_tables_of_jobs_have_a_cell_for_each_column() -> None:
     for sheet in sheets():
         assert sheet.rows
         assert {len(row) for row in sheet.rows} == {len(sheet.columns)}
+
+
+def test_document_has_each_prediction_beside_its_measurement() -> None:
+    rounds = {
+        name: [dict.fromkeys((metric.name for metric in check.METRICS), 2.0)] for name in map(_name, check.CLAIM.cases)
+    }
+    for load in check.LOADS:
+        rounds[f"{load}: {check.PREDICTED}"] = [dict.fromkeys(names, 2.5)]
+    machine = {"time": "2026-11-23T10:00:00", "cores": 2, "load_at_start": [0.5]}
+    written = report.as_json(check.CLAIM, rounds, 100, machine, [Sheet("more", ["a", "b"], [["1", "2"]])])
+    text = list(document.lines(written))
+    assert text[0] == "2026-11-23, 2 cores, load at the start 0.5"
+    assert sum("**" in line and "= 1.25" in line for line in text) == len(check.LOADS)
+    assert text[-3:] == ["| a | b |", "|---|---|", "| 1 | 2 |"]
+    assert not any(verdict.met for verdict in check.CLAIM.verdicts(rounds))
 
 
 def test_loads_of_the_check_need_no_uneven_brokers() -> None:
