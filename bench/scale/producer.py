@@ -94,7 +94,7 @@ class Producer:
         self._slabs = int(load.buffer_memory // self._slab)
         self._free = self._slabs
         self._full_slabs = int(self._slabs_of(np.array([self._capacity]))[0])
-        self._sticky = (0, 0)
+        self._sticky = self._drawn()
         self._given = 0  # rows that the sticky partition was given
         self._begun = load.every_s * number / load.producers
         self._left = 0  # rows of the Arrow batch that are not appended
@@ -253,9 +253,7 @@ class Producer:
                     self._fulls[lane] += 1
                 if self._given >= self._capacity:
                     self._given = 0
-                    lane, column = self._sticky = divmod(
-                        int(self._random.integers(self._open.size)), self._open.shape[1]
-                    )
+                    lane, column = self._sticky = self._drawn()
                     if self._open[lane, column]:
                         continue
                 self._opened[lane, column] = self._simulation.now
@@ -268,6 +266,11 @@ class Producer:
             self._given += more
             rows -= more
         return True
+
+    def _drawn(self) -> tuple[int, int]:
+        """The lane and column of any partition."""
+        lane, column = divmod(int(self._random.integers(self._open.size)), self._open.shape[1])
+        return lane, column
 
     def _slabs_of(self, rows: np.ndarray) -> Any:
         """The slabs that batches of so many rows take."""

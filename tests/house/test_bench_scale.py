@@ -114,6 +114,12 @@ def test_twice_the_brokers_get_half_the_requests_each() -> None:
     assert max(few.broker_requests) == 2 * max(many.broker_requests)
 
 
+def test_rows_without_keys_burden_every_broker_alike() -> None:
+    load = Load(Pattern.STICKY, 60, 3, 30, rows=130 * 5, chunks=1)
+    found = outcome(load)
+    assert max(found.broker_bytes) < 1.4 * min(found.broker_bytes)
+
+
 def test_aligned_producers_connect_to_one_leader() -> None:
     load = Load(Pattern.KEYS, 6, 3, 12, rows=120, chunks=2)
     assert outcome(load).counts.connections == 6 * (3 + 1)
