@@ -250,9 +250,8 @@ def test_tables_of_jobs_have_a_cell_for_each_column() -> None:
 
 
 def test_document_has_each_prediction_beside_its_measurement() -> None:
-    rounds = {
-        name: [dict.fromkeys((metric.name for metric in check.METRICS), 2.0)] for name in map(_name, check.CLAIM.cases)
-    }
+    names = [metric.name for metric in check.METRICS]
+    rounds = {case.name: [dict.fromkeys(names, 2.0)] for case in check.CLAIM.cases}
     for load in check.LOADS:
         rounds[f"{load}: {check.PREDICTED}"] = [dict.fromkeys(names, 2.5)]
     machine = {"time": "2026-11-23T10:00:00", "cores": 2, "load_at_start": [0.5]}
