@@ -72,8 +72,8 @@ def _command(claim: Claim) -> click.Command:
 @bootstrap_option
 @output_option
 def everything(rounds: int, scale: float, bootstrap_servers: str | None, output: Path) -> None:
-    """Measure every claim in turn, with one Kafka."""
-    loaded = [claims.load(name) for name in claims.MODULES]
+    """Measure every claim in turn, with one Kafka, but for those that `claims.APART` names."""
+    loaded = [claims.load(name) for name in claims.MODULES if name not in claims.APART]
     _prepare(case for claim in loaded for case in claim.cases)
     verdicts, failed = [], []
     with _kafka(True, bootstrap_servers) as (servers, version):
@@ -114,7 +114,9 @@ def _run(
     else:
         results = harness.alternate(claim, cases, rounds, Job(amount))
     report.show(claim, results, Console(width=WIDTH))
-    for path in report.write(claim, results, amount, where, output):
+    sheets = claim.sheets(results)
+    report.show_sheets(sheets, Console(width=WIDTH))
+    for path in report.write(claim, results, amount, where, output, sheets):
         harness.console.print(f"written: {path}", soft_wrap=True, highlight=False)
     if not plot.available():
         harness.console.print("no plot: matplotlib is not installed; `make bench` installs it")

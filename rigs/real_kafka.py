@@ -174,6 +174,11 @@ class RealKafka:
             self._process.kill()
             self._process.wait()
 
+    @property
+    def process_id(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def signal(self, number: int) -> None:
         """Send the server's process a signal, such as SIGSTOP or SIGCONT."""
         assert self._process is not None
