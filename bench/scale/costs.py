@@ -1,7 +1,7 @@
 """The costs that the model is fed with: each is measured, by a few short runs of a real producer.
 
 The runs send the same bytes in different portions: few and many records in a batch, few and many batches in a request,
-few and many requests. A cost is what fits the CPU times of all runs best (least squares of the relative errors, no cost
+few and many requests, with and without waits for memory. A cost is what fits the CPU times of all runs best (least squares of the relative errors, no cost
 below 0).
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.measure import cpu_seconds
 from bench.scale.load import KEY_BYTES, VALUE_BYTES, Load, Pattern
-from bench.scale.real import Cluster, Counts, cluster, producing, run, worker_memory
+from bench.scale.real import Cluster, Commanded, Counts, cluster, producing, run, worker_memory, workers
 
 # Short runs that differ as much as possible. Each takes some tenths of a second.
 RUNS: Sequence[Load] = (
@@ -35,8 +35,12 @@ RUNS: Sequence[Load] = (
     Load(Pattern.KEYS, 3, partitions=12, chunks=100, rows=1_000, every_s=0.006, linger_s=0.02),
     Load(Pattern.STICKY, 3, partitions=6, chunks=150, rows=700, every_s=0.005, linger_s=0.012),
     Load(Pattern.KEYS, 3, partitions=24, chunks=80, rows=400, every_s=0.007, linger_s=0.016),
+    # A buffer of 64 batches for 300 partitions: the caller waits for memory again and again, and sleeps in between.
+    Load(Pattern.KEYS, 2, partitions=300, chunks=20, rows=600, every_s=0.06, buffer_memory=1 << 20),
+    Load(Pattern.KEYS, 2, partitions=600, chunks=15, rows=800, every_s=0.08, buffer_memory=2 << 20),
+    Load(Pattern.KEYS, 2, partitions=300, chunks=20, rows=600, every_s=0.06),
 )
-REPEATS = 3
+REPEATS = 3  # of a load without a pace: one with a pace is longer, and its start too
 ALONE = RUNS[6]  # a request with one record, and nothing else under way
 PRODUCER_PARTS = ("calls", "naps", "waits", "records", "keys", "batches", "requests", "turns", "request_bytes")
 BROKER_PARTS = ("batches", "requests", "request_bytes")
@@ -102,7 +106,8 @@ def measure(on: Cluster | None = None) -> Costs:
     if on is None:
         with cluster(1) as own:
             return measure(own)
-    runs = [typical(load, on) for load in RUNS]
+    with workers(max(load.producers for load in RUNS)) as started:
+        runs = [typical(load, on, started) for load in RUNS]
     counted = [counts for counts, _ in runs]
     ours = fit(counted, [counts.cpu_s for counts in counted], PRODUCER_PARTS)
     theirs = fit(counted, [used for _, used in runs], BROKER_PARTS)
@@ -133,17 +138,18 @@ def measure(on: Cluster | None = None) -> Costs:
     )
 
 
-def typical(load: Load, on: Cluster) -> tuple[Counts, float]:
+def typical(load: Load, on: Cluster, started: Sequence[Commanded]) -> tuple[Counts, float]:
     """The run with the middle CPU time of several."""
-    runs = sorted((_run(load, on) for _ in range(REPEATS)), key=lambda run: run[0].cpu_s)
-    return runs[REPEATS // 2]
+    repeats = 1 if load.every_s else REPEATS
+    runs = sorted((_run(load, on, started) for _ in range(repeats)), key=lambda run: run[0].cpu_s)
+    return runs[repeats // 2]
 
 
-def _run(load: Load, on: Cluster) -> tuple[Counts, float]:
+def _run(load: Load, on: Cluster, started: Sequence[Commanded]) -> tuple[Counts, float]:
     """The counts of a run, and the CPU time of the cluster."""
     if load.producers > 1:
         before = on.cpu_s()
-        counts = run(load, on)
+        counts = run(load, on, started)
         return counts, on.cpu_s() - before
     with producing(on.servers, on.topic(load.partitions), load) as publish:
         before = on.cpu_s()

@@ -34,6 +34,8 @@ class Size:
     brokers: int
     partitions: int
     tasks: int = 3
+    share: int = 1
+    """One of so many tasks is simulated, and counts so many times: the tasks of a job are alike. 1: all are."""
 
     @property
     def workers(self) -> int:
@@ -44,7 +46,7 @@ SIZES = (
     Size("laptop", 1, 1, 3),
     Size("10 executors", 10, 3, 30),
     Size("100 executors", 100, 10, 300),
-    Size("1,000 executors", 1_000, 30, 3_000),
+    Size("1,000 executors", 1_000, 30, 3_000, share=10),
 )
 
 
@@ -56,9 +58,16 @@ class Way:
     pattern: Pattern
     batch_size: int = 0
     buffer_memory: int = 32 * MIB
+    thinner: int = 1
+    """Of a sample only one of so many tasks, where each has too many requests."""
+
+    def share(self, size: Size) -> int:
+        """One of how many tasks is simulated."""
+        return size.share * self.thinner if size.share > 1 else 1
 
     def load(self, size: Size) -> Load:
-        chosen = self.batch_size or batch_size(self.buffer_memory, size.partitions, MAX_MESSAGE_BYTES)
+        written = 1 if self.pattern is Pattern.ALIGNED else size.partitions
+        chosen = self.batch_size or batch_size(self.buffer_memory, written, MAX_MESSAGE_BYTES)
         return Load(
             self.pattern,
             producers=size.workers,
@@ -72,17 +81,18 @@ class Way:
         )
 
 
-KEYS = Way("keys", Pattern.KEYS)
+KEYS = Way("keys", Pattern.KEYS, thinner=10)
 WAYS = (
     KEYS,
     Way("keys, 128 MiB", Pattern.KEYS, buffer_memory=128 * MIB),
     Way("no keys", Pattern.STICKY),
     Way("no keys, 512 KiB", Pattern.STICKY, batch_size=512 * KIB),
     Way("aligned", Pattern.ALIGNED),
-    Way("aligned, 512 KiB", Pattern.ALIGNED, batch_size=512 * KIB),
+    Way("aligned, 16 KiB", Pattern.ALIGNED, batch_size=16 * KIB),
 )
 COLUMNS = (
     "a micro-batch",
+    "tasks simulated",
     "batch.size",
     "rows/batch",
     "KiB/request",
@@ -101,13 +111,20 @@ def sheets(costs: Costs, kafka: KafkaCosts, sizes: Sequence[Size] = SIZES) -> li
     of_kafka = replace(
         costs, broker_batch_s=kafka.batch_s, broker_request_s=kafka.request_s, broker_byte_s=kafka.byte_s
     )
-    outcomes = {(size, way): simulate(way.load(size), of_kafka, NETWORK) for size, way in chosen(sizes)}
+    outcomes = {
+        (size, way): simulate(way.load(size), of_kafka, NETWORK, share=way.share(size)) for size, way in chosen(sizes)
+    }
     return [
         _costs_sheet(costs, kafka),
         Sheet(
             f"A micro-batch of {ARROW_BATCHES * ARROW_ROWS:,} rows a task, predicted",
             COLUMNS,
             [_row(size, way, outcome) for (size, way), outcome in outcomes.items()],
+        ),
+        Sheet(
+            "Fewer tasks simulated: what they predict, divided by the prediction of the table before",
+            SAMPLE_COLUMNS,
+            list(_sample_rows(outcomes, of_kafka)),
         ),
         Sheet("Memory of an executor's Python workers, predicted", MEMORY_COLUMNS, _memory_rows(costs, outcomes)),
         Sheet("Coordinators, a micro-batch, computed", COORDINATOR_COLUMNS, coordinator_rows(sizes, kafka)),
@@ -130,6 +147,7 @@ def _row(size: Size, way: Way, outcome: Outcome) -> list[str]:
     counts = outcome.counts
     return [
         f"{size.name}: {way.name}",
+        f"{size.workers // way.share(size):,} of {size.workers:,}",
         f"{way.load(size).batch_size // KIB} KiB",
         f"{counts.records / counts.batches:,.1f}",
         f"{counts.request_bytes / counts.requests / KIB:,.1f}",
@@ -141,6 +159,27 @@ def _row(size: Size, way: Way, outcome: Outcome) -> list[str]:
         f"{outcome.broker_cpu_s / size.brokers:,.2f}",
         f"{counts.wall_s:.2f}",
     ]
+
+
+SAMPLE_COLUMNS = ("", "tasks", "batches", "requests", "bytes", "waits", "CPU", "Kafka CPU", "MiB of buffer", "s")
+SAMPLE_COUNTS = ("batches", "requests", "request_bytes", "waits", "cpu_s")
+
+
+def _sample_rows(outcomes: dict[tuple[Size, Way], Outcome], costs: Costs) -> Iterator[list[str]]:
+    """A tenth of all tasks where all were simulated, and a third of the smallest sample."""
+    for (size, way), found in outcomes.items():
+        share = way.share(size) * 3 if way.share(size) > size.share else 10
+        if size.workers < 10 or size.share == share:
+            continue
+        sample = simulate(way.load(size), costs, NETWORK, share=share)
+        pairs = [
+            *((getattr(each.counts, name) for each in (sample, found)) for name in SAMPLE_COUNTS),
+            (sample.broker_cpu_s, found.broker_cpu_s),
+            (sample.memory, found.memory),
+            (sample.counts.wall_s, found.counts.wall_s),
+        ]
+        ratios = [f"{mine / its:.2f}" if its else "" for mine, its in pairs]
+        yield [f"{size.name}: {way.name}", f"{size.workers // share:,}", *ratios]
 
 
 MEMORY_COLUMNS = (

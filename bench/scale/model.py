@@ -1,9 +1,13 @@
-"""The model of a load: producers, brokers and the way between them. The same seed gives the same run."""
+"""The model of a load: producers, brokers and the way between them. The same seed gives the same run.
+
+A large load can be sampled: a producer of the model stands for `share` that do the same. Their requests occupy the
+brokers and the network, right behind its own.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,9 +56,10 @@ class Outcome:
 class Broker:
     """Takes the requests of a connection in their order. Threads handle those of several connections at a time."""
 
-    def __init__(self, simulation: Simulation, costs: Costs, place: Place, threads: list[Thread]) -> None:
+    def __init__(self, simulation: Simulation, costs: Costs, place: Place, threads: list[Thread], share: int) -> None:
         self._simulation, self._costs, self._place = simulation, costs, place
         self._threads = threads
+        self._share = share
         self._one_way_s = costs.wait_s if place.one_way_s is None else place.one_way_s
         self._card_free = 0.0
         self._next = 0
@@ -65,11 +70,12 @@ class Broker:
     def send(self, producer: Producer, requests: list[Sent]) -> None:
         """Requests leave a producer together."""
         size = sum(sent.size for sent in requests)
-        self.requests += len(requests)
-        self.bytes += size
+        self.requests += len(requests) * self._share
+        self.bytes += size * self._share
         arrives = self._simulation.now + self._one_way_s
         if self._place.bytes_per_s:
-            arrives = self._card_free = max(self._card_free, arrives) + size / self._place.bytes_per_s
+            begins, seconds = max(self._card_free, arrives), size / self._place.bytes_per_s
+            arrives, self._card_free = begins + seconds, begins + seconds * self._share
         self._simulation.at(arrives, self._arrive, producer, requests)
 
     def _arrive(self, producer: Producer, requests: list[Sent]) -> None:
@@ -86,6 +92,8 @@ class Broker:
         thread = self._threads[self._next]
         self._next = (self._next + 1) % len(self._threads)
         thread.do(seconds, self._respond, producer, sent)
+        if self._share > 1:
+            thread.do(seconds * (self._share - 1), _nothing)
 
     def _respond(self, producer: Producer, sent: Sent) -> None:
         self._simulation.after(self._one_way_s + self._place.commit_s, producer.answered, sent)
@@ -95,8 +103,15 @@ class Broker:
             self._handle(producer)
 
 
-def simulate(load: Load, costs: Costs, place: Place, seed: int = 1) -> Outcome:
-    """Run the load until every record is acknowledged."""
+def _nothing() -> None:
+    """The end of work for producers that the model does not have."""
+
+
+def simulate(load: Load, costs: Costs, place: Place, seed: int = 1, share: int = 1) -> Outcome:
+    """Run the load until every record is acknowledged. One of `share` producers is in the model."""
+    if load.producers % share:
+        raise ValueError(f"{load.producers} producers are no multiple of {share}")
+    load = replace(load, producers=load.producers // share)
     simulation = Simulation()
     shared = Cores(place.shared_cores) if place.shared_cores else None
     if shared is not None:
@@ -105,7 +120,7 @@ def simulate(load: Load, costs: Costs, place: Place, seed: int = 1) -> Outcome:
     else:
         machines = [Cores(place.broker_threads) for _ in range(load.brokers)]
         threads = [[Thread(simulation, cores) for _ in range(place.broker_threads)] for cores in machines]
-    brokers = [Broker(simulation, costs, place, own) for own in threads]
+    brokers = [Broker(simulation, costs, place, own, share) for own in threads]
 
     def send(producer: Producer, broker: int, requests: list[Sent]) -> None:
         brokers[broker].send(producer, requests)
@@ -125,11 +140,11 @@ def simulate(load: Load, costs: Costs, place: Place, seed: int = 1) -> Outcome:
     for producer in producers:
         producer.begin()
     simulation.run()
-    return _outcome(load, costs, producers, brokers, {id(thread): thread for own in threads for thread in own})
+    return _outcome(load, costs, share, producers, brokers, {id(thread): thread for own in threads for thread in own})
 
 
 def _outcome(
-    load: Load, costs: Costs, producers: list[Producer], brokers: list[Broker], threads: dict[int, Thread]
+    load: Load, costs: Costs, share: int, producers: list[Producer], brokers: list[Broker], threads: dict[int, Thread]
 ) -> Outcome:
     totals = [producer.totals for producer in producers]
     records = sum(each.records for each in totals)
@@ -149,9 +164,9 @@ def _outcome(
         wall_s=max(each.ended for each in totals),
     )
     return Outcome(
-        counts,
-        acknowledged=sum(each.acknowledged for each in totals),
-        waiting=sum(producer.waiting for producer in producers),
+        counts.times(share),
+        acknowledged=share * sum(each.acknowledged for each in totals),
+        waiting=share * sum(producer.waiting for producer in producers),
         memory=max(producer.memory for producer in producers),
         broker_cpu_s=sum(thread.busy_s for thread in threads.values()),
         broker_requests=tuple(broker.requests for broker in brokers),

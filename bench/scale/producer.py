@@ -328,6 +328,8 @@ class Producer:
         """Fill the in-flight table of a broker, and queue full batches behind it."""
         opened, full = self._open[lane], self._full[lane]
         while (under_way := self._in_flight[lane]) < self._load.max_in_flight + MOST_AHEAD:
+            if under_way >= self._load.max_in_flight and not self._fulls[lane]:
+                return
             may_go = full > 0
             if under_way < self._load.max_in_flight:
                 may_go |= (

@@ -1,7 +1,8 @@
 """Runs a load for real: a cluster in a process of its own, and producers in processes of their own.
 
-`python -m bench.scale.real cluster BROKERS` serves a cluster, `python -m bench.scale.real producer ...` is a producer.
-Both take commands, a line of JSON each, and answer with a line.
+`python -m bench.scale.real cluster BROKERS` serves a cluster, `python -m bench.scale.real producer` has a producer.
+Both take commands, a line of JSON each, and answer with a line. A producer's process serves one load after the other:
+its start takes longer than a load.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class Counts:
         """The counts of both, which ran at the same time."""
         total = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
         return type(self)(**{**total, "wall_s": max(self.wall_s, other.wall_s)})
+
+    def times(self, number: int) -> Self:
+        """The counts of so many that did the same at the same time."""
+        total = {field.name: getattr(self, field.name) * number for field in fields(self)}
+        return type(self)(**{**total, "wall_s": self.wall_s})
 
 
 # ---- processes that take commands ------------------------------------------------------------------------------------
@@ -140,33 +146,43 @@ def cpu_of(process_id: int, without: tuple[str, ...] = ()) -> float:
 # ---- a load ----------------------------------------------------------------------------------------------------------
 
 
-def run(load: Load, cluster: Cluster) -> Counts:
-    """The sum of the load's producers, which are processes and begin at the same time."""
-    topic = cluster.topic(load.partitions)
+@contextmanager
+def workers(number: int) -> Iterator[Sequence[Commanded]]:
+    """So many processes for producers."""
     with ExitStack() as stack:
-        started = [
-            stack.enter_context(_started("producer", cluster.servers, topic, load.as_json(), str(number)))
-            for number in range(load.producers)
-        ]
-        for process in started:
-            process.answer()
-        for process in started:
-            process.begin("go")
-        counts = [Counts(**process.answer()) for process in started]
+        yield [stack.enter_context(_started("producer")) for _ in range(number)]
+
+
+def run(load: Load, cluster: Cluster, among: Sequence[Commanded] = ()) -> Counts:
+    """The sum of the load's producers, which begin at the same time. Each has a process: of `among`, or a new one."""
+    if not among:
+        with workers(load.producers) as own:
+            return run(load, cluster, own)
+    topic, chosen = cluster.topic(load.partitions), among[: load.producers]
+    for number, process in enumerate(chosen):
+        process.begin("load", servers=cluster.servers, topic=topic, load=load.as_json(), number=number)
+    for process in chosen:
+        process.answer()
+    for process in chosen:
+        process.begin("go")
+    counts = [Counts(**process.answer()) for process in chosen]
     return sum(counts[1:], start=counts[0])
 
 
 def worker_memory(servers: str, topic: str, load: Load) -> float:
     """The resident bytes of a process with pyarrow and a warm producer."""
-    with _started("producer", servers, topic, load.as_json(), "0") as process:
-        return float(process.answer())
+    with _started("producer") as process:
+        return float(process("load", servers=servers, topic=topic, load=load.as_json(), number=0))
 
 
-def _serve_producer(servers: str, topic: str, load: Load, number: int) -> None:
-    with producing(servers, topic, load, number) as publish:
-        print(rss.resident(), flush=True)
-        sys.stdin.readline()
-        print(json.dumps(asdict(publish())), flush=True)
+def _serve_producers() -> None:
+    while line := sys.stdin.readline():
+        asked = json.loads(line)
+        load = Load.from_json(asked["load"])
+        with producing(asked["servers"], asked["topic"], load, asked["number"]) as publish:
+            print(rss.resident(), flush=True)
+            sys.stdin.readline()  # "go"
+            print(json.dumps(asdict(publish())), flush=True)
 
 
 @contextmanager
@@ -247,8 +263,7 @@ def main(what: str, *arguments: str) -> None:
     if what == "cluster":
         _serve_cluster(int(arguments[0]))
     else:
-        servers, topic, load, number = arguments
-        _serve_producer(servers, topic, Load.from_json(load), int(number))
+        _serve_producers()
 
 
 if __name__ == "__main__":

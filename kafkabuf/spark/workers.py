@@ -31,7 +31,7 @@ Kept = TypeVar("Kept", KafkaProducer, TransactionAdmin)
 
 # A task has many rows at hand, so batches fill: 128 KiB instead of Kafka's 16 halve the CPU of client and broker, and
 # 512 KiB take a quarter off the broker's CPU again. With fewer than four slabs for each partition the pool runs dry
-# first, and the batches that go out are almost empty.
+# first, and the batches that go out are almost empty. A task of aligned rows writes one partition, whatever the topic has.
 _SMALLEST_BATCH, _LARGEST_BATCH = 1 << 14, 1 << 19
 _SLABS_PER_PARTITION = 4
 
@@ -59,13 +59,15 @@ def task_settings(options: SinkOptions, limits: TopicLimits | None = None) -> Se
     """The settings of a producer that writes the rows of a task: with a batch.size for many rows.
 
     A batch.size of the user is kept, and Kafka's default where rows name their topics. A batch fits the topic's
-    max.message.bytes, if `limits` know it. Asks the cluster once how many partitions the topic has; raises what
-    `Admin.partitions_of` raises.
+    max.message.bytes, if `limits` know it. Asks the cluster once how many partitions the topic has, unless the rows are
+    aligned: then a task writes one of them. Raises what `Admin.partitions_of` raises.
     """
     if options.topic is None or "batch.size" in dict(options.producer):
         return options.producer
-    with lent_admin(options.producer) as admin:
-        config, partitions = admin.config, admin.partitions_of(options.topic)
+    config, partitions = _config(options.producer), 1
+    if options.aligned is None:
+        with lent_admin(options.producer) as admin:
+            partitions = admin.partitions_of(options.topic)
     largest = config.max_request_size if limits is None or limits.max_bytes is None else limits.max_bytes
     size = batch_size(config.buffer_memory, partitions, largest)
     return tuple(sorted([*options.producer, ("batch.size", str(size))]))

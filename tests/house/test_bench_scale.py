@@ -107,6 +107,23 @@ def test_paced_records_wait_for_the_linger() -> None:
     assert found.counts.batches / found.counts.requests == pytest.approx(4)
 
 
+@pytest.mark.parametrize("pattern", list(Pattern))
+def test_tenth_of_the_producers_stands_for_all(pattern: Pattern) -> None:
+    load = Load(pattern, 120, 3, 120, rows=2_000, chunks=3, every_s=0.02)
+    whole, sample = outcome(load), simulate(load, COSTS, CLUSTER, share=10)
+    assert sample.counts.records == sample.acknowledged == load.records
+    assert sum(sample.broker_requests) == sample.counts.requests
+    assert sample.counts.connections == whole.counts.connections
+    for name in ("batches", "requests", "request_bytes", "cpu_s", "wall_s"):
+        assert getattr(sample.counts, name) == pytest.approx(getattr(whole.counts, name), rel=0.1), name
+    assert sample.broker_cpu_s == pytest.approx(whole.broker_cpu_s, rel=0.1)
+
+
+def test_sample_that_leaves_producers_over_is_refused() -> None:
+    with pytest.raises(ValueError, match="no multiple"):
+        simulate(LOADS[0], COSTS, CLUSTER, share=3)
+
+
 def test_twice_the_brokers_get_half_the_requests_each() -> None:
     load = Load(Pattern.ALIGNED, 24, 3, 24, rows=5_000, chunks=4)
     few, many = outcome(load), outcome(replace(load, brokers=6))

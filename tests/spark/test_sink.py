@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import kafka
@@ -448,6 +449,20 @@ def test_batch_size_follows_the_partitions_unless_set_or_rows_name_topics(spark_
     assert workers.task_settings(SinkOptions("sized", settings)) == (("batch.size", "32768"), *settings)
     limits = TopicLimits("sized", max_bytes=20_000)
     assert workers.task_settings(SinkOptions("sized", settings), limits) == (("batch.size", "16384"), *settings)
+
+
+def test_aligned_task_gets_large_batches_because_it_writes_one_partition_of_many(
+    spark_cluster: EmbeddedCluster,
+) -> None:
+    spark_cluster.create_topic("sized-aligned", partitions=600)
+    settings = (("bootstrap.servers", spark_cluster.bootstrap_servers),)
+    aligned = SinkOptions("sized-aligned", settings, aligned=600)
+    assert workers.task_settings(aligned) == (("batch.size", "524288"), *settings)
+    assert workers.task_settings(replace(aligned, aligned=None)) == (("batch.size", "16384"), *settings)
+    limits = TopicLimits("sized-aligned", max_bytes=200_000)
+    assert workers.task_settings(aligned, limits) == (("batch.size", "131072"), *settings)
+    user_sized = replace(aligned, producer=(("batch.size", "100"), *settings))
+    assert workers.task_settings(user_sized) == user_sized.producer
 
 
 def test_slice_of_a_batch_sends_only_its_rows(spark_cluster: EmbeddedCluster, topic: str) -> None:
