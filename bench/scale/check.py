@@ -107,8 +107,8 @@ CLAIM = Claim(
         "nodes on the same machine. CPU is that of the producers.",
         "Predicted: the model of the same load, with costs that the command has measured in other loads, of one or "
         "three producers (bench/scale/costs.py). Nothing of the model is fitted to the loads of this table.",
-        "Every load has a pace. Without one, a load's rates are those of the processor, which the producers, the cluster "
-        "and all other programs of the machine share: the model does not claim to predict them.",
+        "Every load has a pace. Without one, a load's rates are those of the processor, which the producers, the "
+        "cluster and all other programs of the machine share: the model does not claim to predict them.",
     ],
     sheets=_sheets,
 )

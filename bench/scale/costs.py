@@ -1,8 +1,8 @@
 """The costs that the model is fed with: each is measured, by a few short runs of a real producer.
 
 The runs send the same bytes in different portions: few and many records in a batch, few and many batches in a request,
-few and many requests, with and without waits for memory. A cost is what fits the CPU times of all runs best (least squares of the relative errors, no cost
-below 0).
+few and many requests, with and without waits for memory. A cost is what fits the CPU times of all runs best (least
+squares of the relative errors, no cost below 0).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -166,16 +167,17 @@ def fit(runs: Sequence[Counts], seconds: Sequence[float], parts: Sequence[str]) 
 
 
 def _not_negative(table: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Least squares without negative numbers: drop the most negative column until none is left."""
-    kept = list(range(table.shape[1]))
-    result = np.zeros(table.shape[1])
-    while kept:
-        solution = np.linalg.lstsq(table[:, kept], target, rcond=None)[0]
-        if solution.min() >= 0:
-            result[kept] = solution
-            break
-        del kept[int(solution.argmin())]
-    return result
+    """Least squares without negative numbers: the best of all sets of columns whose solution has none."""
+    columns = table.shape[1]
+    best, least = np.zeros(columns), float(target @ target)
+    for number in range(1, columns + 1):
+        for kept in map(list, combinations(range(columns), number)):
+            solution = np.linalg.lstsq(table[:, kept], target, rcond=None)[0]
+            missed = table[:, kept] @ solution - target
+            if solution.min() >= 0 and missed @ missed < least:
+                best, least = np.zeros(columns), float(missed @ missed)
+                best[kept] = solution
+    return best
 
 
 def request_sizes(runs: Sequence[Counts]) -> tuple[float, float]:

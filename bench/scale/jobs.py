@@ -81,7 +81,7 @@ class Way:
         )
 
 
-KEYS = Way("keys", Pattern.KEYS, thinner=10)
+KEYS = Way("keys", Pattern.KEYS, thinner=30)
 WAYS = (
     KEYS,
     Way("keys, 128 MiB", Pattern.KEYS, buffer_memory=128 * MIB),
@@ -173,7 +173,7 @@ def _sample_rows(outcomes: dict[tuple[Size, Way], Outcome], costs: Costs) -> Ite
             continue
         sample = simulate(way.load(size), costs, NETWORK, share=share)
         pairs = [
-            *((getattr(each.counts, name) for each in (sample, found)) for name in SAMPLE_COUNTS),
+            *((getattr(sample.counts, name), getattr(found.counts, name)) for name in SAMPLE_COUNTS),
             (sample.broker_cpu_s, found.broker_cpu_s),
             (sample.memory, found.memory),
             (sample.counts.wall_s, found.counts.wall_s),

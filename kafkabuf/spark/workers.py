@@ -31,7 +31,8 @@ Kept = TypeVar("Kept", KafkaProducer, TransactionAdmin)
 
 # A task has many rows at hand, so batches fill: 128 KiB instead of Kafka's 16 halve the CPU of client and broker, and
 # 512 KiB take a quarter off the broker's CPU again. With fewer than four slabs for each partition the pool runs dry
-# first, and the batches that go out are almost empty. A task of aligned rows writes one partition, whatever the topic has.
+# first, and the batches that go out are almost empty. A task of aligned rows writes one partition, however many the
+# topic has.
 _SMALLEST_BATCH, _LARGEST_BATCH = 1 << 14, 1 << 19
 _SLABS_PER_PARTITION = 4
 

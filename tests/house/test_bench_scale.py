@@ -266,6 +266,12 @@ def test_tables_of_jobs_have_a_cell_for_each_column() -> None:
         assert {len(row) for row in sheet.rows} == {len(sheet.columns)}
 
 
+def test_sample_is_compared_figure_by_figure() -> None:
+    sheet = next(sheet for sheet in sheets() if sheet.columns == jobs.SAMPLE_COLUMNS)
+    waits = sheet.columns.index("waits")
+    assert all(row[waits] == "" and float(row[waits - 1]) > 0 for row in sheet.rows)
+
+
 def test_document_has_each_prediction_beside_its_measurement() -> None:
     names = [metric.name for metric in check.METRICS]
     rounds = {case.name: [dict.fromkeys(names, 2.0)] for case in check.CLAIM.cases}
@@ -274,9 +280,15 @@ def test_document_has_each_prediction_beside_its_measurement() -> None:
     machine = {"time": "2026-11-23T10:00:00", "cores": 2, "load_at_start": [0.5]}
     written = report.as_json(check.CLAIM, rounds, 100, machine, [Sheet("more", ["a", "b"], [["1", "2"]])])
     text = list(document.lines(written))
-    assert text[0] == "2026-11-23, 2 cores, load at the start 0.5"
+    assert text[2].startswith("Run of 2026-11-23, 2 cores, load at the start 0.5: 0 of ")
     assert sum("**" in line and "= 1.25" in line for line in text) == len(check.LOADS)
-    assert text[-3:] == ["| a | b |", "|---|---|", "| 1 | 2 |"]
+    table = ["<!-- more -->", "", "| a | b |", "| --- | --- |", "| 1 | 2 |", ""]
+    assert text[-6:] == table
+    old = "\n".join([*text, "", "prose", ""]).replace("| 1 | 2 |", "| 3 | 4 |\n| 5 | 6 |")
+    new = document.filled(old, written)
+    assert new == "\n".join([*text, "", "prose", ""])
+    with pytest.raises(ValueError, match="no place for: The run"):
+        document.filled("", written)
     assert not any(verdict.met for verdict in check.CLAIM.verdicts(rounds))
 
 
