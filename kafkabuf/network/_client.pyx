@@ -203,7 +203,10 @@ cdef class ClientCore:
 
         This is Cython, because Ctrl-C could interrupt Python code after the record is queued and before the wake-up.
         """
-        self._poller.wakeup()
+        if self.plain_poller:
+            self._poller.wake_up()
+        else:
+            self._poller.wakeup()
 
     def poll(self, timeout=None):
         """Write, wait up to `timeout` seconds (None: until there is news), read, and maintain metadata and connections.
