@@ -112,7 +112,10 @@ class Life:
         return [*often, self.send_arrow, self.cut, self.answer_nonsense, self.lead, self.hold]
 
 
-CUT: dict[str, Any] = {"batch_size": 8 * SLAB, "buffer_memory": 40 * SLAB}  # slabs that are cut into blocks, so that batches grow
+CUT: dict[str, Any] = {
+    "batch_size": 8 * SLAB,
+    "buffer_memory": 40 * SLAB,
+}  # slabs that are cut into blocks, so that batches grow
 
 
 @pytest.mark.parametrize("memory", [{}, CUT])
