@@ -2,9 +2,9 @@
 """The table of a pool's blocks: slabs that are cut into halves, quarters and so on, for small batches. Plain C.
 
 A block of *level* k is a 2^k-th part of a slab. The table counts in *units*, blocks of the highest level: slab s begins
-at unit s << levels. The size of a unit is rounded down to bytes, so that the end of a cut slab may belong to no block.
-A block is described at its first unit. Freed buddies, the two halves of a larger block, merge at once; when all blocks
-of a slab are free, the slab is free again (Knowlton's buddy system). So a slab in state CUT has a block in use. A new
+at unit s << levels. The size of a unit is rounded down to bytes, so the end of a cut slab may belong to no block. A
+block is described at its first unit. Freed buddies, the two halves of a larger block, merge at once; when all blocks of
+a slab are free, the slab is free again (Knowlton's buddy system). So a slab in state CUT has a block in use. A new
 block comes from a slab that is cut already if any has room, so that whole slabs stay free.
 
 The pool's lock guards the table. The memory of the table is touched only where slabs were cut.

@@ -103,7 +103,9 @@ cdef class BufferPool:
     # ---- inside the critical section
     cdef Py_ssize_t take_run(self, Py_ssize_t extent) noexcept nogil
     cdef void put_run(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil
-    cdef uint32_t generation_locked(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil
+    cdef inline uint32_t generation_locked(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
+        return self.table.slots[slab].generation if extent > 0 else self.blocks.units[slab].generation
+
     cdef void unlink(self, Waiter* waiter) noexcept nogil
     cdef PyObject* serve(self) noexcept nogil
 

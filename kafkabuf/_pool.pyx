@@ -105,6 +105,8 @@ cdef class BufferPool:
 
     cdef Py_ssize_t extent_for(self, Py_ssize_t nbytes) noexcept nogil:
         cdef int level = 0
+        if nbytes > self.slab_size:
+            return self.slabs_for(nbytes)
         while level < self.blocks.levels and 0 < nbytes <= block_size(&self.blocks, level + 1):
             level += 1
         return -level if level else self.slabs_for(nbytes)
@@ -199,9 +201,6 @@ cdef class BufferPool:
             put(&self.table, slab, extent)
         else:
             put_block(&self.blocks, &self.table, slab, -extent)
-
-    cdef uint32_t generation_locked(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
-        return self.table.slots[slab].generation if extent > 0 else self.blocks.units[slab].generation
 
     cdef void unlink(self, Waiter* waiter) noexcept nogil:
         cdef Waiter** link = &self.first_waiter
