@@ -25,7 +25,7 @@ cdef class PartitionQueue:
     cdef Batch open                     # takes the next record; always the last of `batches`; None: no batch is open
     cdef readonly object batches        # deque of Batch, oldest first; the Sender has not taken them yet
     cdef readonly int64_t filled        # bytes of all batches so far that take no further record
-    cdef int64_t filled_last            # bytes of the newest of these batches: the next batch opens with as much memory
+    cdef int64_t filled_last            # bytes of the newest of these batches: they decide with how much the next opens
     # ---- thread: Sender
     cdef readonly int32_t leader        # node id; -1: metadata has forgotten the topic, or names no leader
     cdef readonly int32_t leader_epoch  # -1: unknown

@@ -258,7 +258,9 @@ cdef class AccumulatorCore:
         measure(&batch.builder, r)
         needed = <int64_t>batch.builder.position + r.size
         # As the first record of another batch `r` takes no more: the Sender may take this batch during a wait.
-        return 0 if needed > self.batch_size else self.pool.extent_for(needed)
+        if needed > self.batch_size:
+            return 0
+        return 1 if self.pool.plenty() else self.pool.extent_for(needed)
 
     cdef bint try_grow(self, Batch batch, Record* r) noexcept:
         cdef Py_ssize_t extent = self.grown(batch, r)
@@ -275,10 +277,8 @@ cdef class AccumulatorCore:
             if extent != 0:
                 return extent
             queue.seal()
-        if needed <= self.pool.slab_size:
-            if self.pool.plenty():
-                return 1
-            needed = max(needed, min(queue.filled_last, <int64_t>self.pool.slab_size))
+        if needed <= self.pool.slab_size < 2 * queue.filled_last:
+            return 1
         return self.pool.extent_for(needed)
 
     cdef Batch use_run(self, PartitionQueue queue, Record* r, Py_ssize_t slab, Py_ssize_t extent):

@@ -75,21 +75,38 @@ def test_batch_takes_as_much_memory_as_its_records_need() -> None:
     assert len(rig.queue().batches) == 1
 
 
-def test_queue_opens_with_the_memory_that_its_last_batch_needed() -> None:
+@pytest.mark.parametrize(("records", "opened"), [(60, 1024), (100, SLAB)])
+def test_queue_opens_with_a_slab_if_its_last_batch_filled_more_than_half_of_one(records: int, opened: int) -> None:
     rig = small_rig()
     crowding = crowd(rig, 2)
-    for _ in range(25):
+    for _ in range(records):
         rig.send(VALUE)
     rig.linger_over()
     rig.ack_all()
     rig.send(VALUE)
-    assert open_bytes(rig, crowding) == 4096
+    assert open_bytes(rig, crowding) == opened
 
 
-def test_batch_opens_with_a_slab_while_there_is_plenty_of_memory() -> None:
+def test_batch_grows_to_a_slab_at_once_while_there_is_plenty_of_memory() -> None:
     rig = small_rig(slabs=8)
-    rig.send(VALUE)
-    assert rig.pool.accounting()["open"] == SLAB
+    sizes = []
+    for _ in range(20):
+        rig.send(VALUE)
+        sizes.append(rig.pool.accounting()["open"])
+    assert sorted({*sizes}) == [1024, SLAB]
+
+
+def test_a_thousand_partitions_open_no_slab_that_they_do_not_fill() -> None:
+    """The memory of all open batches is at most twice their records, and 1 KiB for each partition."""
+    rig = small_rig(partitions=1_000, slabs=256)
+    for number in range(12_000):
+        rig.send(VALUE, number % 1_000)
+    batches = rig.accumulator.incomplete_batches()
+    assert len(batches) == 1_000
+    assert rig.pool.accounting()["open"] <= sum(max(1024, 2 * batch.size) for batch in batches)
+    rig.linger_over()
+    rig.ack_all()
+    assert_whole(rig.pool)
 
 
 def test_growth_waits_for_memory_and_the_batch_stays_open() -> None:
