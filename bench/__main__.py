@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,19 +71,29 @@ def _command(claim: Claim) -> click.Command:
 @click.option(
     "--scale", default=1.0, show_default=True, help="Factor on the default amount of each run: 0.01 for a try."
 )
+@click.option(
+    "--minutes",
+    default=20.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Every claim has a share of this time. The first round of each runs in any case, others while there is time.",
+)
 @bootstrap_option
 @output_option
-def everything(rounds: int, scale: float, bootstrap_servers: str | None, output: Path) -> None:
+def everything(rounds: int, scale: float, minutes: float, bootstrap_servers: str | None, output: Path) -> None:
     """Measure every claim in turn, with one Kafka, but for those that `claims.APART` names."""
+    ends = time.monotonic() + 60 * minutes
     loaded = [claims.load(name) for name in claims.MODULES if name not in claims.APART]
     _prepare(case for claim in loaded for case in claim.cases)
     verdicts, failed = [], []
     with _kafka(True, bootstrap_servers) as (servers, version):
-        for claim in loaded:
+        for left, claim in zip(range(len(loaded), 0, -1), loaded, strict=True):
             amount = max(round(claim.amount * scale), 1)
             times = min(rounds, claim.rounds)
+            share = (ends - time.monotonic()) / left
             try:
-                verdicts += claim.verdicts(_run(claim, claim.cases, amount, times, servers, version, output))
+                results = _run(claim, claim.cases, amount, times, servers, version, output, seconds=share)
+                verdicts += claim.verdicts(results)
             except harness.CaseFailed as error:  # the other claims can still be measured
                 error.show()
                 failed.append(claim.name)
@@ -101,18 +113,26 @@ def _prepare(cases: Iterable[Case]) -> None:
 
 
 def _run(
-    claim: Claim, cases: Sequence[Case], amount: int, rounds: int, servers: str, version: str, output: Path
+    claim: Claim,
+    cases: Sequence[Case],
+    amount: int,
+    rounds: int,
+    servers: str,
+    version: str,
+    output: Path,
+    *,
+    seconds: float = math.inf,
 ) -> Results:
     where = machine.describe(version if claim.cluster is None else KAFKA_4)
     if claim.cluster is not None:
         harness.console.print(f"Starting a cluster of Apache Kafka {KAFKA_4} ...")
         with claim.cluster() as address:
-            results = harness.alternate(claim, cases, rounds, Job(amount, address))
+            results = harness.alternate(claim, cases, rounds, Job(amount, address), seconds=seconds)
     elif claim.needs_kafka:
         with harness.topic(servers) as topic:
-            results = harness.alternate(claim, cases, rounds, Job(amount, servers, topic))
+            results = harness.alternate(claim, cases, rounds, Job(amount, servers, topic), seconds=seconds)
     else:
-        results = harness.alternate(claim, cases, rounds, Job(amount))
+        results = harness.alternate(claim, cases, rounds, Job(amount), seconds=seconds)
     report.show(claim, results, Console(width=WIDTH))
     sheets = claim.sheets(results)
     report.show_sheets(sheets, Console(width=WIDTH))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -35,24 +36,31 @@ class CaseFailed(ClickException):
     """A case raised, hung or printed no figures. The message has its standard error."""
 
 
-def alternate(claim: Claim, cases: Sequence[Case], rounds: int, job: Job) -> dict[str, list[Measurement]]:
-    """Run every case once a round. Every other round runs backwards, so that a drift of the machine favours no case."""
+def alternate(
+    claim: Claim, cases: Sequence[Case], rounds: int, job: Job, *, seconds: float = math.inf
+) -> dict[str, list[Measurement]]:
+    """Run every case once a round. Every other round runs backwards, so that a drift of the machine favours no case.
+
+    No round starts that would end after `seconds`, to judge by the rounds before; the first round runs in any case.
+    """
     results: dict[str, list[Measurement]] = {case.name: [] for case in cases}
-    turns = [
-        (number, group) for number in range(rounds) for group in grouped(cases if number % 2 == 0 else cases[::-1])
-    ]
+    began = time.monotonic()
     with _progress() as progress:
-        task = progress.add_task(claim.name, total=len(turns))
-        for number, group in turns:
-            names = "; ".join(case.name for case in group)
-            progress.update(task, description=f"{claim.name}, round {number + 1} of {rounds}: {names}")
-            started = time.monotonic()
-            for case, figures in zip(group, run(claim, group, job), strict=True):
-                results[case.name].append(figures)
-            if not console.is_terminal:
-                seconds = time.monotonic() - started
-                console.print(f"{claim.name}, round {number + 1} of {rounds}: {names}, {seconds:.1f} s")
-            progress.advance(task)
+        task = progress.add_task(claim.name, total=rounds * len(grouped(cases)))
+        for number in range(rounds):
+            spent = time.monotonic() - began
+            if number and spent + spent / number > seconds:
+                break
+            for group in grouped(cases if number % 2 == 0 else cases[::-1]):
+                names = "; ".join(case.name for case in group)
+                progress.update(task, description=f"{claim.name}, round {number + 1} of {rounds}: {names}")
+                started = time.monotonic()
+                for case, figures in zip(group, run(claim, group, job), strict=True):
+                    results[case.name].append(figures)
+                if not console.is_terminal:
+                    took = time.monotonic() - started
+                    console.print(f"{claim.name}, round {number + 1} of {rounds}: {names}, {took:.1f} s")
+                progress.advance(task)
     return results
 
 

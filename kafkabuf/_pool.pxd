@@ -1,14 +1,18 @@
 # cython: language_level=3
 """The contract of the buffer pool: the functions that other extensions may call without the GIL.
 
-The pool hands out *runs*: `n` adjacent slabs, named by the index of the first slab. The critical section runs no Python
-code and never needs the GIL, so any thread may enter it, with or without the GIL, and a garbage collection can never
-re-enter it. Waiting threads stand in an intrusive queue under the same lock; only waking a thread takes the GIL.
+The pool hands out *runs*. The *extent* of a run is its size: n > 0 means n adjacent slabs, and -k means a block, which
+is a 2^k-th part of a slab. The extent and the first slab name a run; for a block it is the first unit (_blocks.pxd).
+
+The critical section runs no Python code and never needs the GIL, so any thread may enter it, with or without the GIL,
+and a garbage collection can never re-enter it. Waiting threads stand in an intrusive queue under the same lock; only
+waking a thread takes the GIL.
 """
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
+from kafkabuf._blocks cimport BlockTable, block_size
 from kafkabuf._lock cimport kb_lock
 # The pool's users import SlabState and its members from here.
 from kafkabuf._slabs cimport CLOSED, FREE, IN_FLIGHT, OPEN, SCRATCH, SlabState, SlabTable
@@ -21,7 +25,7 @@ cdef extern from "_spin.h" nogil:
 
 cdef struct Waiter:
     # Lives on the waiting thread's C stack. It is in the queue exactly while `slab` is -1. Guarded by the pool's lock.
-    Py_ssize_t n_slabs
+    Py_ssize_t extent
     Py_ssize_t slab         # -1: queued; >= 0: the run handed over; -2: the pool was closed; -3: left without memory
     Waiter* next
     PyObject* wake          # threading.Lock on which the thread blocks. The queue owns this reference: the thread that
@@ -49,6 +53,7 @@ cdef class BufferPool:
     # ---- guarded by `lock`
     cdef kb_spin lock                       # zero means free; Python zeroes every new object
     cdef SlabTable table
+    cdef BlockTable blocks
     cdef Waiter* first_waiter               # the oldest; while a thread waits, no other thread gets memory
     cdef readonly bint closed
     cdef readonly bint disowned             # in a forked child: the pool belongs to the parent, and is `closed` here
@@ -57,31 +62,50 @@ cdef class BufferPool:
     cdef readonly double wait_time_total    # seconds that these allocations waited
     cdef readonly Py_ssize_t refused_total  # calls of release and set_state that returned -1: each is a caller's bug
 
-    # ---- for other extensions; `slab` and `n` name a run that the caller owns
-    cdef inline unsigned char* address(self, Py_ssize_t slab) noexcept nogil:
-        return self.base + slab * self.slab_size
+    # ---- for other extensions; `slab` and `extent` name a run that the caller owns
+    cdef inline unsigned char* address(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
+        cdef int levels = self.blocks.levels
+        if extent > 0:
+            return self.base + slab * self.slab_size
+        return (self.base + (slab >> levels) * self.slab_size
+                + (slab & ((<Py_ssize_t> 1 << levels) - 1)) * self.blocks.unit_size)
 
-    # How many slabs hold nbytes; 0 for 0 bytes.
+    # Bytes of a run.
+    cdef inline Py_ssize_t size_of(self, Py_ssize_t extent) noexcept nogil:
+        return extent * self.slab_size if extent > 0 else block_size(&self.blocks, -extent)
+
+    # A hint, read without the lock: nobody has to save memory now.
+    cdef inline bint plenty(self) noexcept nogil:
+        return self.table.free_count > self.slab_count - (self.slab_count >> 2)
+
+    # The extent of the smallest run that holds nbytes; in slabs_for without blocks. 0 for 0 bytes.
+    cdef Py_ssize_t extent_for(self, Py_ssize_t nbytes) noexcept nogil
     cdef Py_ssize_t slabs_for(self, Py_ssize_t nbytes) noexcept nogil
-    # The first slab of a run, now in state OPEN; -1 if no such run is free, while threads wait for memory (no caller
-    # overtakes them), and after close.
-    cdef Py_ssize_t try_allocate(self, Py_ssize_t n_slabs) noexcept nogil
+    # Whether a run of this extent may begin there.
+    cdef bint exists(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil
+    # A run, now in state OPEN; -1 if no such run is free, while threads wait for memory (no caller overtakes them), and
+    # after close.
+    cdef Py_ssize_t try_allocate(self, Py_ssize_t extent) noexcept nogil
     # As try_allocate, but waits its turn until deadline_s, a time of clock.monotonic() (None: for ever). Needs the GIL.
     # Raises AllocationTooLargeError, BufferExhaustedError, ClosedError.
-    cdef Py_ssize_t wait_allocate(self, Py_ssize_t n_slabs, object deadline_s) except -1
-    # Returns 0; or -1, without effect, if a slab of the run is FREE or does not exist, or if `state` is FREE.
-    cdef int set_state(self, Py_ssize_t slab, Py_ssize_t n, SlabState state) noexcept nogil
-    # Returns 0; or -1, without effect, if a slab of the run is FREE already or does not exist. The run may be a part of
-    # an allocated run. It takes the GIL only to wake a waiter: the caller must hold no lock that a thread with the GIL
-    # may want.
-    cdef int release(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil
-    # The slab's generation: the owner of a run remembers it, to find out later whether it still owns the slab.
-    cdef uint32_t generation(self, Py_ssize_t slab) noexcept nogil
+    cdef Py_ssize_t wait_allocate(self, Py_ssize_t extent, object deadline_s) except -1
+    # Returns 0; or -1, without effect, if a slab of the run, or the block, is not in use, or if `state` is FREE or CUT.
+    cdef int set_state(self, Py_ssize_t slab, Py_ssize_t extent, SlabState state) noexcept nogil
+    # Returns 0; or -1, without effect, if a slab of the run, or the block, is not in use. Adjacent slabs may be a part
+    # of an allocated run. It takes the GIL only to wake a waiter: the caller must hold no lock that a thread with the
+    # GIL may want.
+    cdef int release(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil
+    # The run's generation: the owner of a run remembers it, to find out later whether it still owns the run.
+    cdef uint32_t generation(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil
     # True while a thread waits for memory: the Sender then sends batches without waiting for linger.ms.
     cdef bint exhausted(self) noexcept nogil
 
     # ---- inside the critical section
-    cdef void put_run(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil
+    cdef Py_ssize_t take_run(self, Py_ssize_t extent) noexcept nogil
+    cdef void put_run(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil
+    cdef inline uint32_t generation_locked(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
+        return self.table.slots[slab].generation if extent > 0 else self.blocks.units[slab].generation
+
     cdef void unlink(self, Waiter* waiter) noexcept nogil
     cdef PyObject* serve(self) noexcept nogil
 
@@ -90,8 +114,8 @@ cdef class BufferPool:
     cdef bint join(self, Waiter* me) noexcept
     cdef void leave(self, Waiter* me) noexcept
     cdef int wait_turn(self, Waiter* me, object wake, object timeout) except -1
-    cdef int require_possible(self, Py_ssize_t n_slabs) except -1
-    cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout)
+    cdef int require_possible(self, Py_ssize_t extent) except -1
+    cdef object exhausted_error(self, Py_ssize_t extent, object timeout)
     # A BufferExhaustedError for the caller to raise; calls on_failure.
     cdef object no_memory(self, str text)
 
@@ -99,8 +123,8 @@ cdef class BufferPool:
 cdef class Slab:
     # ---- fixed at construction
     cdef readonly BufferPool pool
-    cdef readonly Py_ssize_t first          # slab index
-    cdef readonly Py_ssize_t count          # slabs
+    cdef readonly Py_ssize_t first          # slab, or unit of a block
+    cdef readonly Py_ssize_t extent
     cdef readonly Py_ssize_t nbytes         # of the whole run
     cdef readonly uint32_t generation
     # ---- guarded by the pool's lock

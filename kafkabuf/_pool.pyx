@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """A producer's memory: an arena of `buffer.memory` bytes, handed out in slabs of `batch.size` (Kafka's BufferPool).
 
-For a record larger than `batch.size` Kafka allocates a new buffer; this pool hands out a run of adjacent slabs, and
-allocates nothing after the constructor. The slab that was freed last is reused first, so pages that are not needed are
+For a record larger than `batch.size` Kafka allocates a new buffer; this pool hands out a run of adjacent slabs. For a
+small batch it hands out a block, which is a half, a quarter and so on of a slab. It allocates nothing after the
+constructor. The slab that was freed last is reused first, so pages that are not needed are
 never touched. The accounting identity holds at every instant: free + open + closed + in flight + scratch + loose =
 total.
 
@@ -19,14 +20,20 @@ import threading
 import time
 
 from kafkabuf._lock cimport break_lock
+from kafkabuf._blocks cimport (
+    block_in_use, block_inconsistency, block_size, count_blocks, put_block, set_up_blocks, take_block, tear_down_blocks,
+)
 from kafkabuf._slabs cimport (
-    FREE, MAX_SLABS, STATES, SlabState, count_states, in_use, inconsistency, put, set_up, take, tear_down,
+    CUT, MAX_SLABS, STATES, SlabState, count_states, in_use, inconsistency, put, set_up, take, tear_down,
 )
 from kafkabuf.clock import SystemClock
 from kafkabuf.errors import AllocationTooLargeError, BufferExhaustedError, ClosedError, ConfigError
 
 cdef extern from "_pages.h" nogil:
     void kb_prefer_huge_pages(unsigned char* memory, size_t size)
+
+cdef extern from * nogil:
+    bint unlikely(bint)     # Cython's own. Blocks are kept out of line, so that a slab costs no more for them
 
 cdef extern from "_spin.h" nogil:
     void kb_spin_lock(kb_spin*)
@@ -44,7 +51,7 @@ cdef enum Validity:
     STALE
     PINNED
 
-_STATE_NAMES = ("free", "open", "closed", "in_flight", "scratch")       # in the order of SlabState
+_STATE_NAMES = ("free", "cut", "open", "closed", "in_flight", "scratch")    # in the order of SlabState
 
 
 def _new_arena(total):
@@ -83,69 +90,94 @@ cdef class BufferPool:
         self.arena = _new_arena(total)
         self.base = &self.arena[0]
         kb_prefer_huge_pages(self.base, total)
-        if set_up(&self.table, self.slab_count) < 0:
+        if set_up(&self.table, self.slab_count) < 0 or set_up_blocks(&self.blocks, self.slab_count, slab_size) < 0:
             raise MemoryError(f"no memory for the bookkeeping of {self.slab_count} slabs")
 
     def __dealloc__(self):
         # No thread can be inside the pool any more: a waiting thread and every Slab hold a reference to it.
         tear_down(&self.table)
+        tear_down_blocks(&self.blocks)
 
     # ---- for other extensions
 
     cdef Py_ssize_t slabs_for(self, Py_ssize_t nbytes) noexcept nogil:
         return nbytes // self.slab_size + (nbytes % self.slab_size != 0)
 
-    cdef Py_ssize_t try_allocate(self, Py_ssize_t n_slabs) noexcept nogil:
+    cdef Py_ssize_t extent_for(self, Py_ssize_t nbytes) noexcept nogil:
+        cdef int level = 0
+        if nbytes > self.slab_size:
+            return self.slabs_for(nbytes)
+        while level < self.blocks.levels and 0 < nbytes <= block_size(&self.blocks, level + 1):
+            level += 1
+        return -level if level else self.slabs_for(nbytes)
+
+    cdef bint exists(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
+        if extent > 0:
+            return 0 <= slab and extent <= self.slab_count - slab
+        return 0 < -extent <= self.blocks.levels and 0 <= slab < self.slab_count << self.blocks.levels
+
+    cdef Py_ssize_t try_allocate(self, Py_ssize_t extent) noexcept nogil:
         cdef Py_ssize_t slab = -1
         kb_spin_lock(&self.lock)
         if self.first_waiter == NULL and not self.closed:
-            slab = take(&self.table, n_slabs)
+            if unlikely(extent < 0):
+                slab = take_block(&self.blocks, &self.table, -extent)
+            else:
+                slab = take(&self.table, extent)
         kb_spin_unlock(&self.lock)
         return slab
 
-    cdef Py_ssize_t wait_allocate(self, Py_ssize_t n_slabs, object deadline_s) except -1:
+    cdef Py_ssize_t wait_allocate(self, Py_ssize_t extent, object deadline_s) except -1:
         cdef Waiter me
-        self.require_possible(n_slabs)
+        self.require_possible(extent)
         wake = threading.Lock()
         wake.acquire()
         timeout = None if deadline_s is None else deadline_s - self.clock.monotonic()
-        me.n_slabs = n_slabs
+        me.extent = extent
         me.wake = <PyObject*> wake
         if self.join(&me):
             self.wait_turn(&me, wake, timeout)
         if me.slab == LEFT:
-            raise self.exhausted_error(n_slabs, timeout)
+            raise self.exhausted_error(extent, timeout)
         if me.slab == SHUT:
             raise ClosedError("the buffer pool was closed and hands out no more memory")
         return me.slab
 
-    cdef int set_state(self, Py_ssize_t slab, Py_ssize_t n, SlabState state) noexcept nogil:
+    cdef int set_state(self, Py_ssize_t slab, Py_ssize_t extent, SlabState state) noexcept nogil:
         cdef int result = -1
         cdef Py_ssize_t i
         kb_spin_lock(&self.lock)
-        if state != FREE and in_use(&self.table, slab, n):
-            for i in range(slab, slab + n):
+        if state > CUT and in_use(&self.table, slab, extent):
+            for i in range(slab, slab + extent):
                 self.table.slots[i].state = state
+            result = 0
+        elif unlikely(state > CUT and block_in_use(&self.blocks, &self.table, slab, -extent)):
+            self.blocks.units[slab].state = state
             result = 0
         else:
             self.refused_total += 1
         kb_spin_unlock(&self.lock)
         return result
 
-    cdef int release(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
+    cdef int release(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
         cdef int result = -1
         kb_spin_lock(&self.lock)
-        if in_use(&self.table, slab, n):
-            self.put_run(slab, n)
+        if in_use(&self.table, slab, extent):
+            if self.poison:
+                memset(self.address(slab, extent), POISON, self.size_of(extent))
+            put(&self.table, slab, extent)
+            result = 0
+        elif unlikely(block_in_use(&self.blocks, &self.table, slab, -extent)):
+            self.put_run(slab, extent)
             result = 0
         else:
             self.refused_total += 1
         self.unlock_and_serve()
         return result
 
-    cdef uint32_t generation(self, Py_ssize_t slab) noexcept nogil:
+    cdef uint32_t generation(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
         kb_spin_lock(&self.lock)
-        cdef uint32_t generation = self.table.slots[slab].generation
+        cdef uint32_t generation = self.generation_locked(slab, extent)
         kb_spin_unlock(&self.lock)
         return generation
 
@@ -157,10 +189,18 @@ cdef class BufferPool:
 
     # ---- inside the critical section
 
-    cdef void put_run(self, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t take_run(self, Py_ssize_t extent) noexcept nogil:
+        if extent > 0:
+            return take(&self.table, extent)
+        return take_block(&self.blocks, &self.table, -extent)
+
+    cdef void put_run(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil:
         if self.poison:
-            memset(self.address(slab), POISON, n * self.slab_size)
-        put(&self.table, slab, n)
+            memset(self.address(slab, extent), POISON, self.size_of(extent))
+        if extent > 0:
+            put(&self.table, slab, extent)
+        else:
+            put_block(&self.blocks, &self.table, slab, -extent)
 
     cdef void unlink(self, Waiter* waiter) noexcept nogil:
         cdef Waiter** link = &self.first_waiter
@@ -175,7 +215,7 @@ cdef class BufferPool:
         cdef Waiter* head = self.first_waiter
         if head == NULL:
             return NULL
-        head.slab = SHUT if self.closed else take(&self.table, head.n_slabs)
+        head.slab = SHUT if self.closed else self.take_run(head.extent)
         if head.slab == QUEUED:
             return NULL
         self.unlink(head)
@@ -205,7 +245,7 @@ cdef class BufferPool:
         if self.closed:
             me.slab = SHUT
         elif self.first_waiter == NULL:
-            me.slab = take(&self.table, me.n_slabs)
+            me.slab = self.take_run(me.extent)
         cdef bint queued = me.slab == QUEUED
         if queued:
             while link[0] != NULL:
@@ -244,22 +284,24 @@ cdef class BufferPool:
         except BaseException:       # KeyboardInterrupt during the wait, or an error of a hook
             self.leave(me)
             if me.slab >= 0:
-                self.release(me.slab, me.n_slabs)
+                self.release(me.slab, me.extent)
             raise
         return 0
 
-    cdef int require_possible(self, Py_ssize_t n_slabs) except -1:
-        if n_slabs < 1:
-            raise ValueError(f"n_slabs must be at least 1, found {n_slabs}")
-        if n_slabs > self.slab_count:
+    cdef int require_possible(self, Py_ssize_t extent) except -1:
+        if extent == 0 or -extent > self.blocks.levels:
+            raise ValueError(f"extent must be a number of slabs, or minus 1 to minus {self.blocks.levels} for a part "
+                             f"of a slab, found {extent}")
+        if extent > self.slab_count:
             raise AllocationTooLargeError(
-                f"{n_slabs * self.slab_size} bytes ({n_slabs} slabs of {self.slab_size}) are more than the whole pool "
+                f"{extent * self.slab_size} bytes ({extent} slabs of {self.slab_size}) are more than the whole pool "
                 f"of {self.total} bytes ({self.slab_count} slabs): raise buffer.memory, or send smaller records")
         return 0
 
-    cdef object exhausted_error(self, Py_ssize_t n_slabs, object timeout):
+    cdef object exhausted_error(self, Py_ssize_t extent, object timeout):
+        kind = f"{extent} adjacent slabs" if extent > 0 else f"a part of a slab of {self.slab_size} bytes"
         return self.no_memory(
-            f"buffer.memory is full: no {n_slabs * self.slab_size} bytes ({n_slabs} adjacent slabs) became free within "
+            f"buffer.memory is full: no {self.size_of(extent)} bytes ({kind}) became free within "
             f"{max(0, round(timeout * 1000))} ms; {self.free_bytes} of {self.total} bytes are free and "
             f"{self.waiting} threads wait: raise buffer.memory, or max.block.ms to wait longer, or send more slowly"
             f"{self.why()}")
@@ -289,13 +331,13 @@ cdef class BufferPool:
             raise AllocationTooLargeError(f"{nbytes} bytes are more than the whole pool of {self.total} bytes: raise "
                                           f"buffer.memory, or send smaller records")
         cdef Slab handle = Slab(self)       # created first: after memory is taken, nothing may fail before it is held
-        handle.count = self.slabs_for(nbytes)
-        handle.nbytes = handle.count * self.slab_size
-        handle.first = self.try_allocate(handle.count)
+        handle.extent = self.extent_for(nbytes)
+        handle.nbytes = self.size_of(handle.extent)
+        handle.first = self.try_allocate(handle.extent)
         if handle.first < 0:
             deadline_s = None if timeout is None else self.clock.monotonic() + timeout
-            handle.first = self.wait_allocate(handle.count, deadline_s)
-        handle.generation = self.generation(handle.first)
+            handle.first = self.wait_allocate(handle.extent, deadline_s)
+        handle.generation = self.generation(handle.first, handle.extent)
         handle.held = True
         return handle
 
@@ -315,23 +357,35 @@ cdef class BufferPool:
 
     @property
     def free_bytes(self):
-        """Bytes in free slabs."""
-        return self.table.free_count * self.slab_size
+        """Bytes in free slabs and free blocks."""
+        cdef Py_ssize_t level, nbytes = self.table.free_count * self.slab_size
+        for level in range(1, self.blocks.levels + 1):
+            nbytes += self.blocks.free_count[level] * block_size(&self.blocks, level)
+        return nbytes
 
     def accounting(self):
-        """Bytes by state, recounted: free, open, closed, in_flight, scratch, loose. Their sum is `total`."""
+        """Bytes by state, recounted: free, open, closed, in_flight, scratch, loose. Their sum is `total`.
+
+        The few bytes at the end of a slab that is cut into blocks of rounded sizes are loose.
+        """
         cdef Py_ssize_t[STATES] counts
+        cdef Py_ssize_t i, tails
         kb_spin_lock(&self.lock)
         count_states(&self.table, counts)
+        for i in range(STATES):
+            counts[i] *= self.slab_size
+        tails = count_blocks(&self.blocks, &self.table, self.slab_size, counts)
         kb_spin_unlock(&self.lock)
-        nbytes = {name: counts[i] * self.slab_size for i, name in enumerate(_STATE_NAMES)}
-        nbytes["loose"] = self.loose
+        nbytes = {name: counts[i] for i, name in enumerate(_STATE_NAMES) if i != CUT}
+        nbytes["loose"] = self.loose + tails
         return nbytes
 
     def check(self):
-        """Raise AssertionError unless states, free list, bitmap, counts and the accounting identity all agree."""
+        """Raise AssertionError unless states, free lists, bitmap, counts and the accounting identity all agree."""
         kb_spin_lock(&self.lock)
         cdef const char* wrong = inconsistency(&self.table)
+        if wrong == NULL:
+            wrong = block_inconsistency(&self.blocks, &self.table)
         kb_spin_unlock(&self.lock)
         if wrong != NULL:
             raise AssertionError(wrong.decode())
@@ -339,22 +393,22 @@ cdef class BufferPool:
         if sum(nbytes.values()) != self.total:
             raise AssertionError(f"the sum of {nbytes} is not {self.total} bytes")
 
-    def _release_run(self, Py_ssize_t first, Py_ssize_t count):
+    def _release_run(self, Py_ssize_t first, Py_ssize_t extent):
         """The C function `release`, for tests. Raises ValueError if `release` returns -1."""
-        if self.release(first, count) < 0:
-            raise ValueError(f"slabs {first} to {first + count - 1} are not all in use: some were released already, or "
-                             f"never taken")
+        if self.release(first, extent) < 0:
+            raise ValueError(f"the run of extent {extent} from {first} on is not all in use: some of it was released "
+                             f"already, or never taken")
 
-    def _bench_pairs(self, Py_ssize_t pairs, Py_ssize_t nbytes=1):
-        """The seconds that `pairs` allocations and releases of `nbytes` take without the GIL, for bench/ and tests."""
+    def _bench_pairs(self, Py_ssize_t pairs, nbytes=None):
+        """The seconds that `pairs` allocations and releases of `nbytes` (None: a slab) take without the GIL."""
         cdef Py_ssize_t _i, slab
-        cdef Py_ssize_t n_slabs = self.slabs_for(nbytes)
+        cdef Py_ssize_t extent = 1 if nbytes is None else self.extent_for(nbytes)
         started = time.perf_counter()
         with nogil:
             for _i in range(pairs):
-                slab = self.try_allocate(n_slabs)
+                slab = self.try_allocate(extent)
                 if slab >= 0:
-                    self.release(slab, n_slabs)
+                    self.release(slab, extent)
         return time.perf_counter() - started
 
 
@@ -401,7 +455,7 @@ cdef class Slab:
     def address(self):
         """The memory address of the run's first byte."""
         self.require(self.validity())
-        return <size_t> self.pool.address(self.first)
+        return <size_t> self.pool.address(self.first, self.extent)
 
     @property
     def buffer(self):
@@ -412,13 +466,15 @@ cdef class Slab:
     def state(self):
         """open, closed, in_flight or scratch. Setting it moves the run's bytes to another entry of `accounting`."""
         self.require(self.validity())
+        if self.extent < 0:
+            return _STATE_NAMES[self.pool.blocks.units[self.first].state]
         return _STATE_NAMES[self.pool.table.slots[self.first].state]
 
     @state.setter
     def state(self, name):
         self.require(self.validity())
-        if name not in _STATE_NAMES or self.pool.set_state(self.first, self.count, _STATE_NAMES.index(name)) < 0:
-            raise ValueError(f"state {name!r} cannot be set: use one of {', '.join(_STATE_NAMES[1:])}, or release()")
+        if name not in _STATE_NAMES or self.pool.set_state(self.first, self.extent, _STATE_NAMES.index(name)) < 0:
+            raise ValueError(f"state {name!r} cannot be set: use one of {', '.join(_STATE_NAMES[2:])}, or release()")
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         kb_spin_lock(&self.pool.lock)
@@ -428,7 +484,7 @@ cdef class Slab:
         kb_spin_unlock(&self.pool.lock)
         self.require(validity)
         view.obj = self
-        view.buf = self.pool.address(self.first)
+        view.buf = self.pool.address(self.first, self.extent)
         view.len = self.nbytes
         view.itemsize = 1
         view.readonly = False
@@ -455,7 +511,7 @@ cdef class Slab:
     cdef int validity_locked(self) noexcept nogil:
         if not self.held:
             return RELEASED
-        if self.pool.table.slots[self.first].generation != self.generation:
+        if self.pool.generation_locked(self.first, self.extent) != self.generation:
             return STALE
         return VALID
 
@@ -468,7 +524,7 @@ cdef class Slab:
         else:
             self.held = False
         if validity == VALID:
-            self.pool.put_run(self.first, self.count)
+            self.pool.put_run(self.first, self.extent)
         self.pool.unlock_and_serve()
         return validity
 
@@ -477,7 +533,7 @@ cdef class Slab:
             raise ValueError(f"this handle does not hold slab {self.first} any more: the slab was released or detached")
         if validity == STALE:
             raise ValueError(f"slab {self.first} was released, but not by this handle: the slab's generation is "
-                             f"{self.pool.generation(self.first)}, and the handle's is {self.generation}")
+                             f"{self.pool.generation(self.first, self.extent)}, and the handle's is {self.generation}")
         if validity == PINNED:
             raise BufferError(f"slab {self.first} has {self.exports} memoryviews: release them first")
         return 0

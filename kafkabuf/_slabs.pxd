@@ -17,12 +17,13 @@ cdef extern from * nogil:
 
 
 cdef enum:
-    STATES = 5
+    STATES = 6
     MAX_SLABS = 0x7FFFFFFE      # links are 32 bits wide, and the sentinel needs an index
 
 
 cdef enum SlabState:
     FREE            # in the free list; nobody may read or write it
+    CUT             # cut into blocks, which have states and generations of their own (_blocks.pxd). No block is CUT
     OPEN            # records are being appended
     CLOSED          # full or flushed; its batch waits for the Sender
     IN_FLIGHT       # a socket may still read it, even if its batch has ended
@@ -75,13 +76,13 @@ cdef inline void tear_down(SlabTable* table) noexcept nogil:
     free(table.free_bits)
 
 
-# Whether the run exists and none of its slabs is FREE.
+# Whether the run exists and none of its slabs is FREE or CUT.
 cdef inline bint in_use(SlabTable* table, Py_ssize_t slab, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i
     if slab < 0 or n < 1 or n > table.slab_count - slab:
         return False
     for i in range(slab, slab + n):
-        if table.slots[i].state == FREE:
+        if table.slots[i].state <= CUT:
             return False
     return True
 

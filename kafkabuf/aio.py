@@ -61,11 +61,11 @@ _NO_USER_OBJECTS: dict[str, Any] = {
 
 
 class _MustWait(Exception):
-    """Raised in the loop's thread instead of waiting: for `n_slabs` adjacent slabs of memory, or (0) for metadata."""
+    """Raised in the loop's thread instead of waiting: for `nbytes` of memory, or (0) for metadata."""
 
-    def __init__(self, n_slabs: int = 0) -> None:
-        super().__init__(n_slabs)
-        self.n_slabs = n_slabs
+    def __init__(self, nbytes: int = 0) -> None:
+        super().__init__(nbytes)
+        self.nbytes = nbytes
 
 
 class _LoopCore(ProducerCore):
@@ -97,11 +97,11 @@ class _LoopCore(ProducerCore):
         if not self.partition_looked_up:
             raise _MustWait
 
-    def _take_slab(self, n_slabs: int) -> int:
-        if self.slab is None or self.slab.count != n_slabs:
-            raise _MustWait(n_slabs)
+    def _take_slab(self, nbytes: int) -> tuple[int, int]:
+        if self.slab is None or self.slab.nbytes < nbytes:
+            raise _MustWait(nbytes)
         slab, self.slab = self.slab, None
-        return slab.detach()
+        return slab.detach(), slab.extent
 
     def close(self) -> None:
         self._begin_close()
@@ -391,7 +391,8 @@ class AIOKafkaProducer(Generic[K, V]):
             try:
                 return self._core.send_with(slab, topic, value, key, headers, partition, timestamp_ms, callback)
             except _MustWait as wait:
-                size = wait.n_slabs * self._producer.pool.slab_size
+                size = wait.nbytes
+            slab = None  # too small: a record that waits holds no memory
             slab = await self._in_thread(_allocate, size, self._seconds_until(deadline))
 
     async def _await_metadata(self, topic: str, partition: int | None, deadline: float) -> None:

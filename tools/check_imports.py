@@ -26,7 +26,7 @@ from pathlib import Path
 LAYERS = (
     {"errors", "extras", "clock", "config", "java_names", "offset_range", "record_metadata", "version"}
     | {"_buffers", "_lock", "_sealed", "_time", "_wire"},
-    {"_slabs", "_pool", "_held", "_arguments", "_partition", "_records", "_metrics", "backoff"},
+    {"_blocks", "_slabs", "_pool", "_held", "_arguments", "_partition", "_records", "_metrics", "backoff"},
     {"protocol"},
     {"network"},
     {"metadata"},

@@ -98,6 +98,7 @@ cdef class Walker:
     cdef int leave_out(self, str reason) except -1
     cdef int refuse(self, Stop stop) except -1
     cdef int make_room(self) except -1
+    cdef bint grow(self) except -1
     cdef int give_back_full(self) except -1
     cdef int claim_room(self, Segment segment) except -1
     cdef int claim(self, PartitionQueue queue, Segment segment) except -1

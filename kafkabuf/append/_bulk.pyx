@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free
 import numpy as np
 
 from kafkabuf._lock cimport enter_lock, leave_lock
-from kafkabuf._records cimport has_room, size_upper_bound
+from kafkabuf._records cimport size_upper_bound
 from kafkabuf._sealed cimport seal
 from kafkabuf.append._producer cimport ProducerCore
 from kafkabuf.batches._accumulator cimport PartitionQueue, TopicQueues, uninitialized
@@ -175,6 +175,8 @@ cdef class Walker:
             self.report.fold()
             self.fold_at = FOLD_AT + 2 * len(self.segments)
         if self.cursors[self.partition].builder != NULL:
+            if self.grow():
+                return 0
             self.give_back_full()
             self.accumulator.wakeup()
         enter_lock(&self.accumulator.pool.guard)
@@ -183,13 +185,25 @@ cdef class Walker:
         finally:
             leave_lock(&self.accumulator.pool.guard)
 
+    cdef bint grow(self) except -1:
+        """Grow the claimed batch of the record's partition, if there is memory."""
+        cdef Segment segment = self.claimed[self.partition]
+        enter_lock(&self.accumulator.pool.guard)
+        cdef bint grown = self.accumulator.try_grow(segment.batch, &self.record)
+        leave_lock(&self.accumulator.pool.guard)
+        if grown:
+            self.waited = 0
+        return grown
+
     cdef int give_back_full(self) except -1:
-        """Give back the batch of the record's partition, which has no room for the record, and close it."""
+        """Give back the batch of the record's partition, which has no room for the record, and close it if it is full.
+        """
         cdef Segment segment = self.claimed.pop(self.partition)
         enter_lock(&self.accumulator.pool.guard)
         try:
             self.give_back(segment)
-            segment.queue.seal()
+            if not self.accumulator.grown(segment.batch, &self.record):
+                segment.queue.seal()
         finally:
             leave_lock(&self.accumulator.pool.guard)
         return 0
@@ -197,7 +211,6 @@ cdef class Walker:
     cdef int claim_room(self, Segment segment) except -1:
         """The caller holds the producer's lock, and no batch of the record's partition is claimed."""
         cdef PartitionQueue queue
-        cdef Py_ssize_t n_slabs, slab
         if self.has_changed():
             return self.follow_topic()
         queue = self.topic.queues[self.partition]
@@ -210,14 +223,8 @@ cdef class Walker:
                 self.sticky = self.topic.sticky.partition
                 return 0
         self.producer.check_still_open(self.accumulator)
-        if queue.open is None or not has_room(&queue.open.builder, &self.record):
-            n_slabs = self.accumulator.slabs_for(&self.record)
-            slab = self.accumulator.pool.try_allocate(n_slabs)
-            if slab >= 0:
-                self.accumulator.new_batch(queue, slab, n_slabs)
-            else:
-                self.give_back_all()
-                self.accumulator.open_batch(queue, &self.record, self.producer.deadline(self.waited))
+        # Gives all claims back before it waits for memory.
+        self.accumulator.open_batch(queue, &self.record, self.producer.max_block - self.waited)
         self.waited = 0
         return self.claim(queue, segment)
 

@@ -56,8 +56,6 @@ cdef class ProducerCore:
     # metadata and memory together.
     cdef TopicQueues topic_of(self, object name, double* waited)
     cdef PartitionQueue queue_of_partition(self, TopicQueues topic, int64_t number, double* waited)
-    # The time of `clock` until which a record may wait for memory, after it has waited `waited` seconds for metadata.
-    cdef object deadline(self, double waited)
     cdef int64_t now_ms(self) except -1
     cdef int check_size(self, const Record* r) except -1
     # The way of a record that meets one of the user's objects, or a producer that is not open.

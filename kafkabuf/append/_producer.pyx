@@ -169,7 +169,7 @@ cdef class ProducerCore:
             batch = queue.open
             if batch is None or not has_room(&batch.builder, r):
                 batch = self.room_for(topic, queue, sticky, r, waited)
-                opened = True
+                opened = batch.builder.count == 0
             future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
             if callback is not None or opaque is not None:
                 batch.keep(callback, opaque, future)
@@ -182,14 +182,14 @@ cdef class ProducerCore:
         return future
 
     cdef Batch room_for(self, TopicQueues topic, PartitionQueue queue, bint sticky, Record* r, double waited):
-        cdef Batch batch
+        cdef Batch batch = queue.open
         if topic.slow_nodes is not self.accumulator.slow_nodes:
             raise ClosedError(FORKED)  # in code that this call ran, a child has opened a producer of its own
-        if sticky:
+        if sticky and (batch is None or not self.accumulator.grown(batch, r)):
             queue.seal()
             topic.leave(queue, size_upper_bound(self.accumulator.magic, r))
             queue = topic.sticky
-        batch = self.accumulator.open_batch(queue, r, self.deadline(waited))
+        batch = self.accumulator.open_batch(queue, r, self.max_block - waited)
         measure(&batch.builder, r)
         return batch
 
@@ -299,9 +299,6 @@ cdef class ProducerCore:
                 f"partition {number} of topic {topic.name!r} does not exist: the topic has {topic.partitions} "
                 f"partition(s), 0 to {topic.partitions - 1}")
         return <PartitionQueue>topic.queues[number]
-
-    cdef object deadline(self, double waited):
-        return self.clock.monotonic() + (self.max_block - waited)
 
     @cython.final
     cdef int64_t now_ms(self) except -1:

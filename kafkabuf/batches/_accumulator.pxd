@@ -11,7 +11,7 @@ checks the queue again.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
 from kafkabuf._pool cimport BufferPool
-from kafkabuf._records cimport Record, size_upper_bound
+from kafkabuf._records cimport Record
 from kafkabuf.batches._batch cimport Batch
 
 
@@ -25,6 +25,7 @@ cdef class PartitionQueue:
     cdef Batch open                     # takes the next record; always the last of `batches`; None: no batch is open
     cdef readonly object batches        # deque of Batch, oldest first; the Sender has not taken them yet
     cdef readonly int64_t filled        # bytes of all batches so far that take no further record
+    cdef int64_t filled_last            # bytes of the newest of these batches: they decide with how much the next opens
     # ---- thread: Sender
     cdef readonly int32_t leader        # node id; -1: metadata has forgotten the topic, or names no leader
     cdef readonly int32_t leader_epoch  # -1: unknown
@@ -46,6 +47,7 @@ cdef class PartitionQueue:
     #                                     taken them
 
     cdef int seal(self) except -1
+    cdef int count_filled(self, Batch batch) except -1      # the batch takes no further record
     cpdef int follow(self, int leader, int leader_epoch=*) except -1
     cdef int begin_again(self) except -1
 
@@ -87,8 +89,8 @@ cdef class AccumulatorCore:
     cdef Py_ssize_t scratch_slabs       # slabs of each thread that compresses; 0: no scratch
     cdef readonly int scratches         # 1: the Sender's; 2: the one behind it is the compression thread's
     cdef readonly double availability_timeout   # seconds after which a node that takes nothing is slow; 0: never
-    # Ident of a thread that must never wait for memory -> callable(n_slabs), which returns the first slab of a run, or
-    # raises.
+    # Ident of a thread that must never wait for memory -> callable(nbytes), which returns a run of at least so many
+    # bytes as (slab, extent), or raises.
     cdef readonly dict nonwaiting_allocators
     # ---- guarded by the producer's lock
     cdef readonly set slow_nodes        # nodes that get no records without key and partition (KIP-794)
@@ -105,15 +107,24 @@ cdef class AccumulatorCore:
     # Every method that may be called before __init__ calls this first.
     cdef int require_pool(self) except -1
     cdef int require_open(self) except -1
-    # The batch that has room for `r`: the open batch, or a new one. Raises BufferExhaustedError at `deadline`. The
-    # caller appends before anything that could let another thread run, and then wakes the Sender.
-    cdef Batch open_batch(self, PartitionQueue queue, Record* r, object deadline)
+    # The batch that has room for `r`: the open batch, which may grow, or a new one. Raises BufferExhaustedError after
+    # `patience` seconds. The caller appends before anything that could let another thread run, and then wakes the
+    # Sender if the record is the batch's first.
+    cdef Batch open_batch(self, PartitionQueue queue, Record* r, double patience)
+    # Wait for a run of this extent without the lock. Another thread may then have opened a batch in the queue, or the
+    # Sender may have taken the open batch. May return a larger run, and changes the extent then.
+    cdef Py_ssize_t await_run(self, Py_ssize_t* extent, double patience) except -1
+    # The extent with which a batch would have room for `r`, for which it has no room now; 0 if the batch is full.
+    cdef Py_ssize_t grown(self, Batch batch, Record* r) noexcept
+    # Grow so, if the memory is free. Runs no Python code. The caller holds the lock, and the batch is open or its own.
+    cdef bint try_grow(self, Batch batch, Record* r) noexcept
+    # The extent of the run that `r` needs: for the open batch, or for a new one. Closes the open batch if it is full.
+    cdef Py_ssize_t next_extent(self, PartitionQueue queue, Record* r) except 0
+    # Use a run for the open batch or for a new one, or give it back if the open batch has room for `r` by now.
+    cdef Batch use_run(self, PartitionQueue queue, Record* r, Py_ssize_t slab, Py_ssize_t extent)
     # Thread: Sender. No other thread uses the first scratch.
     cdef int compress(self, Batch batch) except -1
-    cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs)
-    # Slabs of the batch whose first record is `r`.
-    cdef inline Py_ssize_t slabs_for(self, Record* r) noexcept:
-        return self.pool.slabs_for(max(self.pool.slab_size, size_upper_bound(self.magic, r)))
+    cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t extent)
     # Raises KeyError for a batch of another accumulator.
     cdef PartitionQueue queue_for(self, Batch batch)
     cdef int remove(self, PartitionQueue queue, Batch batch) except -1

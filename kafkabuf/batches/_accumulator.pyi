@@ -63,7 +63,7 @@ class AccumulatorCore:
     magic: int
     batch_size: int
     availability_timeout: float
-    nonwaiting_allocators: dict[int, Callable[[int], int]]
+    nonwaiting_allocators: dict[int, Callable[[int], tuple[int, int]]]
     slow_nodes: set[int]
     waits_since: dict[int, float]
     topics: dict[str, TopicQueues]
@@ -81,7 +81,7 @@ class AccumulatorCore:
         refused: bool = False,
     ) -> bool: ...
     def oldest(self) -> Batch | None: ...
-    def refuse_callback(self, n_slabs: int) -> int: ...
+    def refuse_callback(self, nbytes: int) -> tuple[int, int]: ...
     def seal_all(self) -> None: ...
     def follow(
         self, topic: TopicQueues, leaders: list[int], epochs: list[int], topic_id: UUID | None = None

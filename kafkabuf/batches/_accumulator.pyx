@@ -10,7 +10,7 @@ from threading import get_ident
 
 from kafkabuf._lock cimport enter_lock, leave_lock, resume, suspend
 from kafkabuf._pool cimport SCRATCH, BufferPool
-from kafkabuf._records cimport LARGEST_BATCH, Record, has_room, size_upper_bound
+from kafkabuf._records cimport LARGEST_BATCH, Record, has_room, measure, size_upper_bound
 from kafkabuf.batches._batch cimport PENDING, Batch, give_back_claims
 
 from kafkabuf.batches.codec import scratch_size
@@ -63,9 +63,14 @@ cdef class PartitionQueue:
     cdef int seal(self) except -1:
         """Close the open batch: it takes no further record."""
         if self.open is not None:
-            self.filled += <int64_t>self.open.builder.position
+            self.count_filled(self.open)
             self.open.close()
             self.open = None
+        return 0
+
+    cdef int count_filled(self, Batch batch) except -1:
+        self.filled_last = <int64_t>batch.builder.position
+        self.filled += self.filled_last
         return 0
 
     @property
@@ -218,37 +223,78 @@ cdef class AccumulatorCore:
         self.active = OrderedDict()
         self.incomplete = OrderedDict()
 
-    cdef Batch open_batch(self, PartitionQueue queue, Record* r, object deadline):
-        cdef Py_ssize_t n_slabs = self.slabs_for(r)
-        cdef Py_ssize_t slab
-        cdef int depth
-        if queue.open is not None:
-            if has_room(&queue.open.builder, r):
-                return queue.open
-            queue.seal()
+    cdef Batch open_batch(self, PartitionQueue queue, Record* r, double patience):
+        cdef Py_ssize_t slab, extent
+        if queue.open is not None and has_room(&queue.open.builder, r):
+            return queue.open
+        extent = self.next_extent(queue, r)
         self.require_open()
-        if n_slabs > self.pool.slab_count - self.scratch_slabs * self.scratches:
+        if extent > self.pool.slab_count - self.scratch_slabs * self.scratches:
             raise RecordTooLargeError(f"the record needs up to {size_upper_bound(self.magic, r)} bytes, more than "
                                       f"buffer.memory ({self.pool.total}) holds: raise buffer.memory, or send smaller "
                                       f"records")
-        slab = self.pool.try_allocate(n_slabs)
+        slab = self.pool.try_allocate(extent)
         if slab < 0:
-            depth = suspend(&self.pool.guard)
-            try:
-                allocate = self.nonwaiting_allocators.get(get_ident())
-                give_back_claims()
-                slab = self.pool.wait_allocate(n_slabs, deadline) if allocate is None else allocate(n_slabs)
-            finally:
-                resume(&self.pool.guard, depth)
-            # The lock was free meanwhile. Another thread may have opened a batch here that has room for this record.
-            if queue.open is not None:
-                if has_room(&queue.open.builder, r):
-                    self.pool.release(slab, n_slabs)
-                    return queue.open
-                queue.seal()
-        return self.new_batch(queue, slab, n_slabs)
+            slab = self.await_run(&extent, patience)
+        return self.new_batch(queue, slab, extent) if queue.open is None else self.use_run(queue, r, slab, extent)
 
-    def refuse_callback(self, n_slabs):
+    cdef Py_ssize_t await_run(self, Py_ssize_t* extent, double patience) except -1:
+        deadline = self.clock.monotonic() + patience
+        cdef int depth = suspend(&self.pool.guard)
+        try:
+            allocate = self.nonwaiting_allocators.get(get_ident())
+            give_back_claims()
+            if allocate is None:
+                return self.pool.wait_allocate(extent[0], deadline)
+            slab, extent[0] = allocate(self.pool.size_of(extent[0]))
+            return slab
+        finally:
+            resume(&self.pool.guard, depth)
+
+    cdef Py_ssize_t grown(self, Batch batch, Record* r) noexcept:
+        cdef int64_t needed
+        if batch.extent > 0 or batch.closed or batch.outcome != PENDING:
+            return 0
+        measure(&batch.builder, r)
+        needed = <int64_t>batch.builder.position + r.size
+        # As the first record of another batch `r` takes no more: the Sender may take this batch during a wait.
+        if needed > self.batch_size:
+            return 0
+        return 1 if self.pool.plenty() else self.pool.extent_for(needed)
+
+    cdef bint try_grow(self, Batch batch, Record* r) noexcept:
+        cdef Py_ssize_t extent = self.grown(batch, r)
+        cdef Py_ssize_t slab = self.pool.try_allocate(extent)
+        if slab >= 0:
+            batch.move(slab, extent, self.batch_size)
+        return slab >= 0
+
+    cdef Py_ssize_t next_extent(self, PartitionQueue queue, Record* r) except 0:
+        cdef int64_t needed = size_upper_bound(self.magic, r)
+        cdef Py_ssize_t extent
+        if queue.open is not None:
+            extent = self.grown(queue.open, r)
+            if extent != 0:
+                return extent
+            queue.seal()
+        if needed <= self.pool.slab_size < 2 * queue.filled_last:
+            return 1
+        return self.pool.extent_for(needed)
+
+    cdef Batch use_run(self, PartitionQueue queue, Record* r, Py_ssize_t slab, Py_ssize_t extent):
+        cdef Batch batch = queue.open
+        cdef Py_ssize_t grown
+        if batch is not None:
+            if has_room(&batch.builder, r):
+                self.pool.release(slab, extent)
+                return batch
+            grown = self.grown(batch, r)
+            if grown != 0 and self.pool.size_of(extent) >= self.pool.size_of(grown):
+                batch.move(slab, extent, self.batch_size)
+                return batch
+        return self.new_batch(queue, slab, extent)
+
+    def refuse_callback(self, nbytes):
         """Raise: a callback must not wait for memory. The Sender's thread has this in `nonwaiting_allocators`."""
         self.require_pool()
         raise self.pool.no_memory(
@@ -330,12 +376,12 @@ cdef class AccumulatorCore:
         finally:
             leave_lock(&self.pool.guard)
 
-    cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t n_slabs):
+    cdef Batch new_batch(self, PartitionQueue queue, Py_ssize_t slab, Py_ssize_t extent):
         # Two steps may let another thread run: reading the clock, and making the object, which may run the garbage
         # collector. No step after require_open does. A batch that was opened after `close` might find no Sender.
         cdef Batch batch
         try:
-            batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, n_slabs,
+            batch = Batch.__new__(Batch, queue.topic, queue.partition, self.clock.monotonic(), self.pool, slab, extent,
                                   self.batch_size, self.magic, self.incomplete)
             batch.thunks = []
             if self.on_acknowledged is not None:
@@ -344,7 +390,7 @@ cdef class AccumulatorCore:
             self.require_open()
             self.enlist(queue, batch)
         except BaseException:
-            self.pool.release(slab, n_slabs)
+            self.pool.release(slab, extent)
             raise
         batch.number = self.opened
         self.opened += 1
@@ -376,7 +422,7 @@ cdef class AccumulatorCore:
             self.pool.set_state(scratch, needed, SCRATCH)
         cdef Py_ssize_t room = max(needed, self.scratch_slabs) * self.pool.slab_size
         try:
-            batch.compress(self.codec, self.pool.address(scratch), room)
+            batch.compress(self.codec, self.pool.address(scratch, 1), room)
         finally:
             if scratch != self.scratch:
                 self.pool.release(scratch, needed)
@@ -451,7 +497,7 @@ cdef class AccumulatorCore:
                 if queue.batches[len(queue.batches) - 1] is batch:
                     queue.open = batch
                 else:
-                    queue.filled += <int64_t>batch.builder.position
+                    queue.count_filled(batch)
                     batch.close()
         finally:
             leave_lock(&self.pool.guard)

@@ -1,10 +1,10 @@
 # cython: language_level=3
 """A batch of records on its way (open, closed, in flight, done), and the futures that point at it.
 
-Ownership. The slab belongs to the batch from `__cinit__` on. The slab goes back to the pool when the batch is done
-*and* no socket reads it any more (`readers` is 0): an expired batch keeps its slab while a socket still writes its
-bytes (KAFKA-19012). A part of a batch that was split has no slab of its own. It lies in the slab of the whole, and each
-part claims the part behind it.
+Ownership. The slab, or run of slabs, or block, belongs to the batch from `__cinit__` on. It goes back to the pool when
+the batch is done *and* no socket reads it any more (`readers` is 0): an expired batch keeps its slab while a socket
+still writes its bytes (KAFKA-19012). A part of a batch that was split has no slab of its own. It lies in the slab of
+the whole, and each part claims the part behind it.
 
 The producer's lock (_accumulator.pxd) guards everything here except the bytes of a claimed batch, which its claimant
 writes without the GIL.
@@ -29,9 +29,12 @@ cdef class Batch:
     cdef readonly int64_t number            # the accumulator sets it; it rises in the order in which batches are opened
     cdef readonly double created            # Clock.monotonic() of the first record; delivery.timeout.ms counts from it
     cdef BufferPool pool
-    cdef Py_ssize_t slab, n_slabs
-    cdef uint32_t generation                # the slab's generation while the batch owns the slab
     cdef object incomplete                  # the accumulator's OrderedDict of batches without an outcome
+
+    # ---- the memory, a run of the pool. `move` changes these fields and the builder's base, while the batch is open or
+    # for its claimant. Nobody else has the address then.
+    cdef Py_ssize_t slab, extent
+    cdef uint32_t generation                # the run's generation while the batch owns the run
 
     # ---- the records: owned by the appending threads while the batch is open, by the Sender once it is closed, and by
     #      the claimant while it is claimed
@@ -79,6 +82,9 @@ cdef class Batch:
     cdef public object error_watcher        # its seen(batch) is called when the user reads the error; or None
 
     cdef bint owns_slab(self) noexcept
+    # Go on in a larger run, which the batch takes over, and give the present run back. The caller holds the producer's
+    # lock. Runs no Python code.
+    cdef void move(self, Py_ssize_t slab, Py_ssize_t extent, size_t write_limit) noexcept
     cdef int close(self) except -1
     # Compress the records of a closed batch into the scratch, and copy them back into place if they are fewer bytes.
     cdef int compress(self, object codec, uint8_t* scratch, Py_ssize_t scratch_size) except -1

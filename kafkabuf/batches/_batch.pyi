@@ -47,7 +47,7 @@ class Batch:
         created: float,
         pool: BufferPool,
         slab: int,
-        n_slabs: int,
+        extent: int,
         write_limit: int,
         magic: int,
         incomplete: MutableMapping[Batch, None],

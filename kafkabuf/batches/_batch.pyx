@@ -14,6 +14,7 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy
 
 from kafkabuf._lock cimport enter_lock, leave_lock
 from kafkabuf._pool cimport CLOSED, IN_FLIGHT, BufferPool
@@ -73,21 +74,22 @@ cdef class Batch:
     """Records of one partition in one run of slabs (Kafka's ProducerBatch). Only kafkabuf makes batches."""
 
     def __cinit__(self, str topic, int partition, double created, BufferPool pool not None, Py_ssize_t slab,
-                  Py_ssize_t n_slabs, Py_ssize_t write_limit, int magic, incomplete):
-        if slab < 0 or n_slabs < 1 or n_slabs > pool.slab_count - slab:
-            raise ValueError(f"the pool has {pool.slab_count} slabs: {n_slabs} from number {slab} on lie outside")
+                  Py_ssize_t extent, Py_ssize_t write_limit, int magic, incomplete):
+        if not pool.exists(slab, extent):
+            raise ValueError(f"the pool has {pool.slab_count} slabs: a run of extent {extent} from {slab} on lies "
+                             f"outside")
         self.topic = topic
         self.partition = partition
         self.created = created
         self.pool = pool
         self.slab = slab
-        self.n_slabs = n_slabs
-        self.generation = pool.generation(slab)
+        self.extent = extent
+        self.generation = pool.generation(slab, extent)
         self.base_offset = self.log_append_time = -1
         self.producer_id = self.producer_epoch = self.base_sequence = self.leader_epoch = -1
         self.incomplete = incomplete
         self.compression = 1.0
-        builder_init(&self.builder, pool.address(slab), n_slabs * pool.slab_size, write_limit, magic)
+        builder_init(&self.builder, pool.address(slab, extent), pool.size_of(extent), write_limit, magic)
 
     @property
     def count(self):
@@ -130,13 +132,26 @@ cdef class Batch:
     # ---- the way to the socket ---------------------------------------------------------------------------------------
 
     cdef bint owns_slab(self) noexcept:
-        return self.pool.generation(self.slab) == self.generation
+        return self.pool.generation(self.slab, self.extent) == self.generation
+
+    cdef void move(self, Py_ssize_t slab, Py_ssize_t extent, size_t write_limit) noexcept:
+        cdef RecordsBuilder* b = &self.builder
+        cdef Py_ssize_t old_slab = self.slab, old_extent = self.extent
+        cdef uint8_t* base = self.pool.address(slab, extent)
+        memcpy(base, b.base, b.position)
+        b.base = base
+        b.capacity = <size_t>self.pool.size_of(extent)
+        b.write_limit = min(write_limit, b.capacity)
+        self.slab = slab
+        self.extent = extent
+        self.generation = self.pool.generation(slab, extent)
+        self.pool.release(old_slab, old_extent)
 
     cdef int close(self) except -1:
         """Take no further record. A second call does nothing."""
         if not self.closed:
             self.closed = True
-            self.pool.set_state(self.slab, self.n_slabs, CLOSED)
+            self.pool.set_state(self.slab, self.extent, CLOSED)
         return 0
 
     cdef int compress(self, object codec, uint8_t* scratch, Py_ssize_t scratch_size) except -1:
@@ -169,7 +184,7 @@ cdef class Batch:
         enter_lock(&self.pool.guard)
         self.readers += 1
         leave_lock(&self.pool.guard)
-        self.pool.set_state(self.slab, self.n_slabs, IN_FLIGHT)
+        self.pool.set_state(self.slab, self.extent, IN_FLIGHT)
         return 0
 
     def end_read(self):
@@ -180,7 +195,7 @@ cdef class Batch:
             if self.outcome != PENDING:
                 self.give_back()
             elif self.readers == 0:
-                self.pool.set_state(self.slab, self.n_slabs, CLOSED)
+                self.pool.set_state(self.slab, self.extent, CLOSED)
         finally:
             leave_lock(&self.pool.guard)
 
@@ -211,7 +226,7 @@ cdef class Batch:
             if behind is not None:
                 behind.unclaim()
         elif self.owns_slab():
-            if self.pool.release(self.slab, self.n_slabs) != 0:
+            if self.pool.release(self.slab, self.extent) != 0:
                 raise AssertionError(f"{self!r} was released twice")
         return 0
 

@@ -198,7 +198,7 @@ cdef class DrainCore(AccumulatorCore):
             return False
         queue = self.queue_for(batch)
         try:
-            batch.compress(self.codec, self.pool.address(self.scratch + self.scratch_slabs),
+            batch.compress(self.codec, self.pool.address(self.scratch + self.scratch_slabs, self.scratch_slabs),
                            self.scratch_slabs * self.pool.slab_size)
         finally:
             enter_lock(&self.pool.guard)

@@ -68,7 +68,7 @@ cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
     cdef RecordsBuilder* b = &batch.builder
     cdef uint8_t* records = b.base + records_start(b)
     cdef size_t size = b.position - records_start(b) - wrap_overhead(b)
-    cdef uint8_t* scratch = accumulator.pool.address(accumulator.scratch)
+    cdef uint8_t* scratch = accumulator.pool.address(accumulator.scratch, accumulator.scratch_slabs)
     memcpy(scratch, records + wrap_overhead(b), size)
     frame = PyMemoryView_FromMemory(<char*>scratch, size, PyBUF_READ)
     target = PyMemoryView_FromMemory(<char*>records, b.capacity - records_start(b), PyBUF_WRITE)
@@ -80,7 +80,7 @@ cdef int decompress(AccumulatorCore accumulator, Batch batch) except -1:
 cdef Batch halve(Batch batch, Batch whole):
     """Make a batch of the first half of a batch's records, with the users' objects and waiting threads."""
     cdef Batch front = Batch.__new__(Batch, batch.topic, batch.partition, batch.created, batch.pool, batch.slab,
-                                     batch.n_slabs, 0, batch.builder.magic, batch.incomplete)
+                                     batch.extent, 0, batch.builder.magic, batch.incomplete)
     cdef list parts = [whole], thunks = [], opaques = [], sleepers = []
     front.on_acknowledged = batch.on_acknowledged
     front.thunks = []

@@ -39,7 +39,7 @@ cdef class ClientCore:
     cdef int put_in_flight(self, NodeCore node, Request request, object deliver) except -1
     cdef list poll_for(self, double timeout)
     cdef bint throttled(self, NodeCore node) except -1
-    cpdef NodeCore _connected(self, int node_id)
+    cdef NodeCore connected_node(self, int node_id)
     cdef double metadata_wait(self, double now) except? -1
     cdef int note_started(self, NodeCore node, double now) except -1
     cdef int on_news(self, Connection connection) except -1

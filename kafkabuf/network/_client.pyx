@@ -85,7 +85,7 @@ cdef class ClientCore:
 
         Raises NetworkError if the node is not connected.
         """
-        self.put_in_flight(self._connected(node_id), request, None)
+        self.put_in_flight(self.connected_node(node_id), request, None)
 
     def take_back(self, int node_id, int api_key):
         """Take back the requests of one API that the connection has not started. Returns them, oldest first."""
@@ -111,7 +111,7 @@ cdef class ClientCore:
         return self.agreed_version(node_id, api_key, supported)
 
     cdef int agreed_version(self, int node_id, int api_key, object supported) except -1:
-        cdef NodeCore node = self._connected(node_id)
+        cdef NodeCore node = self.connected_node(node_id)
         version = node.agreed.get((api_key, supported))
         if version is None:
             version = node.agreed[api_key, supported] = (<object>node).api_version(api_key, supported)
@@ -148,8 +148,11 @@ cdef class ClientCore:
             entry.deadline += extension
         return 0
 
-    cpdef NodeCore _connected(self, int node_id):
+    def _connected(self, int node_id):
         """The NodeConnection of a connected node. Raises NetworkError if the node is not connected."""
+        return self.connected_node(node_id)
+
+    cdef NodeCore connected_node(self, int node_id):
         cdef NodeCore node = self._nodes.get(node_id)
         if node is None or node.state is not READY:
             raise NetworkError(f"{node or f'broker {node_id}'} is not connected")
@@ -200,7 +203,10 @@ cdef class ClientCore:
 
         This is Cython, because Ctrl-C could interrupt Python code after the record is queued and before the wake-up.
         """
-        self._poller.wakeup()
+        if self.plain_poller:
+            self._poller.wake_up()
+        else:
+            self._poller.wakeup()
 
     def poll(self, timeout=None):
         """Write, wait up to `timeout` seconds (None: until there is news), read, and maintain metadata and connections.

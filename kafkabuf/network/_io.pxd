@@ -53,6 +53,7 @@ cdef class Poller:
     cdef uint32_t standing_back     # threads that gave the GIL to the owner and wait until it polls again
 
     cdef list poll_for(self, double timeout)            # seconds; infinite: until there is news
+    cdef int wake_up(self) except -1                    # any thread
     cdef void wake(self) noexcept nogil
     cdef int require_own_process(self) except -1
     cdef int require_fresh(self, Wire* wire) except -1

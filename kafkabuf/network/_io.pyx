@@ -309,9 +309,13 @@ cdef class Poller:
         return 0
 
     def wakeup(self):
+        self.wake_up()
+
+    cdef int wake_up(self) except -1:
         self.wake()
         if HAS_GIL and kb_load(&self.at_the_door) and kb_microseconds() - self.since > PATIENCE_US:
             self.let_in()
+        return 0
 
     cdef int let_in(self) except -1:
         # A thread that loops over send() keeps the GIL for 5 ms at a time. In this time the brokers respond to all

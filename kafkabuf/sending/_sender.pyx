@@ -274,7 +274,7 @@ cdef class SenderCore:
         if self.core is None:
             self._client.send(node_id, request)
         else:
-            self.core.put_in_flight(self.core._connected(node_id), request, None)
+            self.core.put_in_flight(self.core.connected_node(node_id), request, None)
         return 0
 
     cdef list poll(self, double wait):

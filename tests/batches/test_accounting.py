@@ -112,20 +112,28 @@ class Life:
         return [*often, self.send_arrow, self.cut, self.answer_nonsense, self.lead, self.hold]
 
 
+CUT: dict[str, Any] = {
+    "batch_size": 8 * SLAB,
+    "buffer_memory": 40 * SLAB,
+}  # slabs that are cut into blocks, so that batches grow
+
+
+@pytest.mark.parametrize("memory", [{}, CUT])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("seed", range(effort(15)))
-def test_no_slab_is_lost_and_every_outcome_comes_once(seed: int, compression: str) -> None:
-    life = Life(seed, compression_type=compression)
+def test_no_slab_is_lost_and_every_outcome_comes_once(seed: int, compression: str, memory: dict[str, Any]) -> None:
+    life = Life(seed, compression_type=compression, **memory)
     for _ in range(400):
         life.random.choice(life.deeds)()
         life.check()
     life.end()
 
 
+@pytest.mark.parametrize("memory", [{}, CUT])
 @pytest.mark.parametrize("seed", range(3))
-def test_no_slab_is_lost_between_threads(seed: int) -> None:
+def test_no_slab_is_lost_between_threads(seed: int, memory: dict[str, Any]) -> None:
     """Three threads send during the Sender's random steps. A thread that waits does not advance the clock."""
-    life = Life(seed, clock=ManualClock())
+    life = Life(seed, clock=ManualClock(), **memory)
     rig, total = life.rig, 400
 
     def send(number: int) -> None:

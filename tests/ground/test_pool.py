@@ -26,7 +26,7 @@ from tests.ground.pool_support import SLAB, ScriptedClock, assert_all_free, make
 def test_released_slab_is_handed_out_again() -> None:
     pool = make_pool(64)
     first = pool.allocate(SLAB, 0)
-    assert (first.count, first.nbytes, len(first.buffer)) == (1, SLAB, SLAB)
+    assert (first.extent, first.nbytes, len(first.buffer)) == (1, SLAB, SLAB)
     assert pool.free_bytes == 63 * SLAB
     first.buffer[:4] = b"mine"
     first.release()
@@ -35,7 +35,7 @@ def test_released_slab_is_handed_out_again() -> None:
     assert again.first == first.first
     assert bytes(again.buffer[:4]) == b"mine"
     large = pool.allocate(2 * SLAB + 1, 0)
-    assert (large.count, large.nbytes) == (3, 3 * SLAB)
+    assert (large.extent, large.nbytes) == (3, 3 * SLAB)
     again.release()
     large.release()
     assert_all_free(pool)
@@ -119,7 +119,7 @@ def test_run_is_of_adjacent_free_slabs() -> None:
     with pytest.raises(BufferExhaustedError):
         pool.allocate(8 * SLAB, 0)
     across_words = pool.allocate(7 * SLAB, 0)
-    assert (across_words.first, across_words.count) == (60, 7)
+    assert (across_words.first, across_words.extent) == (60, 7)
     others = [pool.allocate(slabs * SLAB, 0) for slabs in (3, 2)]
     assert [other.first for other in others] == [130, 3]
     pool.check()
@@ -139,14 +139,14 @@ def resident_bytes(address: int, nbytes: int) -> int:
 def test_memory_that_is_not_needed_is_never_touched() -> None:
     slab_size = 4 << 20
     pool = BufferPool(64 * slab_size, slab_size)
-    base = pool.allocate(1, 0)
+    base = pool.allocate(slab_size, 0)
     start = base.address
     base.release()
     pool.check()
     huge_page = 2 << 20  # the pool asks for them, so a touched byte may bring 2 MiB
     assert resident_bytes(start, pool.total) <= huge_page
     for _ in range(100):
-        with pool.allocate(1, 0) as slab:
+        with pool.allocate(slab_size, 0) as slab:
             ctypes.memset(slab.address, 1, slab.nbytes)
     assert slab_size <= resident_bytes(start, pool.total) <= slab_size + 2 * huge_page
 

@@ -39,7 +39,7 @@ class PoolMachine(RuleBasedStateMachine):
                 self.pool.allocate(n * SLAB - short, 0.1)
             return
         handle = self.pool.allocate(n * SLAB - short, 0.1)
-        assert list(range(handle.first, handle.first + handle.count)) == run
+        assert list(range(handle.first, handle.first + handle.extent)) == run
         self.free = [slab for slab in self.free if slab not in run]
         self.held.append((handle, "open"))
 
@@ -52,7 +52,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data(), forget=st.booleans())
     def release(self, data: st.DataObject, forget: bool) -> None:
         handle, _ = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
-        self.free += reversed(range(handle.first, handle.first + handle.count))
+        self.free += reversed(range(handle.first, handle.first + handle.extent))
         if not forget:
             handle.release()
             with pytest.raises(ValueError, match="released"):

@@ -133,6 +133,22 @@ def test_every_other_round_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> No
     assert ran == ["ours theirs", "half", "theirs ours", "half"]
 
 
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.0, 1), (5.9, 1), (6.0, 2), (9.0, 3), (100.0, 4)])
+def test_no_round_starts_that_would_end_after_the_claims_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, rounds: int
+) -> None:
+    now = [0.0]
+
+    def run(claim: Claim, cases: Sequence[Case], job: Job) -> list[Measurement]:
+        now[0] += 1.0  # a round of three cases takes three seconds
+        return [{"rate": 1.0} for _ in cases]
+
+    monkeypatch.setattr(harness, "run", run)
+    monkeypatch.setattr("bench.harness.time.monotonic", lambda: now[0])
+    results = harness.alternate(claim(), claim().cases, 4, Job(1), seconds=seconds)
+    assert {len(figures) for figures in results.values()} == {rounds}
+
+
 def test_slow_peer_gets_its_share_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
     amounts = []
 

@@ -6,14 +6,18 @@ import contextlib
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kafkabuf._metrics import ProducerStats
+from kafkabuf.clock import ManualClock, SystemClock
 from kafkabuf.errors import ClosedError, ConfigError, NetworkError, UnsupportedVersionError
-from kafkabuf.network.client import Request
+from kafkabuf.metadata.metadata import Metadata
+from kafkabuf.network._io import Poller
+from kafkabuf.network.client import NetworkClient, Request
 from kafkabuf.network.resolve import bootstrap_hosts
 from kafkabuf.protocol import messages
 from kafkabuf.protocol._frame import Frame
@@ -23,6 +27,7 @@ from tests.network.support import (
     Rig,
     brokers,
     cluster_of,
+    config_for,
     one_broker,
     poison,
     produce,
@@ -449,3 +454,18 @@ def test_request_queued_behind_a_full_table_fails_with_its_connection() -> None:
         assert isinstance(ahead.error, NetworkError)
         assert ahead.error.retriable
         assert (first.request.context, ahead.request.context) == (None, "ahead")
+
+
+def test_times_of_a_request_are_those_of_time_monotonic() -> None:
+    # With the machine's clock the client reads the clock in C.
+    with brokers() as (broker,):
+        config = config_for(broker)
+        metadata, poller = Metadata(config, SystemClock()), Poller()
+        rigged = Rig(NetworkClient(config, SystemClock(), metadata, poller), metadata, ManualClock(), poller)
+        with contextlib.closing(rigged.client):
+            rigged.connect(0)
+            before = time.monotonic()
+            rigged.client.send(0, produce(answered=False))
+            (entry,) = rigged.client._nodes[0].in_flight
+            assert before <= entry.sent_at <= time.monotonic()
+            assert entry.deadline == pytest.approx(entry.sent_at + config.request_timeout_ms / 1000)
