@@ -22,7 +22,7 @@ ARROW_BATCHES = 3
 EVERY_S = 0.02
 # A network between machines: 0.25 ms one way, a millisecond for the followers, 10 Gbit/s at each broker.
 NETWORK = Place(one_way_s=0.00025, commit_s=0.001, bytes_per_s=1.25e9)
-CHUNK = 16 * KIB
+SAMPLE_SHARE = 10
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ SIZES = (
     Size("laptop", 1, 1, 3),
     Size("10 executors", 10, 3, 30),
     Size("100 executors", 100, 10, 300),
-    Size("1,000 executors", 1_000, 30, 3_000, share=10),
+    Size("1,000 executors", 1_000, 30, 3_000, share=SAMPLE_SHARE),
 )
 
 
@@ -58,12 +58,6 @@ class Way:
     pattern: Pattern
     batch_size: int = 0
     buffer_memory: int = 32 * MIB
-    thinner: int = 1
-    """Of a sample only one of so many tasks, where each has too many requests."""
-
-    def share(self, size: Size) -> int:
-        """One of how many tasks is simulated."""
-        return size.share * self.thinner if size.share > 1 else 1
 
     def load(self, size: Size) -> Load:
         written = 1 if self.pattern is Pattern.ALIGNED else size.partitions
@@ -81,7 +75,7 @@ class Way:
         )
 
 
-KEYS = Way("keys", Pattern.KEYS, thinner=30)
+KEYS = Way("keys", Pattern.KEYS)
 WAYS = (
     KEYS,
     Way("keys, 128 MiB", Pattern.KEYS, buffer_memory=128 * MIB),
@@ -112,7 +106,7 @@ def sheets(costs: Costs, kafka: KafkaCosts, sizes: Sequence[Size] = SIZES) -> li
         costs, broker_batch_s=kafka.batch_s, broker_request_s=kafka.request_s, broker_byte_s=kafka.byte_s
     )
     outcomes = {
-        (size, way): simulate(way.load(size), of_kafka, NETWORK, share=way.share(size)) for size, way in chosen(sizes)
+        (size, way): simulate(way.load(size), of_kafka, NETWORK, share=size.share) for size, way in chosen(sizes)
     }
     return [
         _costs_sheet(costs, kafka),
@@ -147,7 +141,7 @@ def _row(size: Size, way: Way, outcome: Outcome) -> list[str]:
     counts = outcome.counts
     return [
         f"{size.name}: {way.name}",
-        f"{size.workers // way.share(size):,} of {size.workers:,}",
+        f"{size.workers // size.share:,} of {size.workers:,}",
         f"{way.load(size).batch_size // KIB} KiB",
         f"{counts.records / counts.batches:,.1f}",
         f"{counts.request_bytes / counts.requests / KIB:,.1f}",
@@ -166,12 +160,11 @@ SAMPLE_COUNTS = ("batches", "requests", "request_bytes", "waits", "cpu_s")
 
 
 def _sample_rows(outcomes: dict[tuple[Size, Way], Outcome], costs: Costs) -> Iterator[list[str]]:
-    """A tenth of all tasks where all were simulated, and a third of the smallest sample."""
+    """A tenth of all tasks, where all were simulated."""
     for (size, way), found in outcomes.items():
-        share = way.share(size) * 3 if way.share(size) > size.share else 10
-        if size.workers < 10 or size.share == share:
+        if size.workers < SAMPLE_SHARE or size.share > 1:
             continue
-        sample = simulate(way.load(size), costs, NETWORK, share=share)
+        sample = simulate(way.load(size), costs, NETWORK, share=SAMPLE_SHARE)
         pairs = [
             *((getattr(sample.counts, name), getattr(found.counts, name)) for name in SAMPLE_COUNTS),
             (sample.broker_cpu_s, found.broker_cpu_s),
@@ -179,7 +172,7 @@ def _sample_rows(outcomes: dict[tuple[Size, Way], Outcome], costs: Costs) -> Ite
             (sample.counts.wall_s, found.counts.wall_s),
         ]
         ratios = [f"{mine / its:.2f}" if its else "" for mine, its in pairs]
-        yield [f"{size.name}: {way.name}", f"{size.workers // share:,}", *ratios]
+        yield [f"{size.name}: {way.name}", f"{size.workers // SAMPLE_SHARE:,}", *ratios]
 
 
 MEMORY_COLUMNS = (

@@ -297,6 +297,11 @@ def test_loads_of_the_check_need_no_uneven_brokers() -> None:
     assert all(way.load(size).partitions % size.brokers == 0 for size, way in jobs.chosen(jobs.SIZES))
 
 
+def test_sample_of_each_size_has_as_many_tasks_for_each_broker() -> None:
+    assert all(size.workers % (size.share * size.brokers) == 0 for size in jobs.SIZES)
+    assert jobs.SIZES[-1].share > 1
+
+
 def test_real_run_counts_what_it_sends() -> None:
     load = Load(Pattern.ALIGNED, 2, 1, 2, rows=50, chunks=3)
     assert Load.from_json(load.as_json()) == load
