@@ -1,9 +1,9 @@
 /* A quick way into a method that is called for every record.
 
-   Cython's own way in takes a reference to each argument and makes a table of the parameters' names, at every call. That
-   costs more than encoding a record does. The quick way takes neither: the caller holds the arguments until the call
-   returns. Whatever the quick way does not understand (a missing argument, an unknown name) goes Cython's way, which
-   raises the error. */
+   Cython's own way in takes a reference to each argument and makes a table of the parameters' names, at every call.
+   That costs more than encoding a record does. The quick way takes neither: like the functions of CPython itself,
+   it trusts its caller to hold the arguments until the call returns. Whatever the quick way does not understand (a
+   missing argument, an unknown name) goes Cython's way, which raises the error. */
 
 #ifndef KAFKABUF_ARGUMENTS_H
 #define KAFKABUF_ARGUMENTS_H

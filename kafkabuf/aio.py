@@ -86,9 +86,11 @@ class _LoopCore(ProducerCore):
         try:
             return self.send(*arguments)
         finally:
-            # If another record has opened a batch with room meanwhile, send() did not use the slab. The slab then
-            # releases itself.
-            self.partition_looked_up, self.slab = False, None
+            # If another record has opened a batch with room meanwhile, or send() raises, it did not use the slab. An
+            # error that the user keeps holds this frame, and must not hold the memory.
+            unused, self.partition_looked_up, self.slab = self.slab, False, None
+            if unused is not None:
+                unused.release()
 
     def _await_topic(self, name: str) -> TopicQueues:
         raise _MustWait

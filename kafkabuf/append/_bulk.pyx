@@ -202,7 +202,8 @@ cdef class Walker:
         enter_lock(&self.accumulator.pool.guard)
         try:
             self.give_back(segment)
-            if not self.accumulator.grown(segment.batch, &self.record):
+            # Another thread may have opened a batch behind this one, which `give_back` has then closed.
+            if segment.queue.open is segment.batch and not self.accumulator.grown(segment.batch, &self.record):
                 segment.queue.seal()
         finally:
             leave_lock(&self.accumulator.pool.guard)

@@ -169,7 +169,8 @@ cdef class ProducerCore:
             batch = queue.open
             if batch is None or not has_room(&batch.builder, r):
                 batch = self.room_for(topic, queue, sticky, r, waited)
-                opened = batch.builder.count == 0
+            # Or a call that opened the batch has failed before its append, and nobody has woken the Sender.
+            opened = batch.builder.count == 0
             future = new_future(batch, batch.builder.count, r.timestamp, r.key.size, r.value.size)
             if callback is not None or opaque is not None:
                 batch.keep(callback, opaque, future)

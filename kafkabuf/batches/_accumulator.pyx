@@ -358,12 +358,14 @@ cdef class AccumulatorCore:
     def waiting_batches(self, PartitionQueue one=None):
         """The batches that wait in one queue; None: in all queues."""
         cdef PartitionQueue queue
+        cdef list found = []
         self.require_pool()
         enter_lock(&self.pool.guard)
         try:
-            if one is not None:
-                return list(one.batches)
-            return [batch for queue in self.active for batch in queue.batches]
+            # Copies: making an iterator may run the garbage collector, and with it a thread that changes the queues.
+            for queue in [one] if one is not None else list(self.active):
+                found += list(queue.batches)
+            return found
         finally:
             leave_lock(&self.pool.guard)
 

@@ -106,6 +106,7 @@ cdef class Batch:
     cdef int remove_sleeper(self, tuple sleeper) except -1
     cdef int run_until_raised(self, list thunks, Py_ssize_t* done) except -1
     cdef int report_raised(self, object callback, object error) except -1
+    cdef int log_raised(self, str text, object error) except -1
     cdef int add_callback(self, object callback, RecordFuture future) except -1
     # Keep the user's objects (or None) for the record that is appended next to the open batch. Runs no Python code. If
     # it raises, the record must not be appended. The caller holds the producer's lock.

@@ -380,16 +380,23 @@ cdef class Batch:
                 self.log_append_time if by_broker else self.builder.first_timestamp,
                 self.log_append_time if by_broker else self.builder.max_timestamp,
                 self.error if self.record_errors is None else self.error_of_others,
-                self.record_errors or {}, opaques or []))
+                dict(self.record_errors or ()), opaques or []))
         except BaseException as error:  # even SystemExit: the waiting threads must wake
-            logger.error("on_acknowledged raised for a batch of %s-%d: %r", self.topic, self.partition, error)
+            self.log_raised("on_acknowledged raised for a batch of %s-%d: %r", error)
             report_unraisable(error, self.on_acknowledged)
         return 0
 
     cdef int report_raised(self, callback, error) except -1:
         """A callback has raised, even SystemExit: the other callbacks must run, and the waiting threads wake."""
-        logger.error("a callback raised for a record of %s-%d: %r", self.topic, self.partition, error)
+        self.log_raised("a callback raised for a record of %s-%d: %r", error)
         return report_unraisable(error, callback)
+
+    cdef int log_raised(self, str text, error) except -1:
+        try:
+            logger.error(text, self.topic, self.partition, error)
+        except BaseException as trouble:  # a handler of the user's, or the error's own __repr__
+            report_unraisable(trouble, logger)
+        return 0
 
     def wait(self, timeout=None, clock=system_clock, RecordFuture future=None):
         """Wait until the outcome is decided and the callbacks have run; False when `timeout` seconds pass first.
@@ -459,12 +466,13 @@ cdef class Batch:
             while len(self.opaques) < future.index:
                 self.opaques.append(None)
             self.opaques.append(opaque)
-        if callback is not None:
-            self.thunks.append(callback)
-            if push(self.thunks, future) < 0:
-                PyErr_Clear()
+        if callback is not None and (push(self.thunks, callback) < 0 or push(self.thunks, future) < 0):
+            PyErr_Clear()
+            if len(self.thunks) % 2:
                 self.thunks.pop()
-                raise MemoryError("no memory for a callback")
+            if opaque is not None:
+                self.opaques.pop()
+            raise MemoryError("no memory for a callback")
         return 0
 
     cdef int add_callback(self, callback, RecordFuture future) except -1:

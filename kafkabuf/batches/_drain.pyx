@@ -108,7 +108,7 @@ cdef class DrainCore(AccumulatorCore):
         cdef PartitionQueue queue
         cdef Batch batch
         cdef int64_t size = 0, most
-        cdef bint exhausted = self.pool.exhausted()
+        cdef bint exhausted = self.pool.exhausted(), empty
         try:
             for queue in queues:
                 if self.time_until_sendable(queue, now, exhausted) > 0:
@@ -122,10 +122,15 @@ cdef class DrainCore(AccumulatorCore):
                         continue
                     if batches and size + <int64_t>batch.builder.position > most:
                         break
+                    empty = batch.builder.count == 0
+                    if not empty:
+                        batches.append(batch)  # first: if it fails for want of memory, the batch stays in its queue
                     self.take(queue)
                 finally:
                     leave_lock(&self.pool.guard)
-                batches.append(batch)
+                if empty:  # the send() that opened it has failed for want of memory
+                    batch.complete(-1, -1)
+                    continue
                 if queue.in_flight == 0 and now - queue.drained_at > PROOF_LASTS:
                     queue.proven = False
                 queue.drained_at = now
@@ -148,7 +153,11 @@ cdef class DrainCore(AccumulatorCore):
             batch = self.take(queue)
         finally:
             leave_lock(&self.pool.guard)
-        self.make_ready(queue, batch)
+        try:
+            self.make_ready(queue, batch)
+        except BaseException:
+            self.put_back(queue, batch)
+            raise
         return batch
 
     cdef Batch take(self, PartitionQueue queue):

@@ -25,7 +25,7 @@ cdef class SequenceCore:
         if self.send_allowed is not None and not self.send_allowed(queue.topic, queue.partition):
             return False
         if head.base_sequence >= 0:
-            return head is under_way[0] or head is queue.asked
+            return (len(under_way) > 0 and head is under_way[0]) or head is queue.asked
         if queue.unresolved:
             return False
         if not under_way:
@@ -48,11 +48,11 @@ cdef class SequenceCore:
             return 0
         if not self.is_current(queue):
             self.start_sequences_at_beginning(queue)
+        queue.in_sequence.append(batch)  # first: it may fail for want of memory, and then the batch has no numbers
         batch.producer_id = self.producer_id
         batch.producer_epoch = self.producer_epoch
         batch.base_sequence = queue.next_sequence
         queue.next_sequence = sequence_after(queue.next_sequence, batch.builder.count)
-        queue.in_sequence.append(batch)
         return 0
 
     cdef int unnumber(self, PartitionQueue queue, Batch batch) except -1:

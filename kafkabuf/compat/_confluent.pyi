@@ -31,6 +31,19 @@ class Message:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
     def __call__(self, future: RecordFuture) -> None: ...
 
+def unpickled(
+    topic: str | None,
+    number: int,
+    offset: int,
+    key: object,
+    value: object,
+    headers: object,
+    kind_of_time: int,
+    time: int,
+    error: object,
+    seconds: float,
+) -> Message: ...
+
 class ProduceCore:
     held: int
     def _open(

@@ -144,6 +144,8 @@ cdef class Message(FutureCallback):
     cdef int ended(self, RecordFuture future) except -1:
         cdef ProduceCore producer = self.producer
         cdef Batch part = future.part()
+        if producer is None:
+            raise TypeError("a Message is no callback: only the producer that made it may end it")
         on_delivery, self.producer, self.on_delivery = self.on_delivery, None, None
         self.number = part.partition
         if part.base_offset >= 0:

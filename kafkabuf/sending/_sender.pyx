@@ -213,15 +213,19 @@ cdef class SenderCore:
         return 0
 
     cdef int send(self, object node_id, list batches) except -1:
-        cdef ProduceRequest request = ProduceRequest.__new__(ProduceRequest)
-        request.sender = self
-        request.batches = batches
-        self.count_request(request, 1)
+        cdef ProduceRequest request = None
         try:
+            request = ProduceRequest.__new__(ProduceRequest)
+            request.sender = self
+            request.batches = batches
+            self.count_request(request, 1)
             request.version = self.api_version(node_id)
             self.hand_over(node_id, new_request(PRODUCE_API, request.version, request.build, request, self.acks != 0))
         except Exception as error:
-            self.not_sent(node_id, request, error)
+            if request is None:
+                self._go_again(batches, error, False)
+            else:
+                self.not_sent(node_id, request, error)
         return 0
 
     cdef int not_sent(self, object node_id, ProduceRequest request, object error) except -1:

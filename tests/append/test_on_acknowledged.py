@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from kafkabuf.broker import EmbeddedCluster
 from kafkabuf.errors import ConfigError, KafkaError
 from kafkabuf.producer import KafkaProducer
-from kafkabuf.record_metadata import BatchOutcome
+from kafkabuf.record_metadata import BatchOutcome, RecordMetadata
 from kafkabuf.testing import MockProducer
 from rigs.producer import PATIENCE, TOPIC, Rig, assert_whole, collecting_everywhere, quick_rig
 from tests.batches.split_support import Topic
@@ -110,6 +111,31 @@ def test_an_error_in_on_acknowledged_is_reported_and_holds_up_nothing(
     assert isinstance(seen[0].exc_value, SystemExit)
     assert "on_acknowledged raised for a batch of orders-0" in caplog.text
     assert_whole(rig.pool)
+
+
+def test_a_log_handler_that_raises_takes_no_callback_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError("no log")
+
+    seen: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+    logger = logging.getLogger("kafkabuf.producer")
+    monkeypatch.setattr(logger, "handlers", [Raising()])
+    rig, outcomes = opened()
+    offsets: list[int] = []
+
+    def callback(metadata: RecordMetadata, error: KafkaError | None) -> None:
+        offsets.append(metadata.offset)
+        if metadata.offset == 1:
+            raise ValueError("mine")
+
+    for _ in range(4):
+        rig.send(b"v", callback=callback)
+    rig.ack_all()
+    assert offsets == [0, 1, 2, 3]
+    assert len(outcomes) == 1
+    assert [type(one.exc_value) for one in seen] == [RuntimeError, ValueError]
 
 
 def test_an_opaque_without_on_acknowledged_is_refused_and_the_record_not_queued() -> None:

@@ -23,6 +23,8 @@ from kafkabuf.partitioner import partition_for_key
 from rigs.producer import SLAB, TOPIC, Rig, assert_whole
 from tests.append.arrow_support import stored, turning
 
+ROW = b"row" + b"x" * 100
+
 blobs = st.none() | st.binary(max_size=30) | st.just(b"x" * 700) | st.binary(max_size=9).map(bytearray)
 
 
@@ -192,3 +194,19 @@ def test_callers_objects_are_released_exactly_once() -> None:
     assert stored_report.rows == 150 // 3
     gc.collect()
     assert_whole(rig.pool)
+
+
+def test_batch_that_another_sender_has_opened_stays_open() -> None:
+    seen = 0
+
+    def serialize(value: bytes) -> bytes:
+        nonlocal seen
+        seen += value == ROW
+        if value == ROW and seen == 148:
+            rig.producer.send(TOPIC, b"single", partition=0)
+        return value
+
+    rig = Rig(batch_size=16 * 1024, buffer_memory=1 << 20, linger_ms=60_000, value_serializer=serialize)
+    rig.producer.send_many(TOPIC, [ROW] * 400, partitions=[0] * 400)
+    assert sum(batch.count for batch in rig.incomplete()) == 401
+    assert min(batch.count for batch in rig.incomplete()) > 1

@@ -23,10 +23,12 @@ from confluent_kafka.admin import AdminClient
 from kafkabuf import errors
 from kafkabuf.broker import EmbeddedCluster, Security
 from kafkabuf.compat import confluent, confluent_lines, confluent_settings
+from kafkabuf.compat._confluent import unpickled
 from kafkabuf.compat.confluent import Message, Producer
 from kafkabuf.compat.confluent_arguments import group_in
 from kafkabuf.compat.confluent_errors import LOCAL, OwnKafkaError, OwnKafkaException, _names, call_error, record_error
 from kafkabuf.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
+from kafkabuf.testing import MockProducer
 from tests.compat import TOPIC
 from tests.network.test_reconnect import closed_port
 
@@ -174,7 +176,7 @@ class Dropped:
 
 def test_a_callback_may_poll_when_it_is_dropped(new: Callable[..., Producer]) -> None:
     producer, calls = new(), list[bytes]()
-    values = [str(n).encode() for n in range(500)]
+    values = [str(n).encode() for n in range(100)]
     for value in values:
         producer.produce(TOPIC, value, partition=0, on_delivery=Dropped(calls, lambda: producer.poll(0)))
     producer._producer.flush(PATIENCE)
@@ -182,6 +184,13 @@ def test_a_callback_may_poll_when_it_is_dropped(new: Callable[..., Producer]) ->
     assert producer.flush(PATIENCE) == 0
     assert calls == values
     assert producer.held == 0
+
+
+def test_a_delivered_message_is_no_callback() -> None:
+    message = unpickled("t", 0, 0, None, b"v", None, 0, -1, None, 0.0)
+    future = MockProducer().send("t", b"v")
+    with pytest.raises(TypeError, match="a Message is no callback"):
+        message(future)
 
 
 @pytest.mark.processes

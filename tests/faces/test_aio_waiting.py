@@ -334,3 +334,23 @@ def test_start_may_be_called_again_after_an_error(aio_cluster: EmbeddedCluster) 
             assert (await copy.send_and_wait("copied", b"v")).offset == 0
 
     run(test())
+
+
+def test_error_of_a_record_that_has_waited_for_memory_holds_none(aio_cluster: EmbeddedCluster) -> None:
+    async def test() -> None:
+        producer = small(aio_cluster, batch_size=16 * 1024, buffer_memory=16 * 1024, transactional_id="held")
+        async with producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await (await producer.send("held", b"first", partition=0))
+            pool = producer._started.pool
+            hold = pool.allocate(16 * 1024, 0)
+            task = asyncio.create_task(producer.send("held", b"second" * 1_000, partition=0))
+            await until(waiting(producer))
+            await producer.abort_transaction()  # the record that waits belongs to no transaction now
+            hold.release()
+            (error,) = await asyncio.gather(task, return_exceptions=True)
+            assert isinstance(error, IllegalStateError)
+            assert pool.accounting()["open"] == 0
+
+    run(test())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +19,9 @@ from kafkabuf.batches._batch import Batch
 from kafkabuf.batches.accumulator import RecordAccumulator
 from kafkabuf.batches.codec import Codec
 from kafkabuf.errors import BufferExhaustedError, KafkaError, SerializationError
+from kafkabuf.record_metadata import BatchOutcome
 from rigs.arrow_abi import ArrowSchema, _get_pointer
-from rigs.producer import SLAB, TOPIC, Appender, Rig, assert_whole
+from rigs.producer import SLAB, TOPIC, Appender, Rig, assert_whole, collecting_everywhere
 from tests.hostile.forked import in_a_child
 
 # ---- batches and their queues ----------------------------------------------------------------------------------------
@@ -194,6 +196,10 @@ def test_arrow_type_that_is_its_own_dictionary_is_named() -> None:
     ctypes.memmove(ctypes.addressof(dictionary), truth, len(truth))  # pyarrow needs the true struct to release it
 
 
+def ignore(metadata: object, error: object) -> None:
+    """A callback."""
+
+
 def spared(call: Callable[[], object], allocation: int) -> None:
     """Run a call whose allocation with that number fails."""
     testcapi = pytest.importorskip(
@@ -229,3 +235,78 @@ def test_call_that_finds_no_memory_leaves_no_batch_behind(bulk: bool) -> None:
         assert later.done(), f"allocation {allocation}"
         assert not rig.accumulator.incomplete_batches()
         assert_whole(rig.pool)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_turn_that_finds_no_memory_sends_every_record_in_order(idempotent: bool, compression: str) -> None:
+    for allocation in range(90):
+        rig = Rig(linger_ms=0, enable_idempotence=idempotent, compression_type=compression)
+        rig.send(b"first")
+        rig.ack_all()
+        futures = [rig.send(b"second" * 20)]
+        spared(lambda: rig.sender.run_once(0), allocation)  # noqa: B023
+        futures.append(rig.send(b"third"))
+        for _ in range(20):  # ten seconds of the clock: a batch that is in no queue would wait for its time-out
+            rig.turn()
+            rig.ack_under_way()
+            rig.clock.advance(0.5)
+        assert [future.done() for future in futures] == [True, True], f"allocation {allocation}"
+        values = [record.value for record in rig.log[TOPIC, 0]]
+        assert values == [b"first", b"second" * 20, b"third"], f"allocation {allocation}"
+
+
+def test_send_that_finds_no_memory_keeps_the_opaques_beside_their_records() -> None:
+    told: list[BatchOutcome] = []
+    rig = Rig(slabs=64, on_acknowledged=told.append)
+    for number in range(1_200):
+        value = b"%d" % number
+        spared(partial(rig.send, value, callback=ignore, opaque=value), number % 12)
+    rig.ack_all()
+    arrived = [record.value for record in rig.log[TOPIC, 0]]
+    assert 0 < len(arrived) < 1_200
+    assert [opaque for outcome in told for opaque in outcome.opaques] == arrived
+
+
+def test_record_behind_a_send_that_found_no_memory_wakes_the_sender() -> None:
+    for allocation in range(40):
+        woken: list[int] = []
+        rig = Rig(wakeup=lambda: woken.append(1))  # noqa: B023
+        spared(lambda: rig.send(b"v", callback=print), allocation)  # noqa: B023
+        woken.clear()
+        queued = rig.queue().head is not None and rig.queue().head.count > 0
+        rig.send(b"later")
+        assert woken or queued, f"allocation {allocation}"
+        rig.ack_all()
+        assert_whole(rig.pool)
+
+
+def test_batch_that_a_send_without_memory_left_empty_is_not_sent() -> None:
+    rig = Rig(linger_ms=0)
+    batch = rig.send(b"v").batch
+    rig.ack_all()
+    empties = 0
+    for allocation in range(40):
+        spared(lambda: rig.send(b"v", callback=print), allocation)
+        empties += any(batch.count == 0 for batch in rig.incomplete())
+        assert all(record for sent in rig.sent_after_turn() for record in sent.produced.records.values())
+        assert not any(batch.count == 0 for batch in rig.incomplete())
+        rig.ack_all()
+    assert batch.done
+    assert_whole(rig.pool)
+
+
+def test_finalizer_that_sends_does_not_disturb_purge() -> None:
+    rig = Rig(leaders=[1] * 50, slabs=64, linger_ms=1_000)
+    for number in range(20):
+        rig.send(b"v", number)
+    more = iter(range(20, 50))
+
+    def send() -> None:
+        if (number := next(more, None)) is not None:
+            rig.send(b"v", number)
+
+    with collecting_everywhere(send):
+        waiting = rig.accumulator.waiting_batches()
+    assert len(waiting) >= 20
+    rig.ack_all()
