@@ -16,7 +16,6 @@
 typedef PyObject *(*kb_method)(PyObject *self, PyObject **given, Py_ssize_t count, PyObject *names);
 
 typedef struct {
-    Py_ssize_t count;
     PyObject *parameters[KB_MOST_PARAMETERS]; /* interned names */
     kb_method by_cython;                      /* the way in that Cython has made */
 } kb_quick;
@@ -60,8 +59,7 @@ static int kb_replace_way_in(kb_quick *quick, PyObject *type, const char *name, 
         PyErr_Format(PyExc_SystemError, "%.200s does not take so many arguments as a vector with names", name);
         return -1;
     }
-    quick->count = PyTuple_GET_SIZE(parameters);
-    for (Py_ssize_t i = 0; i < quick->count; i++) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parameters); i++) {
         quick->parameters[i] = Py_NewRef(PyTuple_GET_ITEM(parameters, i));
         PyUnicode_InternInPlace(&quick->parameters[i]);
     }

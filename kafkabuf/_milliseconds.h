@@ -6,8 +6,8 @@
    ticks are at most 2 n nanoseconds. A counter that jumps back looks like a long time, and the clock is asked. A step of
    the clock is seen at the end of the millisecond.
 
-   The caller holds the GIL, which guards the static variable. Without a GIL, or such a counter, each call asks the
-   clock. */
+   The caller holds the GIL, which guards the static variables. Without a GIL nobody writes them, and each call asks the
+   clock, as it does without such a counter. */
 
 #ifndef KAFKABUF_MILLISECONDS_H
 #define KAFKABUF_MILLISECONDS_H
@@ -24,6 +24,7 @@
 #define KB_COUNTER 0
 #endif
 
+#if KB_COUNTER
 static struct {
     int64_t ms;      /* the last answer */
     uint64_t asked;  /* the counter before the clock was asked */
@@ -31,6 +32,7 @@ static struct {
 } kb_last_ms;
 
 static int kb_steady_counter;
+#endif
 
 static inline void kb_time_ms_init(void)
 {
@@ -43,19 +45,21 @@ static inline void kb_time_ms_init(void)
 static int64_t kb_ask_clock(void)
 {
     struct timespec now;
+    int64_t ms;
 #if KB_COUNTER
     /* Before the clock: this thread may lose the CPU in between, and the answer must not stand for longer then. */
     uint64_t before = __rdtsc();
 #endif
     clock_gettime(CLOCK_REALTIME, &now);
-    kb_last_ms.ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 #if KB_COUNTER
     if (kb_steady_counter) {
+        kb_last_ms.ms = ms;
         kb_last_ms.ticks = (uint64_t)(1000000 - now.tv_nsec % 1000000) / 2;
         kb_last_ms.asked = before;
     }
 #endif
-    return kb_last_ms.ms;
+    return ms;
 }
 
 static inline int64_t kb_time_ms(void)

@@ -78,8 +78,9 @@ cdef class BufferPool:
     cdef inline bint plenty(self) noexcept nogil:
         return self.table.free_count > self.slab_count - (self.slab_count >> 2)
 
-    # The extent of the smallest run that holds nbytes; in slabs_for without blocks. 0 for 0 bytes.
+    # The extent of the smallest run that holds nbytes; 0 for 0 bytes.
     cdef Py_ssize_t extent_for(self, Py_ssize_t nbytes) noexcept nogil
+    # How many whole slabs hold nbytes.
     cdef Py_ssize_t slabs_for(self, Py_ssize_t nbytes) noexcept nogil
     # Whether a run of this extent may begin there.
     cdef bint exists(self, Py_ssize_t slab, Py_ssize_t extent) noexcept nogil

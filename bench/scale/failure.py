@@ -10,9 +10,9 @@ import heapq
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from bench.scale.costs import Costs
+from bench.scale.size import Size
 from kafkabuf.backoff import ExponentialBackoff
 
 # Until the controller has noticed: at once, where the broker's machine or process ends in order; else after
@@ -22,17 +22,6 @@ ROUND_TRIP_S = 0.0005
 PEAK_S = 0.1
 RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS = 100, 1_000
 MAX_IN_FLIGHT = 5
-
-
-class Size(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def workers(self) -> int: ...
-    @property
-    def brokers(self) -> int: ...
-    @property
-    def partitions(self) -> int: ...
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from bench.scale.kafka import KafkaCosts
-
-
-class Size(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def workers(self) -> int: ...
-    @property
-    def brokers(self) -> int: ...
-    @property
-    def partitions(self) -> int: ...
+from bench.scale.size import Size
 
 
 @dataclass(frozen=True)

@@ -196,8 +196,7 @@ cdef class Walker:
         return grown
 
     cdef int give_back_full(self) except -1:
-        """Give back the batch of the record's partition, which has no room for the record, and close it if it is full.
-        """
+        """Give back the batch of the record's partition, which has no room for the record; close it if it is full."""
         cdef Segment segment = self.claimed.pop(self.partition)
         enter_lock(&self.accumulator.pool.guard)
         try:
